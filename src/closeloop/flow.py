@@ -1,0 +1,1 @@
+"""The system on one page."""

@@ -1,0 +1,1 @@
+"""The records, protocols and errors that every part of closeloop speaks in."""

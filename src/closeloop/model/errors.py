@@ -1,0 +1,52 @@
+"""Every error closeloop raises on purpose.
+
+Fault
+├── BadInput       the user gave us something wrong      exit 2
+├── PluginFailed   a plug-in raised                      exit 3
+└── MachineFailed  sandbox, disk, network, database      exit 4
+
+An agent doing badly is data, never one of these; OutOfBudget, which ends an attempt, stands
+apart. A message is one sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class Fault(Exception):
+    """Something went wrong that we can name."""
+
+    exit_code = 1
+
+
+class BadInput(Fault):
+    """The user gave us something wrong."""
+
+    exit_code = 2
+
+
+class PluginFailed(Fault):
+    """A plug-in raised."""
+
+    exit_code = 3
+
+
+class MachineFailed(Fault):
+    """The sandbox, disk, network, a provider or the database let us down."""
+
+    exit_code = 4
+
+
+class OutOfBudget(Exception):
+    """The attempt used all the money or tokens it was given: its exit, not a fault."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+    """`No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`"""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    listed = f" Known: {', '.join(names)}." if names else ""
+    return BadInput(f"No {kind} named {name!r}.{hint}{listed}")

@@ -1,0 +1,30 @@
+"""What every record is: frozen, keyword-only data that does nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Annotated, Any, dataclass_transform
+
+import msgspec
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _KeywordOnly(msgspec.StructMeta):
+    """msgspec does not hand `kw_only` down to subclasses; records want it everywhere."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
+        return super().__new__(mcls, name, bases, namespace, **{"kw_only": True, **options})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=True):
+    """A fact. Absent is `None`; ids and clocks are given, never made here."""
+
+
+def digest(*parts: Any) -> str:
+    """The identity of some content: equal parts, equal digest, on any machine."""
+    return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()

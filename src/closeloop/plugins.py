@@ -1,0 +1,29 @@
+"""Find an agent, or another plug-in, by name. Built-in ones come through the same door."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from closeloop.model.errors import PluginFailed, unknown
+
+Kind = Literal["agents"]
+
+
+def known(kind: Kind) -> dict[str, EntryPoint]:
+    """Every plug-in of a kind that is installed."""
+    return {entry.name: entry for entry in entry_points(group=f"closeloop.{kind}")}
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The plug-in itself: whatever its entry point names."""
+    entries = known(kind)
+    if name not in entries:
+        raise unknown(kind.removesuffix("s"), name, entries)
+    try:
+        return entries[name].load()
+    except Exception as error:
+        raise PluginFailed(
+            f"The {kind.removesuffix('s')} {name!r} could not be loaded: {error}. "
+            f"Reinstall the package that provides {entries[name].value!r}."
+        ) from error
