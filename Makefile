@@ -1,0 +1,45 @@
+# Everything here makes what it needs: a virtual environment in .venv, from pinned packages.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO ?= .closeloop/demo
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test bench lint clean
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(INSTALL) -e . pytest
+	touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(INSTALL) --group test
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.base
+	$(INSTALL) --group lint
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(INSTALL) --group bench
+	touch $@
+
+demo: $(VENV)/.base  ## Eight tasks, two scripted agents, graded: about a minute
+	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
+
+test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible
+	@tests/prepare
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.bench  ## Ratios to floors and peers, measured in one run
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py
+
+clean:
+	rm -rf $(VENV) .closeloop
