@@ -91,6 +91,8 @@ class TestRun(Record):
     """Why this run says nothing about the change: machine trouble, in words."""
     ran: bool = False
     """There is evidence that at least one test ran."""
+    notes: tuple[str, ...] = ()
+    """What does not fit together, such as exit code 0 after a failed test: never a pass."""
 
 
 class Proof(Record):
@@ -146,3 +148,48 @@ class Grade(Record):
     facts_kept: tuple[int, int] | None = None
     """Planted facts found in handoffs, of those that should be: facts × handoffs."""
     facts_dropped: tuple[str, ...] = ()
+
+
+class AttemptRow(Record):
+    """One attempt with its newest grade, as far as a list shows it."""
+
+    id: str
+    origin: Origin
+    task: str | None = None
+    task_digest: str | None = None
+    variant: str | None = None
+    variant_name: str | None = None
+    experiment: str | None = None
+    number: int = 1
+    retry: int = 0
+    parent: str | None = None
+    exit: Exit
+    cause: str | None = None
+    """Shortened, as is `reason`."""
+    started: Time | None = None
+    ended: Time | None = None
+    seconds: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
+    lanes: int | None = None
+    turns: int | None = None
+    events: int | None = None
+    """These three are None where there is no trace."""
+    files_changed: int | None = None
+    lines_added: int | None = None
+    lines_removed: int | None = None
+    """These three are None where there is no change on record."""
+    grading: str | None = None
+    version: int | None = None
+    """Of the grader."""
+    outcome: Literal["pass", "fail", "unscored"] | None = None
+    """None when it is not graded."""
+    outcome_cause: str | None = None
+    reason: str | None = None
+    """Of a failure, the most telling."""
+    broken: int | None = None
+    out_of_scope: int | None = None
+    facts_dropped: int | None = None
+    """Counts, None when it is not graded."""
+    asked: bool | None = None

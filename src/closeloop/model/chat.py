@@ -38,6 +38,8 @@ class ChatMessage(Record):
     """For a tool's result: the id of its call."""
     failed: bool = False
     """For a tool's result."""
+    echo: Any = None
+    """For the assistant: the reply's own `echo`."""
 
 
 class ModelRequest(Record):
@@ -63,3 +65,5 @@ class ModelReply(Record):
     """The model that answered, as the provider names it."""
     value: Any = None
     """The decoded reply when a schema was asked for."""
+    echo: Any = None
+    """What the provider wants back unchanged with this turn, such as its signed reasoning."""

@@ -96,6 +96,15 @@ class Agent(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def version(self) -> str | None:
+        """Of the agent that will run, where that can be known beforehand."""
+        ...
+
+    def prompt(self, system: str | None) -> tuple[str, str]:
+        """The system prompt it will really use, and its tools, as text: the prompt's identity."""
+        ...
+
     async def work(self, assignment: Assignment) -> Work:
         """What the agent does wrong is its exit; MachineFailed says that we failed it."""
         ...

@@ -1,0 +1,77 @@
+"""Every record is plain data: it survives JSON and msgpack and cannot be changed."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import closeloop.model
+from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed, unknown
+from closeloop.model.record import Record, digest
+from record_strategies import holds_live_objects, records
+
+for module in pkgutil.iter_modules(closeloop.model.__path__, "closeloop.model."):
+    importlib.import_module(module.name)
+
+
+def every_record(kind: type[Record] = Record) -> list[type[Record]]:
+    found = []
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("closeloop.model."):
+            found += [child, *every_record(child)]
+    return found
+
+
+RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
+PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind)]
+
+
+def test_only_an_assignment_holds_what_cannot_be_written_down() -> None:
+    assert {kind.__name__ for kind in RECORDS} - {kind.__name__ for kind in PLAIN} == {"Assignment"}
+    assert {"Attempt", "Grade", "Task", "Trace", "Variant"} < {kind.__name__ for kind in PLAIN}
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_record_survives_json_and_msgpack(kind: type[Record], data: st.DataObject) -> None:
+    record = data.draw(records(kind))
+    for codec in (msgspec.json, msgspec.msgpack):
+        assert codec.decode(codec.encode(record), type=kind) == record
+
+
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+def test_every_record_is_frozen_and_takes_keywords_only(kind: type[Record]) -> None:
+    assert kind.__struct_config__.frozen
+    parameters = inspect.signature(kind).parameters.values()
+    assert parameters
+    assert {each.kind for each in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(), st.integers(0, 9)))
+def test_a_digest_ignores_the_order_of_keys_and_nothing_else(content: dict[str, int]) -> None:
+    turned = dict(reversed(content.items()))
+    assert digest("a", content) == digest("a", turned)
+    assert digest("a", content) != digest("b", content)
+    assert digest("a", content) != digest("a", content | {"": 10})
+    assert digest("ab", "c") != digest("a", "bc")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
+    fault = unknown("agent", "claud", ["codex", "claude"])
+    assert isinstance(fault, BadInput)
+    assert str(fault) == "No agent named 'claud'. Did you mean 'claude'? Known: claude, codex."
+    assert str(unknown("agent", "zzz", iter(["codex"]))) == "No agent named 'zzz'. Known: codex."
+    assert str(unknown("agent", "codex", [])) == "No agent named 'codex'."
+
+
+def test_every_fault_has_its_own_exit_code() -> None:
+    codes = {kind: kind.exit_code for kind in Fault.__subclasses__()}
+    assert codes == {BadInput: 2, PluginFailed: 3, MachineFailed: 4}

@@ -1,0 +1,59 @@
+"""Plug-ins are found by name, whoever installed them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from closeloop import plugins
+from closeloop.model.errors import BadInput, PluginFailed
+
+
+def install(folder: Path, name: str, target: str) -> None:
+    """What pip leaves behind for a package with one agent."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[closeloop.agents]\n{name} = {target}\n")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_the_built_in_agent_comes_through_the_same_door() -> None:
+    assert plugins.known("agents")["builtin"].value == "closeloop.runs.agents.builtin:agent"
+
+
+def test_an_installed_agent_is_found_by_its_name(packages: Path) -> None:
+    install(packages, "parrot", "parrot_agent:agent")
+    (packages / "parrot_agent.py").write_text("agent = 'squawk'\n")
+    assert plugins.find("agents", "parrot") == "squawk"
+    sys.modules.pop("parrot_agent")
+
+
+def test_an_unknown_agent_is_bad_input_that_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"No agent named 'bultin'\. Did you mean 'builtin'\?"):
+        plugins.find("agents", "bultin")
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        ("broken_agent:agent", "raise RuntimeError('no brain')"),
+        ("broken_agent:agent", "brain = 1"),
+        ("missing_agent:agent", ""),
+    ],
+)
+def test_an_agent_that_cannot_be_loaded_is_the_plugins_fault(
+    packages: Path, target: str, source: str
+) -> None:
+    install(packages, "broken", target)
+    (packages / "broken_agent.py").write_text(source)
+    with pytest.raises(PluginFailed, match=f"agent 'broken' could not be loaded.*{target}"):
+        plugins.find("agents", "broken")
+    sys.modules.pop("broken_agent", None)
