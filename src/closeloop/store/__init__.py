@@ -1,0 +1,6 @@
+"""One schema for SQLite and PostgreSQL: the shelf on which everything is kept."""
+
+from closeloop.store.rows import row_of
+from closeloop.store.store import Store, open_store
+
+__all__ = ["Store", "open_store", "row_of"]

@@ -1,0 +1,188 @@
+"""Open SQLite or PostgreSQL, and say in one sentence what went wrong with it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from closeloop.model.errors import BadInput, Fault, MachineFailed
+
+MEMORY = ":memory:"
+BUSY_SECONDS = 60
+COUNT_INSERTS = {"preserve_rowcount": True}
+"""Without it the number of inserted rows, which says who was first, is lost on PostgreSQL."""
+
+
+def open_engines(url: str) -> tuple[Engine, Engine, str]:
+    """A reader, a writer (the same one where that is no matter) and the place's name."""
+    if "://" in url:
+        engine, where = _postgres(url)
+        return engine, engine, where
+    if url == MEMORY:
+        engine = _sqlite(MEMORY, connections=1)
+        return engine, engine, "The store in memory"
+    path = Path(url).expanduser().absolute()
+    _make_room(path)
+    return _sqlite(str(path), connections=16), _sqlite(str(path), connections=1), str(path)
+
+
+def _make_room(path: Path) -> None:
+    if path.is_dir():
+        raise BadInput(f"The store {path} is a folder: name a file in it.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"The folder {path.parent} cannot be made ({error.strerror}): "
+            "choose another place in the setting `store`."
+        ) from error
+
+
+def _sqlite(path: str, *, connections: int) -> Engine:
+    """One connection makes threads queue up here, where waiting is cheap, and not in SQLite."""
+    engine = create_engine(
+        URL.create("sqlite", database=path),
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=BUSY_SECONDS,
+        execution_options=COUNT_INSERTS,
+        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
+    )
+    begin = "BEGIN IMMEDIATE" if connections == 1 else "BEGIN"
+
+    @event.listens_for(engine, "connect")
+    def _(connection: sqlite3.Connection, record: Any) -> None:
+        connection.isolation_level = None
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def _(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Turn on the write-ahead log; SQLite does not wait for others here, so we do."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _postgres(url: str) -> tuple[Engine, str]:
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise BadInput(
+            "The store's address cannot be read: write postgresql://user@host:port/database."
+        ) from error
+    if address.get_backend_name() not in ("postgresql", "postgres"):
+        raise BadInput(
+            f"No store speaks {address.drivername!r}: give a file or a postgresql:// address."
+        )
+    try:
+        engine = create_engine(
+            address.set(drivername="postgresql+psycopg"),
+            pool_size=16,
+            pool_timeout=BUSY_SECONDS,
+            execution_options=COUNT_INSERTS,
+            connect_args={"connect_timeout": 15},
+        )
+    except ImportError as error:
+        raise BadInput("PostgreSQL needs its driver: pip install 'closeloop[postgres]'.") from error
+    host = address.host or address.query.get("host") or "this machine"
+    return engine, f"The database {address.database!r} on {host}"
+
+
+@contextmanager
+def faults(where: str) -> Iterator[None]:
+    """Turn what a database says into a Fault; mistakes of ours stay what they are."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise MachineFailed(f"{where} is busy: too many threads wait for it.") from error
+    except DBAPIError as error:
+        say = _sqlite_fault if isinstance(error.orig, sqlite3.Error) else _postgres_fault
+        fault = say(error, where)
+        if fault is None:
+            raise
+        raise fault from error
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise BadInput(f"{where} cannot hold that: {error}.") from error
+
+
+def lost_connection(error: SQLAlchemyError) -> bool:
+    """The server went away, perhaps only to come back."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _sqlite_fault(error: DBAPIError, where: str) -> Fault | None:
+    # Extended codes keep the family in the low byte.
+    match getattr(error.orig, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_NOTADB:
+            return BadInput(f"{where} is not a database: choose another file for `store`.")
+        case sqlite3.SQLITE_READONLY:
+            return BadInput(
+                f"{where} is read-only: make it, its -wal and -shm files and its folder writable."
+            )
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return BadInput(f"{where} cannot be opened: make it and its folder accessible.")
+        case sqlite3.SQLITE_FULL:
+            return MachineFailed(f"The disk of {where} is full: free some space and go on.")
+        case sqlite3.SQLITE_IOERR:
+            return MachineFailed(
+                f"The disk of {where} fails or is full: check it, free some space and go on."
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return MachineFailed(f"Another process keeps {where} locked: end it and try again.")
+        case sqlite3.SQLITE_CORRUPT:
+            return MachineFailed(f"{where} is damaged: restore it from a backup.")
+        case sqlite3.SQLITE_TOOBIG:
+            return BadInput(f"{where} cannot hold that: it is over a gigabyte.")
+    return None
+
+
+def _postgres_fault(error: DBAPIError, where: str) -> Fault | None:
+    lines = str(error.orig).strip().splitlines()
+    said = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
+    match str(getattr(error.orig, "sqlstate", None) or ""):
+        case "53100":
+            return MachineFailed(f"The disk of {where} is full: free some space and go on.")
+        case "25006" | "42501":
+            return BadInput(f"{where} does not let us write ({said}): use a role that may.")
+        case state if state[:2] in ("08", "53", "57", "58", "XX"):
+            return MachineFailed(f"{where} fails: {said}. Check the server and go on.")
+    # While connecting there is no code, only what the server says.
+    if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", said):
+        return BadInput(f"{where} does not let us in ({said}): correct the setting `store`.")
+    if isinstance(error, OperationalError | InterfaceError):
+        return MachineFailed(f"{where} cannot be reached: {said}. Check the server and go on.")
+    if isinstance(error, DataError):
+        return BadInput(f"{where} cannot hold that: {said}.")
+    return None

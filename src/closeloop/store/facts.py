@@ -1,0 +1,116 @@
+"""Add facts and find the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Table, insert, select
+
+from closeloop.model.attempt import Grade, TestRun
+from closeloop.model.errors import BadInput
+from closeloop.store import rows
+from closeloop.store.bodies import Blob, pack, same, unpack
+from closeloop.store.jobs import INSERT
+from closeloop.store.schema import attempt_bodies, attempts, blobs, grades
+
+Columns = dict[str, Any]
+
+
+def append(connection: Connection, table: Table, keys: Collection[str], columns: Columns) -> None:
+    """Add a row that counts from now on, unless the one that counts says the same."""
+    named = (table.c[key] == columns[key] for key in keys)
+    newest = select(table).where(*named).order_by(table.c.number.desc()).limit(1)
+    known = connection.execute(newest).mappings().first()
+    if known is None or any(known[name] != value for name, value in columns.items()):
+        connection.execute(insert(table), columns)
+
+
+def share(connection: Connection, *content: Blob | None) -> None:
+    """Keep content under its digest, once however many records hold it."""
+    # In one order everywhere, lest two processes wait for each other.
+    for digest, body in sorted({each for each in content if each}):
+        connection.execute(
+            _insert_once(blobs, connection.dialect.name), {"digest": digest, "body": body}
+        )
+
+
+def shared(connection: Connection, digest: str | None) -> TestRun | None:
+    """The test run kept under a digest."""
+    if digest is None:
+        return None
+    body = connection.execute(select(blobs.c.body).where(blobs.c.digest == digest)).scalar_one()
+    return unpack(body, TestRun)
+
+
+def has(connection: Connection, attempt: str) -> bool:
+    """Whether an attempt is stored."""
+    found = select(attempts.c.id).where(attempts.c.id == attempt)
+    return connection.execute(found).first() is not None
+
+
+def full_id(connection: Connection, start: str) -> str:
+    """The id that is, or alone begins with, what a person typed."""
+    near = select(attempts.c.id).where(attempts.c.id >= start, attempts.c.id < start + "\U0010ffff")
+    ids = connection.execute(near.order_by(attempts.c.id).limit(6)).scalars().all()
+    if not ids:
+        raise BadInput(f"No attempt begins with {start!r}: `closeloop attempts` lists them.")
+    if len(ids) > 1 and ids[0] != start:
+        more = " and more" if len(ids) > 5 else ""
+        raise BadInput(
+            f"{start!r} begins several attempts, {', '.join(ids[:5])}{more}: type more of it."
+        )
+    return str(ids[0])
+
+
+def add_attempt(connection: Connection, columns: Columns, bodies: Columns) -> bool:
+    """False when it is known already; BadInput when it is known otherwise."""
+    added = connection.execute(_insert_once(attempts, connection.dialect.name), columns)
+    if added.rowcount == 1:
+        connection.execute(_insert(attempt_bodies), bodies)
+        return True
+    if not knows(connection, bodies):
+        raise BadInput(
+            f"Attempt {columns['id']} is stored with other content, and facts are never "
+            "overwritten: save it as a new attempt."
+        )
+    return False
+
+
+def knows(connection: Connection, bodies: Columns) -> bool:
+    """Whether an attempt is stored with just this content."""
+    query = select(attempt_bodies).where(attempt_bodies.c.attempt == bodies["attempt"])
+    kept = connection.execute(query).mappings().first()
+    return kept is not None and all(
+        same(kept[name], bodies[name]) for name in ("body", "change", "trace")
+    )
+
+
+def grade_columns(grade: Grade, before: Blob | None) -> Columns:
+    """A row of `grades`; the run before the change is kept apart, as many grades share it."""
+    return {
+        **rows.grade_columns(grade),
+        "attempt": grade.attempt,
+        "before": before and before[0],
+        "body": pack(replace(grade, before=None)),
+    }
+
+
+def add_grade(connection: Connection, columns: Columns, *, first: bool) -> None:
+    """Add a grade; the first of an attempt needs no look at earlier ones."""
+    if first:
+        connection.execute(_insert(grades), columns)
+    else:
+        append(connection, grades, ("attempt",), columns)
+
+
+@cache
+def _insert(table: Table) -> Any:
+    return insert(table)
+
+
+@cache
+def _insert_once(table: Table, dialect: str) -> Any:
+    return INSERT[dialect](table).on_conflict_do_nothing()

@@ -1,0 +1,142 @@
+"""The narrow facts of an attempt: lists and pages read these and never decode a body."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, TypedDict
+
+from sqlalchemy import Connection, Select, func, select
+
+from closeloop.model.attempt import Attempt, AttemptRow, Grade
+from closeloop.model.change import Change
+from closeloop.model.trace import Trace
+from closeloop.store.schema import attempts, grades, variants
+
+_LONGEST = 500
+_SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
+
+
+_GRADE_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
+
+
+def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None) -> dict[str, Any]:
+    """What `attempts` holds of an attempt."""
+    usage = attempt.usage
+    started, ended = attempt.started, attempt.ended
+    return {
+        "id": attempt.id,
+        "origin": attempt.origin,
+        "task": attempt.task,
+        "task_digest": attempt.task_digest,
+        "variant": attempt.variant,
+        "experiment": attempt.experiment,
+        "number": attempt.number,
+        "retry": attempt.retry,
+        "parent": attempt.parent,
+        "exit": attempt.exit,
+        "cause": line(attempt.cause),
+        "started": started,
+        "ended": ended,
+        "seconds": (ended - started).total_seconds() if started and ended else None,
+        "input_tokens": _count(usage.input_tokens),
+        "output_tokens": _count(usage.output_tokens),
+        "cost": _amount(usage.cost),
+        "lanes": len(trace.lanes) if trace else None,
+        "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
+        "events": len(trace.events) if trace else None,
+        "files_changed": len(change.files) if change else None,
+        "lines_added": _count(sum(file.added for file in change.files)) if change else None,
+        "lines_removed": _count(sum(file.removed for file in change.files)) if change else None,
+    }
+
+
+def grade_columns(grade: Grade) -> dict[str, Any]:
+    """What `grades` holds of a grade."""
+    outcome = grade.outcome
+    return {
+        "grading": grade.grading,
+        "version": grade.version,
+        "outcome": outcome.result,
+        "outcome_cause": line(outcome.cause),
+        "reason": line(outcome.reasons[0]) if outcome.reasons else None,
+        "broken": len(grade.broken),
+        "out_of_scope": len(grade.out_of_scope),
+        "facts_dropped": len(grade.facts_dropped),
+        "asked": grade.asked,
+    }
+
+
+def row_of(
+    attempt: Attempt, trace: Trace | None, change: Change | None, grade: Grade | None
+) -> AttemptRow:
+    """The row that the store will show for these, but for the variant's name."""
+    graded = grade_columns(grade) if grade else {}
+    return AttemptRow(**attempt_columns(attempt, trace, change), **graded)
+
+
+class Wanted(TypedDict, total=False):
+    """Which attempts to list; None is any."""
+
+    task: str | None
+    task_digests: Collection[str] | None
+    variants: Collection[str] | None
+    """Digests."""
+    variant_name: str | None
+    experiment: str | None
+    gradings: Collection[str] | None
+    """Not which attempts, but which grades of theirs: those by these gradings."""
+    outcome: str | None
+    """An attempt that is not graded is unscored."""
+    limit: int | None
+
+
+def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
+    """Attempts, latest start first, each with the grade that counts."""
+    named = select(variants.c.digest, variants.c.name).order_by(variants.c.number)
+    names = {row.digest: row.name for row in connection.execute(named)}
+    query = _rows(wanted.get("gradings"))
+    if (name := wanted.get("variant_name")) is not None:
+        query = query.where(attempts.c.variant.in_([key for key in names if names[key] == name]))
+    if (outcome := wanted.get("outcome")) is not None:
+        query = query.where(func.coalesce(grades.c.outcome, "unscored") == outcome)
+    if (task := wanted.get("task")) is not None:
+        query = query.where(attempts.c.task == task)
+    if (experiment := wanted.get("experiment")) is not None:
+        query = query.where(attempts.c.experiment == experiment)
+    if (digests := wanted.get("task_digests")) is not None:
+        query = query.where(attempts.c.task_digest.in_(digests))
+    if (digests := wanted.get("variants")) is not None:
+        query = query.where(attempts.c.variant.in_(digests))
+    rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
+    return [AttemptRow(variant_name=names.get(row["variant"]), **row) for row in rows]
+
+
+def _rows(gradings: Collection[str] | None) -> Select[Any]:
+    other = grades.alias()
+    newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
+    if gradings is not None:
+        newest = newest.where(other.c.grading.in_(gradings))
+    newest = newest.order_by(other.c.version.desc(), other.c.number.desc()).limit(1)
+    shown = [column for column in grades.c if column.name in _GRADE_FIELDS]
+    return (
+        select(attempts, *shown)
+        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
+        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+    )
+
+
+def line(text: str | None) -> str | None:
+    """Text that any engine can hold in a column, shortened."""
+    if text is None:
+        return None
+    return text[:_LONGEST].replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def _count(number: int | None) -> int | None:
+    """Bodies keep the number as it came; a column holds no more than it can."""
+    return None if number is None else max(_SMALLEST, min(number, _BIGGEST))
+
+
+def _amount(number: float | None) -> float | None:
+    return None if number is None or math.isnan(number) else number

@@ -1,0 +1,162 @@
+"""The tables, as queries see them; `migrations` is what makes them.
+
+Everything but `jobs` is a fact: added, never changed. Where content may be said anew under the
+same name (a task with other tags, a grade by a better grader) rows carry a running number and the
+newest one counts. A body holds the whole record; the other columns are there to search by.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, LargeBinary, MetaData, Table, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+from closeloop.store.bodies import nearest_utc
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Moment(TypeDecorator[datetime]):
+    """Microseconds since 1970: exact, sortable, the same on every engine."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else (nearest_utc(value) - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+metadata = MetaData()
+
+migrations = Table(
+    "closeloop_migrations",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("grading", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("split", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+prompts = Table(
+    "prompts",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+variants = Table(
+    "variants",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("model", Text),
+    Column("body", LargeBinary, nullable=False),
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+proofs = Table(
+    "proofs",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("grading", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("before", Text),
+    Column("reference", Text),
+    Column("body", LargeBinary, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("origin", Text, nullable=False),
+    Column("task", Text),
+    Column("task_digest", Text),
+    Column("variant", Text),
+    Column("experiment", Text),
+    Column("number", BigInteger, nullable=False),
+    Column("retry", BigInteger, nullable=False),
+    Column("parent", Text),
+    Column("exit", Text, nullable=False),
+    Column("cause", Text),
+    Column("started", Moment),
+    Column("ended", Moment),
+    Column("seconds", Float),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("cost", Float),
+    Column("lanes", BigInteger),
+    Column("turns", BigInteger),
+    Column("events", BigInteger),
+    Column("files_changed", BigInteger),
+    Column("lines_added", BigInteger),
+    Column("lines_removed", BigInteger),
+)
+
+attempt_bodies = Table(
+    "attempt_bodies",
+    metadata,
+    Column("attempt", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("change", LargeBinary),
+    Column("trace", LargeBinary),
+)
+
+grades = Table(
+    "grades",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("grading", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("outcome_cause", Text),
+    Column("reason", Text),
+    Column("broken", BigInteger, nullable=False),
+    Column("out_of_scope", BigInteger, nullable=False),
+    Column("facts_dropped", BigInteger, nullable=False),
+    Column("asked", Boolean),
+    Column("before", Text),
+    Column("body", LargeBinary, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("owner", Text),
+    Column("leased_until", Float),
+    Column("state", Text, nullable=False),
+)

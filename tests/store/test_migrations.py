@@ -1,0 +1,95 @@
+"""New and old databases take one path to the schema that queries use."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from closeloop.model.attempt import Attempt
+from closeloop.model.errors import BadInput
+from closeloop.store import migrations, open_store, schema
+
+
+def engine_of(url: str) -> Engine:
+    if url.startswith("postgresql:"):
+        return create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    return create_engine(f"sqlite:///{url}")
+
+
+def test_a_migrated_database_has_the_columns_that_queries_use(store_url: str) -> None:
+    open_store(store_url).close()
+    found = inspect(engine_of(store_url))
+    assert set(found.get_table_names()) == set(schema.metadata.tables)
+    for name, table in schema.metadata.tables.items():
+        made = {
+            column["name"]: (column["type"]._type_affinity, column["nullable"])
+            for column in found.get_columns(name)
+        }
+        used = {
+            column.name: (column.type._type_affinity, column.nullable) for column in table.columns
+        }
+        # SQLite's own numbered keys are never null, though it does not say so.
+        if "number" in made and table.c.number.primary_key:
+            made["number"] = (made["number"][0], False)
+        assert made == used, name
+        assert found.get_pk_constraint(name)["constrained_columns"] == [
+            column.name for column in table.primary_key
+        ]
+
+
+def test_everything_but_jobs_is_a_fact() -> None:
+    facts = [name for step in migrations.MIGRATIONS for name in step.FACTS]
+    assert sorted([*facts, "jobs"]) == sorted(schema.metadata.tables)
+
+
+def test_opening_again_changes_nothing(store_url: str) -> None:
+    attempt = Attempt(id="one", origin="experiment", exit="finished")
+    for _ in range(3):
+        with open_store(store_url) as store:
+            store.save_attempt(attempt)
+            assert store.attempt("one") == attempt
+    with engine_of(store_url).connect() as connection:
+        rows = connection.execute(text("SELECT number FROM closeloop_migrations")).all()
+    assert rows == [(number,) for number in range(1, len(migrations.MIGRATIONS) + 1)]
+
+
+class NextStep:
+    """A migration as the next release may bring it."""
+
+    STATEMENTS = (
+        "CREATE TABLE notes (number {number}, text {text}, body {bytes})",
+        "INSERT INTO notes (text) SELECT id FROM attempts",
+    )
+    FACTS = ("notes",)
+
+
+class BrokenStep:
+    STATEMENTS = ("CREATE TABLE broken (number {number})", "SELECT * FROM nowhere")
+    FACTS = ()
+
+
+def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = Attempt(id="one", origin="experiment", exit="finished")
+    with open_store(store_url) as store:
+        store.save_attempt(attempt)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NextStep))
+        with open_store(store_url) as store:
+            assert store.attempt("one") == attempt
+        with engine_of(store_url).connect() as connection:
+            assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
+    with pytest.raises(BadInput, match=r"newer closeloop \(schema 2, this one knows 1\): upgrade"):
+        open_store(store_url)
+
+
+def test_a_migration_that_fails_leaves_no_trace(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, BrokenStep))
+        with pytest.raises(Exception, match="nowhere"):
+            open_store(store_url)
+    assert inspect(engine_of(store_url)).get_table_names() == []
+    open_store(store_url).close()
