@@ -1,0 +1,105 @@
+"""A folder to look at, and what was found there."""
+
+from __future__ import annotations
+
+import configparser
+import fnmatch
+import json
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from closeloop.model.record import Record
+
+LARGEST_MANIFEST = 1 << 20
+
+
+class Command(Record):
+    """One command and the file that told us."""
+
+    line: str
+    source: str
+
+
+class Project(Record):
+    """What one kind of project, in one folder, is worked on with."""
+
+    kind: str
+    setup: tuple[Command, ...] = ()
+    test: Command | None = None
+    lint: Command | None = None
+    types: Command | None = None
+    build: Command | None = None
+
+
+class Folder:
+    """A folder's manifests, read once. What cannot be read or parsed counts as not there."""
+
+    def __init__(self, path: Path, files: tuple[str, ...]) -> None:
+        self.path = path
+        self.files = files
+        """Paths of the files in it and below, from the folder."""
+        self._known = frozenset(files)
+        self._texts: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def first(self, *names: str) -> str | None:
+        """The first of the names (globs) that is there."""
+        for name in names:
+            if name in self._known:
+                return name
+            if "*" in name:
+                found = fnmatch.filter((path for path in self.files if "/" not in path), name)
+                if found:
+                    return min(found)
+        return None
+
+    def text(self, name: str) -> str:
+        if name not in self._texts:
+            self._texts[name] = self._read(name)
+        return self._texts[name]
+
+    def _read(self, name: str) -> str:
+        if name not in self._known:
+            return ""
+        try:
+            with (self.path / name).open("rb") as opened:
+                return opened.read(LARGEST_MANIFEST).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def toml(self, name: str) -> dict[str, Any]:
+        try:
+            return tomllib.loads(self.text(name))
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return {}
+
+    def json(self, name: str) -> dict[str, Any]:
+        try:
+            value = json.loads(self.text(name) or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def sections(self, name: str) -> frozenset[str]:
+        """The section names of an ini file."""
+        parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+        try:
+            parser.read_string(self.text(name))
+        except configparser.Error:
+            return frozenset()
+        return frozenset(parser.sections())
+
+    @cached_property
+    def pyproject(self) -> dict[str, Any]:
+        return self.toml("pyproject.toml")
+
+
+def table(value: Any, *path: str) -> dict[str, Any]:
+    """The table at a path, or an empty one: manifests need not have the shape we expect."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,145 @@
+"""What is written can be read again; what is begun can be finished by a person."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.settings import Commands
+from closeloop.model.task import Acceptance, Task
+from closeloop.tasks.files import load_task
+from closeloop.tasks.write import render, scaffold, write_new
+
+PATCH = "--- a/tests/test_new.py\r\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-ä\n+b\r\n"
+
+text = st.text(st.characters(codec="utf-8"), max_size=12)
+texts = st.lists(text, max_size=3).map(tuple)
+filled = text.filter(bool)
+prompts = st.text(st.characters(codec="utf-8")).map(str.strip)
+acceptances = st.builds(
+    Acceptance,
+    run=filled,
+    runner=st.none() | st.sampled_from(["pytest", "go"]),
+    report=st.none() | text,
+    fail_to_pass=texts,
+    pass_to_pass=st.none() | texts,
+    patch=st.none() | st.just(PATCH),
+    commands=texts,
+    answer=st.none() | text.map(re.escape),
+    timeout=st.floats(min_value=0.1, max_value=1e9),
+)
+tasks = st.builds(
+    Task,
+    id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True),
+    prompt=prompts.filter(lambda prompt: prompt and "\r\n" not in prompt and "<!" not in prompt),
+    repo=st.sampled_from(["/somewhere/else", "https://example.org/x.git"]),
+    base=filled,
+    setup=texts,
+    scope=texts,
+    acceptance=acceptances,
+    protected=texts,
+    reference=st.none() | st.just(PATCH),
+    rubric=st.none() | text,
+    facts=texts,
+    ambiguous=st.booleans(),
+    answers=st.dictionaries(text.map(re.escape), text, max_size=3),
+    tags=texts,
+    split=st.sampled_from(["dev", "held-out"]),
+    origin=text,
+    version=st.integers(min_value=0, max_value=10**6),
+)
+
+
+def same(repo: str, revision: str) -> str:
+    return revision
+
+
+def written(task: Task, folder: Path) -> Task:
+    files = render(task, folder)
+    for name, content in files.items():
+        (folder / name).write_bytes(content.encode())
+    return load_task(folder / next(iter(files)), None, same)
+
+
+@given(tasks)
+@settings(max_examples=100, deadline=None)
+def test_a_task_that_is_written_is_read_as_the_same(
+    tmp_path_factory: pytest.TempPathFactory, task: Task
+) -> None:
+    folder = tmp_path_factory.mktemp("tasks")
+    read = written(task, folder)
+    derived = {"protected": read.protected, "digest": read.digest, "grading": read.grading}
+    assert read == msgspec.structs.replace(task, **derived)
+    assert read.protected[: len(set(task.protected))] == tuple(dict.fromkeys(task.protected))
+    assert written(read, folder) == read
+
+
+def test_a_question_without_a_repository_is_written_and_read(tmp_path: Path) -> None:
+    task = Task(id="q", prompt="Why?", acceptance=Acceptance(answer="because"))
+    assert written(task, tmp_path).repo is None
+
+
+def test_a_repository_is_written_from_the_folder_so_that_both_can_move(tmp_path: Path) -> None:
+    task = Task(id="t", prompt="p", repo=str(tmp_path / "code"), acceptance=Acceptance(run="t"))
+    assert "repo: ../code\n" in render(task, tmp_path / "tasks")["t.md"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ('uv run pytest -k "a: b # c"', {"runner": None, "report": None}),
+        ("./mvnw -B test", {"runner": "junit", "report": "**/target/surefire-reports/TEST-*.xml"}),
+        (
+            "cd app && gradle test",
+            {"runner": "junit", "report": "**/build/test-results/test/TEST-*.xml"},
+        ),
+    ],
+)
+def test_a_new_task_lacks_only_the_request(
+    tmp_path: Path, command: str, expected: dict[str, str | None]
+) -> None:
+    path = tmp_path / "new.md"
+    path.write_text(scaffold("new", Commands(setup=("a: b",), test=command), "f" * 40))
+    with pytest.raises(BadInput, match="the prompt is missing"):
+        load_task(path, tmp_path, same)
+    path.write_text(scaffold("new", Commands(setup=("a: b",), test=command), "f" * 40, "Do it."))
+    task = load_task(path, tmp_path, same)
+    assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
+    assert task.acceptance.run == command
+    assert {name: getattr(task.acceptance, name) for name in expected} == expected
+
+
+def test_a_new_task_without_a_test_command_asks_for_what_must_hold(tmp_path: Path) -> None:
+    path = tmp_path / "new.md"
+    path.write_text(scaffold("new", Commands(), "f" * 40, "Do it."))
+    with pytest.raises(BadInput, match="'acceptance' is missing"):
+        load_task(path, tmp_path, same)
+
+
+def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: Path) -> None:
+    """Uncomment all of it: what the examples say must load."""
+    for name in ("new.patch", "new.tests.patch"):
+        (tmp_path / name).write_bytes(PATCH.encode())
+    explained = scaffold("new", Commands(test="pytest"), "f" * 40, "Do it.")
+    path = tmp_path / "new.md"
+    path.write_text(re.sub(r"^( *)# (\w+: )", r"\1\2", explained, flags=re.MULTILINE))
+    task = load_task(path, None, same)
+    assert task.repo == str((tmp_path.resolve() / ".." / "other").resolve())
+    assert task.reference == PATCH == task.acceptance.patch
+    assert (task.split, task.ambiguous, task.answers) == ("held-out", True, {"currency": "Euro."})
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "x.md"
+    write_new(path, "mine")
+    with pytest.raises(BadInput, match="is there already"):
+        write_new(path, "yours")
+    assert path.read_text() == "mine"
+    with pytest.raises(MachineFailed, match="cannot be written"):
+        write_new(path / "below" / "a file", "x")
