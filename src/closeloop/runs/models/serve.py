@@ -1,0 +1,124 @@
+"""The scripted model as a local HTTP server, for any agent that can be pointed at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from closeloop.model.errors import BadInput, Fault
+from closeloop.runs.models.scripted import next_turn, speak
+from closeloop.runs.models.scripts import Script
+from closeloop.runs.models.served import anthropic, openai
+from closeloop.runs.models.served.speech import Speech
+
+SPEECHES = (openai.SPEECH, anthropic.SPEECH)
+REQUEST_LIMIT = 32 << 20
+"""Bytes of a request; agents send their whole conversation each time."""
+
+
+@asynccontextmanager
+async def serve(script: Script, port: int = 0) -> AsyncIterator[str]:
+    """Serve a script on this machine only, while the block runs; the value is its address."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
+        server = _Server(
+            uvicorn.Config(
+                application(script),
+                access_log=False,
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # A plain task, not a group: what fails in the block comes out as it is.
+        running = asyncio.create_task(server.serve([bound]))
+        try:
+            await server.ready.wait()
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await running
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the program around the server."""
+        yield
+
+
+def application(script: Script) -> Starlette:
+    """The server's routes."""
+    return Starlette(
+        routes=[
+            Route("/", _alive, methods=["GET", "HEAD"]),
+            Route("/v1/models", _models(script)),
+            *(Route(speech.path, _chat(script, speech), methods=["POST"]) for speech in SPEECHES),
+        ]
+    )
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("A scripted model.\n")
+
+
+def _models(script: Script):  # type: ignore[no-untyped-def]
+    async def models(request: Request) -> Response:
+        model = {"id": script.name, "object": "model", "created": 0, "owned_by": "closeloop"}
+        named = {"type": "model", "display_name": script.name, "created_at": "1970-01-01T00:00:00Z"}
+        ends = {"has_more": False, "first_id": script.name, "last_id": script.name}
+        return JSONResponse({"object": "list", "data": [{**model, **named}], **ends})
+
+    return models
+
+
+def _chat(script: Script, speech: Speech):  # type: ignore[no-untyped-def]
+    async def chat(request: Request) -> Response:
+        try:
+            payload = await _payload(request)
+            asked = speech.read(payload)
+            turn = next_turn(script, asked)
+            await anyio.sleep(turn.delay)
+            reply = speak(script, turn, asked)
+        except Fault as fault:
+            return JSONResponse(speech.fault(str(fault)), status_code=400)
+        if payload.get("stream"):
+            events = iter(list(speech.events(reply, payload)))
+            return StreamingResponse(events, media_type="text/event-stream")
+        return JSONResponse(speech.answer(reply, payload))
+
+    return chat
+
+
+async def _payload(request: Request) -> dict[str, object]:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > REQUEST_LIMIT:
+            raise BadInput(f"A request may have {REQUEST_LIMIT >> 20} MB.")
+    try:
+        return msgspec.json.decode(body, type=dict[str, object])
+    except (ValueError, RecursionError):
+        raise BadInput("The request is not a JSON object.") from None

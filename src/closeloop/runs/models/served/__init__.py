@@ -1,0 +1,1 @@
+"""The formats in which the scripted model is served: one file for each."""

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from closeloop.model.attempt import Usage
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.model.errors import BadInput, OutOfBudget
+from closeloop.model.settings import ModelSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.models.budget import Budgeted, budgeted, total
+from closeloop.runs.models.prices import Prices, priced, prices_of
+
+HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
+
+
+class Counting:
+    """A model that says what it used."""
+
+    name = "counting"
+
+    def __init__(self, *usages: Usage) -> None:
+        self.usages = list(usages)
+        self.asked = 0
+
+    async def reply(self, request: ModelRequest) -> ModelReply:
+        self.asked += 1
+        return ModelReply(usage=self.usages[min(self.asked, len(self.usages)) - 1])
+
+
+def spend(model: Budgeted, times: int) -> None:
+    async def go() -> None:
+        for _ in range(times):
+            await model.reply(HELLO)
+
+    anyio.run(go)
+
+
+def test_a_used_up_token_budget_stops_the_next_request_before_it_is_sent() -> None:
+    inner = Counting(Usage(input_tokens=5, output_tokens=3, cache_read_tokens=2, cost=0.0))
+    model = budgeted(inner, Limits(tokens=25))
+    with pytest.raises(OutOfBudget, match="30 of 25 tokens"):
+        spend(model, 9)
+    assert inner.asked == 3
+    assert model.usage == Usage(
+        input_tokens=15, output_tokens=9, cache_read_tokens=6, cost=0.0, cost_from="prices"
+    )
+
+
+def test_a_used_up_money_budget_stops_the_next_request_before_it_is_sent() -> None:
+    inner = Counting(Usage(output_tokens=1, cost=0.5, cost_from="reported"))
+    model = budgeted(inner, Limits(money=1.0))
+    with pytest.raises(OutOfBudget, match=r"\$1.00 of \$1.00"):
+        spend(model, 9)
+    assert inner.asked == 2
+    assert (model.usage.cost, model.usage.cost_from) == (1.0, "reported")
+
+
+def test_a_budget_of_nothing_sends_nothing() -> None:
+    inner = Counting(Usage())
+    for limits in (Limits(tokens=0), Limits(money=0.0)):
+        with pytest.raises(OutOfBudget):
+            spend(budgeted(inner, limits), 1)
+    assert inner.asked == 0
+
+
+def test_what_nobody_reported_stays_unknown() -> None:
+    model = budgeted(Counting(Usage()), Limits())
+    assert model.usage == Usage()
+    spend(model, 3)
+    assert model.usage == Usage()
+    assert model.name == "counting"
+
+
+def test_a_cost_that_is_partly_unknown_is_unknown_and_what_is_known_is_kept() -> None:
+    paid = Usage(output_tokens=1, cost=0.5, cost_from="prices")
+    for usages in ((paid, Usage(output_tokens=1), paid), (Usage(output_tokens=1), paid, paid)):
+        model = budgeted(Counting(*usages), Limits())
+        spend(model, 3)
+        assert model.usage == Usage(output_tokens=3)
+        assert model.spent == 1.0
+
+
+def test_a_limit_that_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(BadInput, match="input_price"):
+        spend(budgeted(Counting(Usage(output_tokens=1)), Limits(money=1.0)), 1)
+    with pytest.raises(BadInput, match="does not count"):
+        spend(budgeted(Counting(Usage(cost=0.1)), Limits(tokens=1)), 1)
+
+
+def test_reported_and_computed_costs_add_up_to_a_computed_one() -> None:
+    both = total([Usage(cost=1.0, cost_from="reported"), Usage(cost=2.0, cost_from="prices")])
+    assert both == Usage(cost=3.0, cost_from="prices")
+    assert total([]) == Usage()
+
+
+def prices(model: str, **given: float) -> Prices | None:
+    return prices_of(ModelSettings(provider="openai", model=model, **given))  # type: ignore[arg-type]
+
+
+def test_a_model_is_priced_by_its_longest_name_and_its_snapshots_alike() -> None:
+    assert prices("gpt-5-mini-2025-08-07") == prices("gpt-5-mini") != prices("gpt-5")
+    assert prices("claude-opus-4-1-20250805") == prices("claude-opus-4-1")
+    assert prices("claude-sonnet-4-5@20250929") == prices("claude-sonnet-4-5-latest")
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-5.9", "gpt-5-huge", "gpt-5mini", "my-gpt-5", "", "claude-opus-4-9"]
+)
+def test_a_model_that_only_looks_like_another_has_no_price(name: str) -> None:
+    assert prices(name) is None
+
+
+def test_the_settings_prices_win() -> None:
+    assert prices("own", input_price=1.0, output_price=2.0) == Prices(input=1.0, output=2.0)
+    assert prices("own", input_price=1.0) is None
+    known = prices("gpt-5", input_price=9.0)
+    assert known is not None
+    assert (known.input, known.output) == (9.0, 10.0)
+
+
+def test_cost_counts_each_kind_of_token_at_its_price() -> None:
+    usage = Usage(
+        input_tokens=1_000_000,
+        output_tokens=1_000_000,
+        cache_read_tokens=1_000_000,
+        cache_write_tokens=1_000_000,
+    )
+    table = Prices(input=1.0, output=10.0, cache_read=100.0, cache_write=1000.0)
+    assert priced(usage, table).cost == 1111.0
+    assert priced(usage, Prices(input=1.0, output=10.0)).cost == 13.0
+    assert priced(usage, None) == usage
+    assert priced(Usage(input_tokens=1), table) == Usage(input_tokens=1)
+    reported = Usage(input_tokens=1, output_tokens=1, cost=7.0, cost_from="reported")
+    assert priced(reported, table) == reported
