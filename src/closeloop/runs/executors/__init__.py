@@ -1,0 +1,1 @@
+"""Where work is done: a task group on this machine."""

@@ -1,0 +1,75 @@
+"""An agent at work in a workspace, for the tests of agents."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from anyio.from_thread import BlockingPortal
+
+from closeloop.model.attempt import Usage
+from closeloop.model.chat import ModelReply, ToolCall
+from closeloop.model.protocols import Assignment, Model, Work
+from closeloop.model.variant import Limits, Variant
+from closeloop.runs.agents.builtin import BuiltinAgent
+from closeloop.runs.agents.contract import Replies, check_work
+
+
+def says(text: str = "", *calls: ToolCall, **fields: Any) -> ModelReply:
+    usage = fields.pop("usage", Usage(input_tokens=100, output_tokens=10))
+    return ModelReply(text=text, calls=calls, usage=usage, model="test-1", **fields)
+
+
+_ids = itertools.count(1)
+
+
+def calls(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id=f"c{next(_ids)}", name=name, arguments=arguments)
+
+
+class Desk:
+    """Where an agent is let to work, and what it was told there."""
+
+    def __init__(self, cage: Any, portal: BlockingPortal) -> None:
+        self.cage = cage
+        self.portal = portal
+        self.folder = Path(cage.root)
+        self.model: Any = None
+        self.limits = Limits(seconds=30, turns=50)
+        self.answer: Callable[[str], str | None] = lambda question: None
+        self.changes: dict[str, Any] = {}
+
+    def assignment(self, prompt: str = "Do it.") -> Assignment:
+        given = {
+            "prompt": prompt,
+            "system": None,
+            "cage": self.cage,
+            "model": self.model,
+            "variant": Variant(name="test", agent="builtin"),
+            "limits": self.limits,
+            "answer": self.answer,
+        }
+        return Assignment(**(given | self.changes))
+
+    def work(self, *replies: ModelReply, model: Model | None = None) -> Work:
+        self.model = model or Replies(*replies)
+        agent = BuiltinAgent(clock=ticking())
+        work = self.portal.call(agent.work, self.assignment())
+        check_work(work)
+        return work
+
+    def told(self, turn: int = -1) -> str:
+        """The last message in a request to the model."""
+        return self.model.requests[turn].messages[-1].text
+
+    def failed(self, turn: int = -1) -> bool:
+        return self.model.requests[turn].messages[-1].failed
+
+
+def ticking() -> Callable[[], datetime]:
+    """A clock that goes on by a second whenever somebody looks."""
+    seconds = itertools.count()
+    return lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(seconds))
