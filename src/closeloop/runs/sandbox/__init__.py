@@ -1,0 +1,1 @@
+"""Cages: commands that see, reach, use and outlive only what they are given."""

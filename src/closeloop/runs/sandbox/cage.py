@@ -1,0 +1,291 @@
+"""A workspace seen from inside its sandbox."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import json
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from closeloop.model.errors import MachineFailed
+from closeloop.model.protocols import Ran
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox.disk import Disk
+from closeloop.runs.sandbox.ladder import environment
+from closeloop.runs.sandbox.output import Output
+from closeloop.runs.sandbox.place import Place, Sandbox, Share, paths, real_paths
+from closeloop.runs.sandbox.process import Bounds, Ended, Program, execute
+
+READ_LIMIT = 16 << 20
+FILE_SECONDS = 60.0
+MARK = "CLOSELOOP_COMMAND"
+SUBREAPER = 36
+
+# Run inside the cage, so that whatever a path leads to, it leads there.
+READ = """
+[ -e "$1" ] || exit 2; [ ! -d "$1" ] || exit 21; [ -f "$1" ] || exit 22; [ -r "$1" ] || exit 13
+exec head -c "$2" -- "$1"
+"""
+REFUSALS = {2: errno.ENOENT, 13: errno.EACCES, 21: errno.EISDIR, 22: errno.EINVAL}
+WRITE = """
+[ ! -d "$1" ] || exit 21; [ ! -e "$1" ] || [ -f "$1" ] || exit 22
+mkdir -p -- "$2" || exit 13
+cat > "$1" || exit 13
+"""
+
+
+class Cage:
+    """Runs commands in a workspace, in a new cage each."""
+
+    def __init__(self, sandbox: Sandbox, place: Place, limits: Limits, disk: Disk | None) -> None:
+        self.sandbox = sandbox
+        self.place = place
+        self._limits = limits
+        self._disk = disk
+        # An overlay may be mounted only once at a time.
+        self._turn: AbstractAsyncContextManager[None] = (
+            anyio.Lock() if place.lower else nullcontext()
+        )
+
+    @property
+    def root(self) -> str:
+        return paths(self.sandbox, self.place)[0]
+
+    def beside(self, shares: tuple[Share, ...], limits: Limits) -> Cage:
+        """Another cage around the same workspace, which sees some of our folders as well."""
+        place = msgspec.structs.replace(self.place, shares=shares)
+        other = type(self)(self.sandbox, place, limits, None)
+        other._turn = self._turn
+        return other
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        seconds: float | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Ran:
+        """Run a program, or a shell line, until it and its children end."""
+        ended = await self.execute(command, seconds=seconds, stdin=stdin, env=env)
+        return Ran(
+            exit_code=ended.exit_code,
+            output=ended.output.text,
+            seconds=ended.seconds,
+            stopped=ended.stopped,
+            dropped_bytes=ended.output.dropped,
+        )
+
+    async def execute(
+        self,
+        command: str | Sequence[str],
+        *,
+        seconds: float | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        keep: int | None = None,
+    ) -> Ended:
+        """Like run, in bytes; with `keep`, that much of the output, with errors apart."""
+        argv = [self.sandbox.view.shell, "-c", command] if isinstance(command, str) else command
+        program = self._program(argv, environment(self.sandbox, self.place, env))
+        bounds = Bounds(
+            seconds=self._limits.command_seconds if seconds is None else seconds,
+            idle_seconds=self._limits.idle_seconds,
+            processes=self._limits.processes,
+            memory_bytes=self._limits.memory_bytes,
+            output_bytes=self._limits.output_bytes if keep is None else 2 * keep,
+        )
+        if (wrong := _unsayable(argv)) is not None:
+            return _unstarted(wrong)
+        async with self._turn:
+            for last in (False, True):
+                try:
+                    ended = await execute(
+                        program, bounds, stdin=stdin, disk=self._disk, apart=keep is not None
+                    )
+                except OSError as error:
+                    return self._refusal(error)
+                code = self._exit_code(ended)
+                if code is not None or ended.stopped:
+                    break
+                if last:
+                    said = ended.errors.text.strip()[-500:] or ended.told.decode(errors="replace")
+                    raise MachineFailed(f"The sandbox could not run a command: {said}")
+                self._mend()
+        return msgspec.structs.replace(ended, exit_code=None if ended.stopped else code)
+
+    async def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
+        """A file's content; OSError when it cannot be read or is over the limit."""
+        full = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", READ, "sh", full, str(limit + 1)]
+        ended = await self.execute(argv, seconds=FILE_SECONDS, keep=limit + 1)
+        _raise_for(ended, path)
+        return _within(ended.output.content, limit, path)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file and the folders above it; OSError when that is refused."""
+        full = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", WRITE, "sh", full, posixpath.dirname(full)]
+        ended = await self.execute(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
+        _raise_for(ended, path)
+
+    def _program(self, argv: Sequence[str], env: dict[str, str]) -> Program:
+        wrap = self.sandbox.wrap
+        assert wrap is not None
+        return Program(
+            argv=lambda status: wrap(self.sandbox, self.place, self._limits, argv, status),
+            env=env,
+            directory=self.place.folder,
+            tree="namespace" if self.sandbox.isolated else "adopted",
+        )
+
+    def _exit_code(self, ended: Ended) -> int | None:
+        """What the cage says of the command; None when it never ran."""
+        told: dict[str, object] = {}
+        for line in ended.told.decode(errors="replace").splitlines():
+            with suppress(ValueError):
+                told |= json.loads(line)
+        code = told.get("exit-code")
+        if isinstance(code, int) and "failed" not in told:
+            return code
+        return 127 if b"bwrap: execvp " in ended.errors.content else None
+
+    def _refusal(self, error: OSError) -> Ended:
+        """A command that no machine could start is the agent's doing; the rest is ours."""
+        if error.errno != errno.E2BIG:
+            raise MachineFailed(f"The sandbox could not be started: {error}.") from error
+        return _unstarted(error)
+
+    def _mend(self) -> None:
+        """A command may have closed its own folders to everybody."""
+        for path in real_paths(self.place):
+            with suppress(OSError):
+                Path(path).chmod(0o755)
+
+
+class OpenCage(Cage):
+    """No cage: commands run as the user, in the workspace; what they leave behind still dies."""
+
+    _inside: tuple[str, ...] | None = None
+
+    def _program(self, argv: Sequence[str], env: dict[str, str]) -> Program:
+        _adopt_orphans()
+        for path in real_paths(self.place):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103 (a third of the time)
+        if not os.access(self.root, os.X_OK):
+            self._mend()
+        mark = secrets.token_hex(8)
+        return Program(
+            argv=lambda _: argv,
+            env={**env, MARK: mark},
+            directory=self.root,
+            mark=f"{MARK}={mark}",
+        )
+
+    def _exit_code(self, ended: Ended) -> int | None:
+        return ended.exit_code
+
+    def _refusal(self, error: OSError) -> Ended:
+        return _unstarted(error)
+
+    async def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
+        """A file's content; OSError when it cannot be read or is over the limit."""
+        handle = self._open(path, os.O_RDONLY)
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            content = bytearray()
+            while len(content) <= limit and (part := file.read(limit + 1 - len(content))):
+                content += part
+        return _within(bytes(content), limit, path)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file and the folders above it; OSError when that is refused."""
+        try:
+            handle = self._open(path, os.O_WRONLY)
+        except FileNotFoundError:
+            handle = self._create(path)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            file.truncate()
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+
+    def _open(self, path: str, flags: int) -> int:
+        """Open an ordinary file that really lies inside."""
+        full = posixpath.join(self.root, path)
+        try:
+            handle = os.open(full, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, "not a file name", path) from error
+        try:
+            _refuse_odd(os.fstat(handle).st_mode, path)
+            self._refuse_outside(os.readlink(f"/proc/self/fd/{handle}"), path)  # noqa: PTH115
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def _create(self, path: str) -> int:
+        folder, name = posixpath.split(posixpath.join(self.root, path))
+        real = os.path.realpath(folder)
+        self._refuse_outside(real, path)
+        os.makedirs(real, exist_ok=True)  # noqa: PTH103
+        return self._open(f"{real}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+    def _refuse_outside(self, real: str, path: str) -> None:
+        if self._inside is None:
+            folders = paths(self.sandbox, self.place)
+            self._inside = tuple(os.path.realpath(folder) + "/" for folder in folders)
+        if not (real + "/").startswith(self._inside):
+            raise PermissionError(errno.EACCES, "outside the workspace", path)
+
+
+def _refuse_odd(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number), path)
+
+
+@functools.cache
+def _adopt_orphans() -> None:
+    """Become the parent of what commands leave behind, so that it can be found and killed."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def _unsayable(argv: Sequence[str]) -> ValueError | None:
+    """What keeps a text from being handed to a program."""
+    try:
+        whole = b"".join(map(os.fsencode, argv))
+    except ValueError as error:
+        return error
+    return ValueError("A command cannot contain a NUL byte.") if b"\0" in whole else None
+
+
+def _unstarted(error: Exception) -> Ended:
+    output = Output(1 << 12)
+    output.add(f"{error}\n".encode(errors="replace"))
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    return Ended(exit_code=code, output=output, errors=output, told=b"", seconds=0.0, stopped=None)
+
+
+def _raise_for(ended: Ended, path: str) -> None:
+    if ended.stopped:
+        raise TimeoutError(errno.ETIMEDOUT, ended.stopped, path)
+    if ended.exit_code:
+        number = REFUSALS.get(ended.exit_code, errno.EIO)
+        raise OSError(number, os.strerror(number), path)
+
+
+def _within(content: bytes, limit: int, path: str) -> bytes:
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes", path)
+    return content

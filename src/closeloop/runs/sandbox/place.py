@@ -1,0 +1,98 @@
+"""One workspace on disk, and where its commands find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from closeloop.model.record import Record
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox.view import View
+
+WORKSPACE, HOME, TEMPORARY = "/workspace", "/home/agent", "/tmp"  # noqa: S108
+
+
+class Guards(Record):
+    """What is really enforced here."""
+
+    kind: str
+    """`bwrap`, `landlock` or `none`."""
+    files: bool
+    network: bool
+    processes: bool
+    """Whole trees die with the command, and with closeloop itself."""
+    note: str = ""
+
+
+class Share(Record):
+    """A folder of ours shown to some commands at a path outside the workspace."""
+
+    source: str
+    target: str
+    write: bool = False
+
+
+class Place(Record):
+    """A workspace's folders: `root/workspace`, `root/home` and `temporary`."""
+
+    folder: str
+    lower: str | None = None
+    """With an overlay: the folder that stands for `root`, to which `upper` adds."""
+    shares: tuple[Share, ...] = ()
+    network: bool = False
+
+
+class Sandbox(Record):
+    """A way to cage commands that works on this machine."""
+
+    guards: Guards
+    view: View
+    mount: str
+    """An empty folder: every cage mounts its overlay there, unseen by the others."""
+    wrap: Callable[[Sandbox, Place, Limits, Sequence[str], int], list[str]] | None
+    """The command, caged; None runs it as it is."""
+    overlay: bool = False
+    isolated: bool = False
+    """Commands see their own file system, with the workspace at a constant path."""
+    etc: str | None = None
+
+
+def root_of(sandbox: Sandbox, place: Place) -> str:
+    """The folder that holds `workspace` and `home`, before anything is shown elsewhere."""
+    return sandbox.mount if place.lower else str(Path(place.folder, "root"))
+
+
+def paths(sandbox: Sandbox, place: Place) -> tuple[str, str, str]:
+    """The workspace, the home and the temporary folder, as commands see them."""
+    if sandbox.isolated:
+        return WORKSPACE, HOME, TEMPORARY
+    root = root_of(sandbox, place)
+    return f"{root}/workspace", f"{root}/home", f"{place.folder}/temporary"
+
+
+def real_paths(place: Place) -> tuple[str, str, str]:
+    """The same three where they really lie; with an overlay, what was added to them."""
+    root = f"{place.folder}/{'upper' if place.lower else 'root'}"
+    return f"{root}/workspace", f"{root}/home", f"{place.folder}/temporary"
+
+
+def seen(sandbox: Sandbox, share: Share) -> str:
+    """Where commands find something that is shared with them."""
+    return share.target if sandbox.isolated else share.source
+
+
+def shown(sandbox: Sandbox, place: Place) -> list[Share]:
+    """Everything an isolated command sees besides the system, outer folders first."""
+    root = root_of(sandbox, place)
+    shares = [
+        Share(source=f"{place.folder}/temporary", target=TEMPORARY, write=True),
+        *(Share(source=path, target=path) for path in sandbox.view.readable),
+        Share(source=f"{root}/workspace", target=WORKSPACE, write=True),
+        Share(source=f"{root}/home", target=HOME, write=True),
+        *place.shares,
+    ]
+    if sandbox.etc:
+        shares.append(Share(source=sandbox.etc, target="/etc"))
+    if place.network and Path("/etc/resolv.conf").exists():
+        shares.append(Share(source="/etc/resolv.conf", target="/etc/resolv.conf"))
+    return shares

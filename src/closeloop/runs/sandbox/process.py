@@ -1,0 +1,304 @@
+"""Run one program to its end, within limits, and leave nothing of it alive."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import anyio
+
+from closeloop.model.record import Record
+from closeloop.runs.sandbox import tree
+from closeloop.runs.sandbox.disk import Disk
+from closeloop.runs.sandbox.output import Output
+
+PIPE = 1 << 18
+PATIENCE = 5.0
+"""Seconds to wait for killed processes to be gone."""
+ROOTS: set[int] = set()
+"""The first processes of all running programs, which are nobody's orphans."""
+FIRST_LOOK, LAST_LOOK = 0.02, 0.1
+"""How long the watcher sleeps between looks, at first and later."""
+
+
+class Program(Record):
+    """What to start, and what its tree of processes is like."""
+
+    argv: Callable[[int], Sequence[str]]
+    """Given the descriptor on which the cage tells how the command ended."""
+    env: dict[str, str]
+    directory: str
+    tree: Literal["namespace", "adopted", "plain"] = "plain"
+    """A cage's first process ends after all others. Its child is the first one of a process
+    namespace, or it adopts orphans itself. Without a cage there may be more to kill."""
+    mark: str | None = None
+    """Without a cage: a text in the environment of all that belongs to this command."""
+
+
+class Bounds(Record):
+    """What one program may use."""
+
+    seconds: float
+    idle_seconds: float
+    processes: int
+    memory_bytes: int
+    output_bytes: int
+
+
+class Ended(Record):
+    """What became of it."""
+
+    exit_code: int | None
+    output: Output
+    errors: Output
+    """The same as `output` unless they were asked for apart."""
+    told: bytes
+    """What the cage said about the end of the command."""
+    seconds: float
+    stopped: str | None
+
+
+async def execute(
+    program: Program,
+    bounds: Bounds,
+    *,
+    stdin: bytes | None = None,
+    disk: Disk | None = None,
+    apart: bool = False,
+) -> Ended:
+    """Run to the end or to a limit; OSError when it cannot be started."""
+    run = _Run(program, bounds, stdin, apart)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run.collect)
+            group.start_soon(run.watch, disk)
+            if run.feeding:
+                group.start_soon(run.feed)
+            await run.exited()
+            await run.clear()
+            with anyio.move_on_after(2):
+                await run.drained.wait()
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run.destroy()
+        run.close()
+    return run.ended()
+
+
+class _Run:
+    """One running program: pipes, a pidfd, and what is known so far."""
+
+    def __init__(self, program: Program, bounds: Bounds, stdin: bytes | None, apart: bool) -> None:
+        self.program = program
+        self.bounds = bounds
+        self.drained = anyio.Event()
+        self.stopped: str | None = None
+        self.output = Output(bounds.output_bytes)
+        self.errors = Output(bounds.output_bytes) if apart else self.output
+        self.started = self.heard = time.monotonic()
+        self._told = b""
+        self._killed: set[int] = set()
+        self._sink: int | None = None
+        self._descriptors: set[int] = set()
+        try:
+            self._start(stdin)
+        except BaseException:
+            if hasattr(self, "process"):
+                self.process.kill()
+                self.process.wait()
+            self.close()
+            raise
+
+    def _start(self, stdin: bytes | None) -> None:
+        out, out_end = self._pipe()
+        with suppress(OSError):  # bigger is only faster, and a user's share is limited
+            fcntl.fcntl(out_end, fcntl.F_SETPIPE_SZ, PIPE)
+        err, err_end = self._pipe() if self.errors is not self.output else (None, out_end)
+        self._status, status_end = self._pipe()
+        source = subprocess.DEVNULL
+        if stdin is not None:
+            source, self._sink = self._pipe()
+        self.sources = {out: self.output} | ({err: self.errors} if err is not None else {})
+        # From the event loop's own thread: the parent whose death the cage watches is a thread.
+        self.process = subprocess.Popen(
+            self.program.argv(status_end),
+            stdin=source,
+            stdout=out_end,
+            stderr=err_end,
+            cwd=self.program.directory,
+            env=self.program.env,
+            pass_fds=[status_end],
+            start_new_session=True,
+        )
+        ROOTS.add(self.process.pid)
+        self._close({out_end, err_end, status_end, source} & self._descriptors)
+        self._pidfd = self._keep(os.pidfd_open(self.process.pid))
+        self._rest = memoryview(stdin or b"")
+        if self._sink is not None:
+            os.set_blocking(self._sink, False)
+            self._push()
+
+    @property
+    def feeding(self) -> bool:
+        return self._sink is not None
+
+    async def exited(self) -> None:
+        await anyio.wait_readable(self._pidfd)
+
+    async def collect(self) -> None:
+        async with anyio.create_task_group() as group:
+            for source, output in self.sources.items():
+                group.start_soon(self._collect, source, output)
+        self.drained.set()
+
+    async def _collect(self, source: int, output: Output) -> None:
+        os.set_blocking(source, False)
+        while True:
+            await anyio.wait_readable(source)
+            with suppress(BlockingIOError):
+                chunk = os.read(source, PIPE)
+                if not chunk:
+                    return
+                output.add(chunk)
+                self.heard = time.monotonic()
+
+    async def feed(self) -> None:
+        while self._sink is not None:
+            await anyio.wait_writable(self._sink)
+            self._push()
+
+    def _push(self) -> None:
+        """Write what fits; close the pipe when all is written or nobody reads."""
+        assert self._sink is not None
+        try:
+            while self._rest:
+                self._rest = self._rest[os.write(self._sink, self._rest) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            pass
+        self._close({self._sink})
+        self._sink = None
+
+    async def watch(self, disk: Disk | None) -> None:
+        """Look at the clock and at the tree of processes; stop it at the first limit."""
+        pause = FIRST_LOOK
+        while self.stopped is None:
+            left = (
+                min(self.started + self.bounds.seconds, self.heard + self.bounds.idle_seconds)
+                - time.monotonic()
+            )
+            await anyio.sleep(max(min(pause, left), 0.001))
+            look = time.monotonic()
+            self.stopped = self._limit()
+            if not self.stopped and disk is not None and disk.due():
+                grown = await anyio.to_thread.run_sync(disk.overgrown, abandon_on_cancel=True)
+                self.stopped = "too much disk" if grown else None
+            # With many cages at once the looks themselves must stay cheap.
+            pause = max(min(pause * 1.5, LAST_LOOK), min(20 * (time.monotonic() - look), 0.5))
+        await self.destroy()
+
+    def _limit(self) -> str | None:
+        now = time.monotonic()
+        if now - self.started >= self.bounds.seconds:
+            return "out of time"
+        if now - self.heard >= self.bounds.idle_seconds:
+            return "idle"
+        pids = self._pids()
+        if len(pids) > self.bounds.processes:
+            return "too many processes"
+        most = self.bounds.memory_bytes
+        if tree.memory(pids) > most and tree.own_memory(pids) > most:
+            return "too much memory"
+        return None
+
+    def _pids(self) -> list[int]:
+        """All processes of the command, also those whose parents are gone."""
+        most = self.bounds.processes
+        pids = [self.process.pid, *tree.descendants(self.process.pid, most=most)]
+        orphans = self._orphans()
+        return [*pids, *orphans, *tree.descendants(*orphans, most=most)]
+
+    def _orphans(self) -> list[int]:
+        """Without a cage: what the command left to us, by its session or its mark."""
+        mark, root = self.program.mark, self.process.pid
+        if mark is None:
+            return []
+        others = set(tree.adopted()) - ROOTS
+        ours = {pid for pid in others if pid in self._killed or tree.belongs(pid, root, mark)}
+        return [pid for pid in ours if not tree.reap(pid)]
+
+    async def clear(self) -> None:
+        """Kill what the command left behind; a cage leaves nothing."""
+        end = time.monotonic() + PATIENCE
+        while (left := self._orphans()) and time.monotonic() < end:
+            self._killed.update(left)
+            tree.kill([*left, *tree.descendants(*left)])
+            await anyio.sleep(0.002)
+
+    async def destroy(self) -> None:
+        """Kill the whole tree and wait until it is gone."""
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            below = tree.descendants(self.process.pid)
+            late = time.monotonic() > end
+            if self.program.tree == "namespace" and below:
+                await self._collapse(below[0])
+            elif self.program.tree == "plain" or late:
+                self.process.kill()
+            tree.kill(below)
+            await anyio.sleep(0.002)
+        ROOTS.discard(self.process.pid)
+        await self.clear()
+
+    async def _collapse(self, first: int) -> None:
+        """Kill a namespace by its first process, which the kernel lets go last."""
+        try:
+            handle = os.pidfd_open(first)
+        except OSError:
+            return
+        try:
+            self.process.kill()
+            tree.kill([first])
+            with anyio.move_on_after(PATIENCE):
+                await anyio.wait_readable(handle)
+        finally:
+            os.close(handle)
+        tree.reap(first)
+
+    def ended(self) -> Ended:
+        code = self.process.returncode
+        return Ended(
+            exit_code=None if self.stopped else (128 - code if code < 0 else code),
+            output=self.output,
+            errors=self.errors,
+            told=self._told,
+            seconds=time.monotonic() - self.started,
+            stopped=self.stopped,
+        )
+
+    def close(self) -> None:
+        if hasattr(self, "process"):
+            os.set_blocking(self._status, False)
+            with suppress(BlockingIOError):
+                self._told = os.read(self._status, 1 << 12)
+        self._close(set(self._descriptors))
+
+    def _pipe(self) -> tuple[int, int]:
+        read, write = os.pipe()
+        return self._keep(read), self._keep(write)
+
+    def _keep(self, descriptor: int) -> int:
+        self._descriptors.add(descriptor)
+        return descriptor
+
+    def _close(self, descriptors: set[int]) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._descriptors -= descriptors

@@ -1,0 +1,122 @@
+"""A process and all its descendants, as /proc shows them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process, whichever of its threads started them."""
+    if not _lists_children():
+        return [child for child, parent in _parents() if parent == pid]
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return found
+    for thread in threads:
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def adopted() -> list[int]:
+    """Our own children, orphans among them: the kernel gives those to the first thread."""
+    pid = os.getpid()
+    if not _lists_children():
+        return children(pid)
+    return list(map(int, _read(f"/proc/{pid}/task/{pid}/children").split()))
+
+
+def descendants(*pids: int, most: int | None = None) -> list[int]:
+    """Every process below these, parents before their children, or a few more than `most`."""
+    found = [child for pid in pids for child in children(pid)]
+    for each in found:  # grows while it is walked
+        if most is not None and len(found) > most:
+            break
+        found += children(each)
+    return found
+
+
+def memory(pids: Iterable[int]) -> int:
+    """Resident bytes, pages that processes share counted once for each."""
+    total = 0
+    for pid in pids:
+        fields = _read(f"/proc/{pid}/statm").split()
+        total += int(fields[1]) * PAGE if fields else 0
+    return total
+
+
+def own_memory(pids: Iterable[int]) -> int:
+    """Resident bytes, shared pages divided among their users: exact, but slow to read."""
+    total = 0
+    for pid in pids:
+        lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+        shares = [int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")]
+        total += shares[0] if shares else memory([pid])
+    return total
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def belongs(pid: int, session: int, mark: str) -> bool:
+    """Whether an orphan is of this session, or was started with this text in its environment."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if not fields or int(fields[3]) == session:
+        return bool(fields)
+    environment = _read(f"/proc/{pid}/environ")
+    if environment or fields[0] == b"Z":
+        return mark.encode() in environment
+    time.sleep(0.001)  # it is becoming another program, and has no environment for a moment
+    return mark.encode() in _read(f"/proc/{pid}/environ")
+
+
+def reap(pid: int) -> bool:
+    """Take note of the end of a child, if it has ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def _read(path: str) -> bytes:
+    """Processes come and go: what cannot be read any more is empty."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(handle, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+
+
+@functools.cache
+def _lists_children() -> bool:
+    return Path("/proc/thread-self/children").exists()
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Process and parent, for kernels that do not list children."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return []
+    stats = ((pid, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()) for pid in pids)
+    return [(pid, int(fields[1])) for pid, fields in stats if len(fields) > 1]

@@ -1,0 +1,264 @@
+"""What changed in a workspace, told by a git folder of our own that no agent has touched.
+
+The agent's `.git` may be deleted, configured to run programs or told to look away, so it is never
+used. Git runs inside the cage: it reads files that the agent made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.globs import matches
+from closeloop.model.record import Record
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox.cage import Cage
+from closeloop.runs.sandbox.place import Share, seen
+from closeloop.runs.sandbox.process import Ended
+
+PATCH_BYTES = 64 << 20
+LIMITS = Limits(command_seconds=600.0, idle_seconds=600.0, disk_bytes=64 << 30)
+RAW = "* -text !eol !filter !ident !working-tree-encoding !diff !whitespace\n"
+"""Attributes that leave every byte as it is."""
+CONFIG = """[core]
+    repositoryFormatVersion = {version}
+    bare = false
+    checkStat = {check}
+    trustCtime = {ctime}
+    fileMode = true
+    symlinks = true
+    autocrlf = false
+    fsmonitor = false
+    untrackedCache = false
+    quotePath = {quote}
+    protectHFS = false
+    protectNTFS = false
+    excludesFile = /dev/null
+    attributesFile = /dev/null
+    hooksPath = /dev/null
+[extensions]
+{extensions}
+"""
+TRACKED = "git add -u . && exec git ls-files -z --others --exclude-standard"
+ADD = "git update-index --add --replace -z --stdin"
+DIFF = (
+    "exec git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv "
+    '--no-color --src-prefix=a/ --dst-prefix=b/ "$@"'
+)
+NAMES = 'exec git diff --cached --raw -z --no-renames --no-ext-diff "$1"'
+REOPEN = 'chmod u+rwx "$GIT_WORK_TREE" && cd "$GIT_WORK_TREE" && '
+REOPEN += "find . \\( -type d ! -perm -700 -o -type f ! -perm -600 \\) -exec chmod u+rwX {} \\;"
+NEW_FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
+HEADER = re.compile(r"^diff --git (a/.* b/.*)$", re.MULTILINE)
+
+
+class Unreadable(Exception):
+    """What the agent left cannot be told as a patch: its doing, not a fault of ours."""
+
+
+class TooLarge(Unreadable):
+    """The patch would be more than anybody reads."""
+
+
+class Ours(Record):
+    """A private git folder for one workspace."""
+
+    cage: Cage
+    """Sees the workspace, and our folders beside it."""
+    folder: str
+    env: dict[str, str]
+    tree: str
+    exact: bool
+    """Files that nobody touched look the same as in the base, to the last bit of their status."""
+
+
+def open_ours(cage: Cage, base: str, tree: str) -> Ours:
+    """Make it from the base's: its index and exclusions, with objects that are only read."""
+    folder = Path(cage.place.folder, "git")
+    exact = cage.place.lower is not None
+    for name in ("info", "objects", "refs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name in ("index", "info/exclude"):
+        if (Path(base, "git", name)).exists():
+            (folder / name).write_bytes(Path(base, "git", name).read_bytes())
+    (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    shares = (
+        Share(source=str(folder), target="/closeloop/git", write=True),
+        Share(source=f"{base}/git/objects", target="/closeloop/base"),
+        Share(source=f"{base}/root/workspace/.git/objects", target="/closeloop/objects"),
+    )
+    private, *stores = (seen(cage.sandbox, share) for share in shares)
+    quoted = (store.replace("\\", "\\\\").replace('"', '\\"') for store in stores)
+    env = {
+        "GIT_DIR": private,
+        "GIT_WORK_TREE": cage.root,
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(f'"{store}"' for store in quoted),
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+    ours = Ours(
+        cage=cage.beside(shares, LIMITS), folder=str(folder), env=env, tree=tree, exact=exact
+    )
+    _configure(ours)
+    return ours
+
+
+async def take_stock(ours: Ours, exclude: bytes) -> str:
+    """Fill the index with the files as they are: the tree that changes are told against."""
+    await _git(ours, ["git", "read-tree", ours.tree])
+    listed = await _git(ours, ["git", "ls-files", "-s", "-z"])
+    links = [entry.partition(b"\t")[2] for entry in listed.split(b"\0") if entry[:6] == b"160000"]
+    remove = ["git", "update-index", "--force-remove", "-z", "--stdin"]
+    await _git(ours, remove, stdin=b"".join(name + b"\0" for name in links))
+    await _git(ours, ["git", "add", "-u", "."])
+    _write(ours, "info/exclude", exclude)
+    return (await _git(ours, ["git", "write-tree"])).decode().strip()
+
+
+async def diff(ours: Ours) -> str:
+    """Everything that differs from the base, as a patch in UTF-8."""
+    try:
+        return await _diff(ours)
+    except TooLarge:
+        raise
+    except Unreadable:  # folders and files may be closed to their owner
+        await ours.cage.execute(["/bin/sh", "-c", REOPEN], env=ours.env)
+        return await _diff(ours)
+
+
+async def _diff(ours: Ours) -> str:
+    listed = await _git(ours, ["/bin/sh", "-c", TRACKED])
+    names = [name for name in listed.split(b"\0") if name]
+    nested = [name for name in names if name.endswith(b"/")]
+    names = [name for name in names if not name.endswith(b"/")]
+    if nested:
+        names += await _inside(ours, nested)
+    script = f"{ADD} && {DIFF}" if names else DIFF
+    stdin = b"".join(name + b"\0" for name in names)
+    patch = await _git(ours, ["/bin/sh", "-c", script, "sh", ours.tree], stdin=stdin)
+    text = patch.decode() if _is_text(patch) else await _in_ascii(ours, patch)
+    return HEADER.sub(_quoted, text)
+
+
+async def apply(ours: Ours, patch: str, exclude: Sequence[str]) -> None:
+    """Change the files as a patch says, but for those the globs mean."""
+    content = patch.encode("utf-8", "surrogateescape")
+    argv = ["git", "apply", "--whitespace=nowarn"]
+    if exclude:
+        listed = await _apply(ours, [*argv, "--numstat", "-z"], content)
+        lines = listed.decode("utf-8", "surrogateescape").split("\0")
+        names = [line.split("\t", 2)[2] for line in lines if line]
+        argv += [f"--exclude={_literal(name)}" for name in names if matches(name, exclude)]
+    await _apply(ours, argv, content)
+
+
+async def _apply(ours: Ours, argv: Sequence[str], patch: bytes) -> bytes:
+    ended = await ours.cage.execute(argv, stdin=patch, env=ours.env, keep=PATCH_BYTES)
+    if ended.stopped:
+        raise MachineFailed(f"Applying a patch was stopped: {ended.stopped}.")
+    if ended.exit_code != 0:
+        raise BadInput(f"The patch does not apply: {_reason(ended)}")
+    return ended.output.content
+
+
+async def _inside(ours: Ours, nested: Sequence[bytes]) -> list[bytes]:
+    """Files in repositories that the agent made: ours sees only their outside."""
+    found: list[bytes] = []
+    for folder in nested:
+        # The name comes on standard input: it need not be text.
+        search = 'IFS= read -r d || :; exec find "./$d" -name .git -prune -o '
+        search += "\\( -type f -o -type l \\) -print0"
+        if b"\n" in folder:
+            raise Unreadable("A repository was made in a folder with a line break in its name.")
+        listed = await _git(ours, ["/bin/sh", "-c", search], stdin=folder)
+        found += [name.removeprefix(b"./") for name in listed.split(b"\0") if name]
+    check = ["/bin/sh", "-c", "git check-ignore -z --stdin || [ $? = 1 ]"]
+    ignored = await _git(ours, check, stdin=b"".join(name + b"\0" for name in found))
+    return sorted(set(found) - set(ignored.split(b"\0")))
+
+
+async def _in_ascii(ours: Ours, patch: bytes) -> str:
+    """Again, with every file that is not UTF-8 told as a binary one, and odd names quoted."""
+    listed = await _git(ours, ["/bin/sh", "-c", NAMES, "sh", ours.tree])
+    fields = listed.split(b"\0")
+    names = []
+    for about, name in zip(fields[::2], fields[1::2], strict=False):
+        # A file that becomes a link is told in two parts.
+        names += [name] * (2 if about.endswith(b"T") else 1)
+    odd = [
+        name
+        for name, part in zip(names, NEW_FILE.split(patch)[1:], strict=True)
+        if not _is_text(part)
+    ]
+    attributes = "".join(f'"/{_pattern(name)}" -diff\n' for name in odd)
+    _configure(ours, attributes=attributes, quote=True)
+    again = await _git(ours, ["/bin/sh", "-c", DIFF, "sh", ours.tree])
+    _configure(ours)
+    if not _is_text(again):
+        raise Unreadable("The change cannot be told: a link leads to a name that is not UTF-8.")
+    return again.decode()
+
+
+async def _git(ours: Ours, argv: Sequence[str], stdin: bytes | None = None) -> bytes:
+    ended = await ours.cage.execute(argv, stdin=stdin, env=ours.env, keep=PATCH_BYTES)
+    if len(ended.output.content) > PATCH_BYTES:
+        raise TooLarge(f"The change is larger than {PATCH_BYTES >> 20} MiB.")
+    # Of a folder that it cannot open, git only warns.
+    if ended.stopped or ended.exit_code != 0 or b"Permission denied" in ended.errors.content:
+        raise Unreadable(f"The change cannot be read: {ended.stopped or _reason(ended)}")
+    return ended.output.content
+
+
+def _configure(ours: Ours, attributes: str = "", quote: bool = False) -> None:
+    sha256 = len(ours.tree) == 64
+    config = CONFIG.format(
+        version=1 if sha256 else 0,
+        check="default" if ours.exact else "minimal",
+        ctime=str(ours.exact).lower(),
+        quote=str(quote).lower(),
+        extensions="    objectFormat = sha256" if sha256 else "",
+    )
+    _write(ours, "config", config.encode())
+    _write(ours, "info/attributes", (RAW + attributes).encode())
+
+
+def _write(ours: Ours, name: str, content: bytes) -> None:
+    Path(ours.folder, name).write_bytes(content)
+
+
+def _reason(ended: Ended) -> str:
+    lines = [line for line in ended.errors.text.splitlines() if line.strip()]
+    reason = lines[0] if lines else f"git ended with {ended.exit_code}"
+    return reason.removeprefix("error: ").removeprefix("fatal: ")[:300]
+
+
+def _quoted(header: re.Match[str]) -> str:
+    """Quote a name that git writes but cannot read: with spaces at the ends of its parts."""
+    both = header[1]
+    name = both[2 : len(both) // 2]
+    if both != f"a/{name} b/{name}" or not re.search(r"(^|/) | (/|$)", name):
+        return header[0]
+    return f'diff --git "a/{name}" "b/{name}"'
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _literal(name: str) -> str:
+    """A glob that means this name only."""
+    return re.sub(r"([*?\[\\])", r"\\\1", name)
+
+
+def _pattern(name: bytes) -> str:
+    """The same inside quotes, as attribute files write it."""
+    literal = re.sub(rb"([*?\[\\])", rb"\\\1", name)
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
+        for byte in literal
+    )

@@ -1,0 +1,146 @@
+"""The user's repositories: find a commit, and make a new repository that starts there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.runs.sandbox.process import Bounds, Program, execute
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+LOCAL = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS"),
+    *("GIT_CONFIG_COUNT", "GIT_CONFIG", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
+)
+"""Set when we are started by a hook: they name another repository."""
+PLAIN = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+START = {
+    "GIT_AUTHOR_NAME": "closeloop",
+    "GIT_AUTHOR_EMAIL": "closeloop@localhost",
+    "GIT_AUTHOR_DATE": "2001-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "closeloop",
+    "GIT_COMMITTER_EMAIL": "closeloop@localhost",
+    "GIT_COMMITTER_DATE": "2001-01-01T00:00:00Z",
+}
+OLD = 978_307_200
+"""When every file of a base was last changed: long ago, so that any change shows."""
+FETCH_SECONDS = 3600.0
+
+
+def resolve_commit(repo: Path | str, revision: str) -> str:
+    """The full id of a commit, from a branch, a tag, or any way to name it."""
+    if is_address(repo):
+        return _resolve_there(str(repo), revision)
+    source = _git_folder(repo)
+    found = _ask("--git-dir", source, "rev-parse", "--verify", "-q", f"{revision}^{{commit}}")
+    if found is None or revision.startswith("-"):
+        empty = _ask("--git-dir", source, "rev-parse", "--verify", "-q", "HEAD") is None
+        hint = "it has no commits yet" if empty else "fetch it, or name another one"
+        raise BadInput(f"There is no commit {revision!r} in {repo}: {hint}.")
+    return found
+
+
+def is_address(repo: Path | str) -> bool:
+    return isinstance(repo, str) and bool(ADDRESS.match(repo)) and not Path(repo).exists()
+
+
+async def start_repository(repo: str, commit: str, folder: str) -> str:
+    """A new repository in `folder` with one commit and no history: the id of its tree."""
+    source = repo if is_address(repo) else _git_folder(repo)
+    kind = "sha256" if len(commit) == 64 else "sha1"
+    await git(folder, "init", "-q", "--template=", "-b", "main", f"--object-format={kind}")
+    fetch = ["fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head"]
+    fetch += ["--no-recurse-submodules", "--no-auto-maintenance", "--", source, commit]
+    try:
+        await git(folder, *fetch, env={})
+        tree = await git(folder, "rev-parse", "--verify", f"{commit}^{{tree}}")
+    except MachineFailed as error:
+        raise BadInput(f"Commit {commit} cannot be had from {repo}: {error}") from error
+    start = await git(folder, "commit-tree", tree, "-m", "Start", env=PLAIN | START)
+    await git(folder, "update-ref", "HEAD", start)
+    await git(folder, "read-tree", "-u", "--reset", "HEAD")
+    _forget_origin(folder)
+    await git(folder, "repack", "-a", "-d", "-q")
+    for name in (await git(folder, "ls-files", "-z")).split("\0")[:-1]:
+        os.utime(f"{folder}/{name}", (OLD, OLD), follow_symlinks=False)
+    return tree
+
+
+def _forget_origin(folder: str) -> None:
+    Path(folder, ".git", "shallow").unlink(missing_ok=True)
+    Path(folder, ".git", "info").mkdir(exist_ok=True)
+
+
+async def git(folder: str, *arguments: str, env: Mapping[str, str] = PLAIN) -> str:
+    """Run git on a repository of our own, without anybody's configuration."""
+    # What is fetched stays in a pack, so that repacking leaves all but our commit behind.
+    options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
+    argv = ["git", *options, "-C", folder, *arguments]
+    program = Program(
+        argv=lambda _: argv,
+        env={**_trusted(), **env},
+        directory=folder,
+    )
+    bounds = Bounds(
+        seconds=FETCH_SECONDS,
+        idle_seconds=FETCH_SECONDS,
+        processes=1 << 20,
+        memory_bytes=1 << 50,
+        output_bytes=1 << 30,
+    )
+    ended = await execute(program, bounds, apart=True)
+    if ended.exit_code != 0:
+        said = ended.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise MachineFailed(said[-1])
+    return ended.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def _resolve_there(repo: str, revision: str) -> str:
+    if COMMIT.fullmatch(revision):
+        return revision
+    listed = _ask("ls-remote", "--", repo, revision, f"{revision}^{{}}")
+    if listed is None:
+        raise BadInput(f"{repo} cannot be reached with git: check the address and your access.")
+    pairs = (line.partition("\t") for line in listed.splitlines())
+    names = {name: commit for commit, _, name in pairs}
+    for name in (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}"):
+        if name in names:
+            return names[name]
+    if revision in names:
+        return names[revision]
+    raise BadInput(f"{repo} has no branch or tag {revision!r}: name one, or a full commit id.")
+
+
+def _git_folder(repo: Path | str) -> str:
+    """The folder with the objects and refs of a repository, a worktree or a bare one."""
+    if not Path(repo).is_dir():
+        raise BadInput(f"{repo} does not exist: name a folder with a git repository.")
+    found = _ask("-C", str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if found is None:
+        raise BadInput(f"{repo} is not a git repository: name one, or run `git init` there.")
+    return found
+
+
+def _ask(*arguments: str) -> str | None:
+    """What git answers, or None when it fails."""
+    ran = subprocess.run(
+        ["git", *arguments],
+        env=_trusted(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return ran.stdout.decode(errors="replace").strip() if ran.returncode == 0 else None
+
+
+def _trusted() -> dict[str, str]:
+    """The user's environment, for git to find keys and proxies, without another repository's."""
+    own = {name: value for name, value in os.environ.items() if name not in LOCAL}
+    return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}

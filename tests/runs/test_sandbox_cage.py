@@ -1,0 +1,155 @@
+"""Reading and writing through a cage, whatever a path turns out to be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import bwrap, ladder, landlock
+from closeloop.runs.sandbox.cage import Cage
+from closeloop.runs.workspaces import Workspaces
+
+TIERS = {
+    "bwrap": (bwrap.wrap, True),
+    "landlock": (landlock.wrap, True),
+    "landlock alone": (landlock.wrap_alone, False),
+    "none": (None, False),
+}
+Use = Callable[[Callable[[Cage], Awaitable[None]]], None]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=TIERS)
+def use(request: pytest.FixtureRequest, cache: Path) -> Iterator[Use]:
+    """Do something with the cage of a new, empty workspace."""
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    wanted = TIERS[request.param]
+    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+        if (candidate.wrap, candidate.overlay) == wanted:
+            trouble = ladder.trouble_with(candidate, cache)
+            if trouble:
+                pytest.skip(f"NOT TESTED HERE: {request.param}: {trouble}")
+            workspaces.sandbox = candidate
+    if workspaces.sandbox.wrap is not wanted[0]:
+        pytest.skip(f"NOT TESTED HERE: {request.param} is not installed")
+
+    def run(act: Callable[[Cage], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with workspaces.open(None, Limits()) as workspace:
+                await act(workspace.cage)
+
+        anyio.run(main)
+
+    yield run
+    workspaces.close()
+
+
+def test_what_is_written_is_read_back(use: Use) -> None:
+    async def act(cage: Cage) -> None:
+        content = bytes(range(256)) * 5000
+        for path in ("a", "deep/er/ö ü", "-n", "--", "$(touch x)", "new\nline"):
+            await cage.write(path, content)
+            assert await cage.read(path) == content
+        await cage.write("a", b"short")
+        assert await cage.read(f"{cage.root}/a") == b"short"
+        assert (await cage.run("ls x")).exit_code != 0
+
+    use(act)
+
+
+def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run("echo > tool && chmod 755 tool")
+        await cage.write("tool", b"#!/bin/sh\necho ran\n")
+        assert (await cage.run("./tool")).output == "ran\n"
+
+    use(act)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        ("true", FileNotFoundError),
+        ("mkdir it", IsADirectoryError),
+        ("mkfifo it", OSError),
+        ("ln -s /dev/zero it", OSError),
+        ("ln -s it it", OSError),
+        ("head -c 2000 /dev/zero > it", OSError),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_and_not_a_wait(
+    use: Use, make: str, error: type[OSError]
+) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run(make)
+        with anyio.fail_after(10), pytest.raises(error):
+            await cage.read("it", 1000)
+
+    use(act)
+
+
+@pytest.mark.parametrize("make", ["mkdir it", "mkfifo it", "touch file && ln -s file/x it"])
+def test_what_cannot_be_written_is_an_error_and_not_a_wait(use: Use, make: str) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run(make)
+        with anyio.fail_after(10), pytest.raises(OSError):  # noqa: PT011
+            await cage.write("it", b"x")
+
+    use(act)
+
+
+def test_links_and_dots_lead_to_nothing_outside(use: Use, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+
+    async def act(cage: Cage) -> None:
+        await cage.run(f"ln -s {secret} link; ln -s {tmp_path} folder; ln -s /etc/shadow shadow")
+        up = "../" * 30 + str(secret)
+        for path in ("link", "folder/secret", str(secret), up, "shadow", "/etc/shadow"):
+            with pytest.raises(OSError):  # noqa: PT011
+                await cage.read(path)
+        for path in ("folder/new", f"{tmp_path}/new", "folder/deep/new", "link"):
+            with contextlib.suppress(OSError):
+                await cage.write(path, b"overwritten")
+
+    use(act)
+    assert secret.read_text() == "secret"
+    assert list(tmp_path.iterdir()) == [secret]
+
+
+def test_a_file_closed_to_its_owner_is_not_read(use: Use) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run("echo x > it; chmod 000 it")
+        if (await cage.run("cat it")).exit_code == 0:
+            return  # we are root, without a cage
+        with pytest.raises(PermissionError):
+            await cage.read("it")
+
+    use(act)
+
+
+def test_a_command_that_closes_its_own_folders_does_not_lock_us_out(use: Use) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run('chmod 000 . "$HOME" "$TMPDIR"')
+        assert (await cage.run("echo still here")).output == "still here\n"
+
+    use(act)
+
+
+def test_a_command_that_deletes_everything_it_can_leaves_a_usable_cage(use: Use) -> None:
+    async def act(cage: Cage) -> None:
+        await cage.run('rm -rf "$PWD" "$HOME" "$TMPDIR"')
+        await cage.write("a", b"b")
+        assert (await cage.run("cat a")).output == "b"
+
+    use(act)

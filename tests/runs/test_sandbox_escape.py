@@ -1,0 +1,292 @@
+"""What a command in a cage tries to reach and does not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.protocols import Ran
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import bwrap, ladder, landlock
+from closeloop.runs.workspaces import Workspaces
+
+TIERS = {
+    "bwrap": (bwrap.wrap, True),
+    "bwrap, copying": (bwrap.wrap, False),
+    "bwrap alone": (bwrap.wrap_alone, False),
+    "landlock": (landlock.wrap, True),
+    "landlock alone": (landlock.wrap_alone, False),
+}
+
+
+def at_tier(tier: str, cache: Path, settings: SandboxSettings | None = None) -> Workspaces:
+    """Workspaces of exactly this kind; the test is skipped where the machine has none."""
+    settings = settings or SandboxSettings()
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    bare = ladder.find_sandbox(SandboxSettings(kind="none", **_given(settings)), cache)
+    for candidate in ladder.candidates(bare, "auto", cache):
+        if (candidate.wrap, candidate.overlay) == TIERS[tier]:
+            trouble = ladder.trouble_with(candidate, cache)
+            if trouble:
+                pytest.skip(f"NOT TESTED HERE: {tier}: {trouble}")
+            workspaces.sandbox = candidate
+            return workspaces
+    pytest.skip(f"NOT TESTED HERE: {tier} is not installed")
+
+
+def _given(settings: SandboxSettings) -> dict[str, tuple[str, ...]]:
+    return {"read": settings.read, "env": settings.env}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=TIERS)
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+    opened = at_tier(request.param, cache)
+    yield opened
+    opened.close()
+
+
+def attempt(workspaces: Workspaces, command: str) -> Ran:
+    """What becomes of a command in a new, empty workspace."""
+
+    async def main() -> Ran:
+        async with workspaces.open(None, Limits(command_seconds=20)) as workspace:
+            return await workspace.cage.run(command)
+
+    return anyio.run(main)
+
+
+def python(code: str) -> str:
+    return f'{sys.executable} -c "{code}"'
+
+
+def test_a_command_does_not_read_the_users_home(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for name, content in ((".ssh/id", "secret"), (".pyenv/version", "toolchain")):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text(content)
+    monkeypatch.setenv("HOME", str(home))
+    ran = 0
+    for tier in TIERS:
+        try:
+            workspaces = at_tier(tier, cache)
+        except pytest.skip.Exception:
+            continue
+        ran += 1
+        seen = attempt(workspaces, f"cat {home}/.ssh/id; cat {home}/.pyenv/version")
+        assert "secret" not in seen.output, tier
+        assert "toolchain" in seen.output, tier
+        workspaces.close()
+    if not ran:
+        pytest.skip("NOT TESTED HERE: no cage works on this machine")
+
+
+def test_a_command_does_not_read_the_real_home_either(workspaces: Workspaces) -> None:
+    files = [path for path in Path.home().iterdir() if path.is_file() and path.stat().st_size][:5]
+    if not files:
+        pytest.skip("the home folder has no files")
+    for path in files:
+        ran = attempt(workspaces, f"cat '{path}'")
+        assert ran.exit_code != 0, path
+
+
+def test_a_command_does_not_write_outside_its_workspace(
+    workspaces: Workspaces, cache: Path, tmp_path: Path
+) -> None:
+    places = [tmp_path, Path("/"), Path("/usr"), Path("/etc"), Path("/dev"), Path("/var"), cache]
+    places += [cache / "bases", cache / "runs", Path.home()]
+    names = " ".join(f"'{place}/escaped'" for place in places)
+    ran = attempt(workspaces, f"for f in {names}; do echo x > $f && echo WROTE $f; done; true")
+    assert "WROTE" not in ran.output
+    assert not [place for place in places if (place / "escaped").exists()]
+
+
+def test_a_command_writes_in_its_workspace_home_and_temporary_folder(
+    workspaces: Workspaces,
+) -> None:
+    ran = attempt(
+        workspaces,
+        'echo a > a && mkdir b && mv a b/a && echo b > "$HOME/b" && echo c > "$TMPDIR/c" && '
+        'cat b/a "$HOME/b" "$TMPDIR/c" && echo d > /dev/null',
+    )
+    assert (ran.exit_code, ran.output) == (0, "a\nb\nc\n")
+
+
+def test_what_one_command_leaves_in_the_temporary_folder_the_next_one_finds(
+    workspaces: Workspaces,
+) -> None:
+    async def main() -> str:
+        async with workspaces.open(None, Limits()) as workspace:
+            await workspace.cage.run('echo kept > "$TMPDIR/note"')
+            return (await workspace.cage.run('cat "$TMPDIR/note"')).output
+
+    assert anyio.run(main) == "kept\n"
+
+
+def test_a_command_does_not_reach_a_server_on_this_machine(workspaces: Workspaces) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2); print('IN')"
+        ran = attempt(workspaces, python(code))
+        assert "IN" not in ran.output
+        assert ran.exit_code == 1
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_a_command_sends_no_datagrams_unless_the_guards_say_so(workspaces: Workspaces) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(0.2)
+        code = f"import socket; s = socket.socket(2, 2); s.sendto(b'x', {server.getsockname()})"
+        attempt(workspaces, python(code))
+        if workspaces.guards.network:
+            with pytest.raises(TimeoutError):
+                server.recv(10)
+        else:
+            assert "UDP" in workspaces.guards.note
+
+
+def test_a_command_does_not_reach_sockets_of_this_machine(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    if not workspaces.guards.network:
+        pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
+    with socket.socket(socket.AF_UNIX) as hidden, socket.socket(socket.AF_UNIX) as named:
+        hidden.bind(f"\0closeloop-{os.getpid()}")
+        named.bind(str(tmp_path / "s"))
+        hidden.listen()
+        named.listen()
+        for address in (f"\\0closeloop-{os.getpid()}", tmp_path / "s"):
+            code = f"import socket; socket.socket(1).connect('{address}'); print('IN')"
+            ran = attempt(workspaces, python(code))
+            assert "IN" not in ran.output
+            assert ran.exit_code == 1
+
+
+def test_the_loopback_inside_a_cage_works(workspaces: Workspaces) -> None:
+    if not workspaces.guards.network:
+        pytest.skip("no network namespace: TCP is forbidden altogether")
+    code = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "c = socket.create_connection(s.getsockname()); c.sendall(b'hello'); "
+        "print(s.accept()[0].recv(9).decode())"
+    )
+    assert attempt(workspaces, python(code)).output == "hello\n"
+
+
+def test_a_command_does_not_read_other_workspaces_or_bases(
+    workspaces: Workspaces, cache: Path
+) -> None:
+    secret = cache / "bases" / "other" / "secret"
+    secret.parent.mkdir(exist_ok=True)
+    secret.write_text("SECRET")
+
+    async def main() -> str:
+        async with (
+            workspaces.open(None, Limits()) as mine,
+            workspaces.open(None, Limits()) as other,
+        ):
+            await other.cage.write("secret", b"SECRET")
+            theirs = f"{other.cage.place.folder}/root/workspace/secret"
+            assert await anyio.Path(theirs).exists()
+            return (await mine.cage.run(f"cat '{secret}' '{theirs}'; find {cache}")).output
+
+    assert "SECRET" not in anyio.run(main)
+
+
+def test_a_command_does_not_touch_closeloop_itself(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "sk-secret")
+    me = os.getpid()
+    ran = attempt(
+        workspaces,
+        f"env; tr '\\0' '\\n' < /proc/{me}/environ; head -c 9 /proc/{me}/mem; ls -l /proc/{me}/fd/;"
+        f" kill -9 {me} && echo KILLED; kill -STOP {me} && echo STOPPED; true",
+    )
+    assert "sk-secret" not in ran.output
+    assert "KILLED" not in ran.output
+    assert "STOPPED" not in ran.output
+    assert "->" not in ran.output
+
+
+def test_a_command_does_not_change_the_kernels_settings_or_have_roots_powers(
+    workspaces: Workspaces,
+) -> None:
+    setting = Path("/proc/sys/kernel/core_pattern")
+    before = setting.read_text()
+    ran = attempt(
+        workspaces,
+        f"cp {setting} a; cat a > {setting} && echo WROTE;"
+        " echo 0 > /proc/sysrq-trigger && echo WROTE;"
+        " grep CapEff /proc/self/status; mount -t tmpfs x /mnt && echo MOUNTED;"
+        " chroot / true && echo ROOT; echo fine > /dev/stdout; true",
+    )
+    assert "CapEff:\t0000000000000000" in ran.output
+    assert "fine" in ran.output
+    for word in ("WROTE", "MOUNTED", "ROOT"):
+        assert word not in ran.output
+    assert setting.read_text() == before
+
+
+def test_only_named_variables_and_paths_are_handed_on(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANTED", "yes")
+    monkeypatch.setenv("UNWANTED", "no")
+    (tmp_path / "shown").write_text("shown\n")
+    settings = SandboxSettings(env=("WANTED", "MISSING"), read=(str(tmp_path / "shown"),))
+    workspaces = at_tier("bwrap", cache, settings)
+    ran = attempt(workspaces, f'cat {tmp_path}/shown; echo "$WANTED$UNWANTED"; ls {tmp_path}')
+    workspaces.close()
+    assert ran.output == "shown\nyes\nshown\n"
+
+
+def test_a_path_to_read_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"Remove .*/missing from `read`"):
+        Workspaces(tmp_path, SandboxSettings(kind="none", read=(str(tmp_path / "missing"),)))
+
+
+def test_without_any_cage_the_message_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MachineFailed, match=r"install bubblewrap, or pass --sandbox none"):
+        Workspaces(tmp_path / "cache", SandboxSettings(kind="bwrap"))
+
+
+def test_the_best_cage_of_the_machine_is_taken_and_says_what_it_guards(cache: Path) -> None:
+    try:
+        workspaces = Workspaces(cache, SandboxSettings())
+    except MachineFailed as failed:
+        pytest.skip(f"NOT TESTED HERE: {failed}")
+    assert workspaces.guards.kind in ("bwrap", "landlock")
+    assert workspaces.guards.files
+    workspaces.close()
+    bare = Workspaces(cache, SandboxSettings(kind="none"))
+    assert not bare.guards.files
+    bare.close()
+
+
+def test_git_works_inside_without_anybodys_configuration(workspaces: Workspaces) -> None:
+    ran = attempt(
+        workspaces,
+        "git init -q . && echo x > x && git add x && git commit -qm x && git log --format=%an",
+    )
+    assert ran.output == "agent\n"

@@ -1,0 +1,355 @@
+"""What a command may use, and that nothing of it outlives its end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.model.protocols import Ran
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import bwrap, ladder, landlock
+from closeloop.runs.sandbox.output import Output
+from closeloop.runs.workspaces import Workspaces
+
+TIERS = {
+    "bwrap": (bwrap.wrap, True),
+    "bwrap alone": (bwrap.wrap_alone, False),
+    "landlock": (landlock.wrap, True),
+    "landlock alone": (landlock.wrap_alone, False),
+    "none": (None, False),
+}
+
+
+def at_tier(tier: str, cache: Path) -> Workspaces:
+    """Workspaces of exactly this kind; the test is skipped where the machine has none."""
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    if tier == "none":
+        return workspaces
+    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+        if (candidate.wrap, candidate.overlay) == TIERS[tier]:
+            trouble = ladder.trouble_with(candidate, cache)
+            if trouble:
+                pytest.skip(f"NOT TESTED HERE: {tier}: {trouble}")
+            workspaces.sandbox = candidate
+            return workspaces
+    pytest.skip(f"NOT TESTED HERE: {tier} is not installed")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=TIERS)
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+    opened = at_tier(request.param, cache)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def token() -> str:
+    """A number of seconds to sleep that nobody else does."""
+    return f"31{uuid.uuid4().int % 10**9}.5"
+
+
+def living(token: str) -> list[int]:
+    """Processes that have the token among their arguments."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and folder.name != str(os.getpid()):
+            try:
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if token.encode() in arguments:
+                found.append(int(folder.name))
+    return found
+
+
+def gone(token: str, seconds: float = 1.0) -> bool:
+    end = time.monotonic() + seconds
+    while living(token):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def attempt(workspaces: Workspaces, command: str, **limits: float) -> Ran:
+    """What becomes of a command in a new, empty workspace."""
+
+    async def main() -> Ran:
+        async with workspaces.open(None, Limits(**({"command_seconds": 20} | limits))) as space:
+            return await space.cage.run(command)
+
+    return anyio.run(main)
+
+
+def test_a_command_that_outlives_its_time_is_stopped_with_all_its_children(
+    workspaces: Workspaces, token: str
+) -> None:
+    ran = attempt(
+        workspaces, f"trap '' TERM HUP INT; sleep {token} & sleep {token}", command_seconds=0.3
+    )
+    assert (ran.exit_code, ran.stopped) == (None, "out of time")
+    assert ran.seconds < 3
+    assert gone(token)
+
+
+def test_a_command_that_says_nothing_for_too_long_is_idle(workspaces: Workspaces) -> None:
+    ran = attempt(workspaces, "echo start; sleep 30", idle_seconds=0.3)
+    assert (ran.output, ran.stopped) == ("start\n", "idle")
+
+
+def test_a_command_that_keeps_talking_is_not_idle(workspaces: Workspaces) -> None:
+    ran = attempt(workspaces, "for i in 1 2 3 4; do echo $i; sleep 0.25; done", idle_seconds=0.9)
+    assert (ran.output, ran.stopped) == ("1\n2\n3\n4\n", None)
+
+
+def test_a_fork_bomb_is_stopped(workspaces: Workspaces, token: str) -> None:
+    # It ends by itself after a thousand processes, lest a failing test take the machine down.
+    again = "b $(($1 + 1)) &"
+    bomb = f"b() {{ [ $1 -gt 8 ] && return; {again} {again} sleep {token} & }}; b 0; sleep {token}"
+    ran = attempt(workspaces, bomb, processes=80)
+    assert ran.stopped == "too many processes"
+    assert gone(token, 3)
+
+
+def test_a_command_that_fills_the_disk_is_stopped(workspaces: Workspaces) -> None:
+    fill = "for i in $(seq 100); do head -c 4000000 /dev/zero > f$i; done; sleep 30"
+    ran = attempt(workspaces, fill, disk_bytes=20_000_000)
+    assert ran.stopped == "too much disk"
+
+
+def test_filling_the_temporary_folder_counts_as_well(workspaces: Workspaces) -> None:
+    fill = 'for i in $(seq 100); do head -c 4000000 /dev/zero > "$TMPDIR/f$i"; done; sleep 30'
+    assert attempt(workspaces, fill, disk_bytes=20_000_000).stopped == "too much disk"
+
+
+def test_after_filling_the_disk_a_command_may_clean_up(workspaces: Workspaces) -> None:
+    async def main() -> list[str | None]:
+        async with workspaces.open(None, Limits(disk_bytes=5_000_000)) as workspace:
+            fill = "for i in 1 2 3 4; do head -c 4000000 /dev/zero > f$i; done; sleep 30"
+            return [
+                (await workspace.cage.run(fill)).stopped,
+                (await workspace.cage.run("rm f*; sleep 0.5")).stopped,
+            ]
+
+    assert anyio.run(main) == ["too much disk", None]
+
+
+def test_one_file_does_not_grow_past_the_limit(workspaces: Workspaces) -> None:
+    if workspaces.guards.kind == "none":
+        pytest.skip("without a cage only the watcher looks")
+    ran = attempt(workspaces, "head -c 9000000 /dev/zero > f; wc -c < f", disk_bytes=4_000_000)
+    assert ran.stopped == "too much disk" or ran.output.split()[-1] <= "4000000"
+
+
+def test_a_command_that_eats_memory_is_stopped(workspaces: Workspaces) -> None:
+    eat = "import time; held = b'x' * (300 << 20); time.sleep(30)"
+    ran = attempt(workspaces, f'{sys.executable} -c "{eat}"', memory_bytes=150 << 20)
+    assert ran.stopped == "too much memory"
+
+
+def test_memory_that_forked_processes_share_counts_once(workspaces: Workspaces) -> None:
+    share = (
+        "import os, time; held = b'x' * (60 << 20); "
+        "[os.fork() or (time.sleep(0.6), os._exit(0)) for _ in range(6)]; time.sleep(0.7)"
+    )
+    ran = attempt(workspaces, f'{sys.executable} -c "{share}"', memory_bytes=250 << 20)
+    assert (ran.exit_code, ran.stopped) == (0, None)
+
+
+def test_a_daemon_left_behind_dies_with_its_command(workspaces: Workspaces, token: str) -> None:
+    daemon = (
+        f"(setsid sh -c '(trap \"\" TERM; exec sleep {token}) >/dev/null 2>&1 &' &) ; sleep 0.1"
+    )
+    ran = attempt(workspaces, f"{daemon}; echo done")
+    assert (ran.exit_code, ran.output) == (0, "done\n")
+    assert gone(token)
+
+
+def test_orphans_that_die_by_themselves_leave_no_trace(cache: Path) -> None:
+    workspaces = at_tier("none", cache)
+    attempt(workspaces, "for i in 1 2 3 4 5; do (sleep 0.01 &); done; sleep 0.1")
+    own = ["ps", "-o", "stat=,comm=", "--ppid", str(os.getpid())]
+    listed = subprocess.run(own, capture_output=True, text=True, check=False).stdout
+    assert [line for line in listed.splitlines() if line.startswith("Z") and "sleep" in line] == []
+    workspaces.close()
+
+
+def test_a_daemon_that_holds_the_output_does_not_keep_us_waiting(
+    workspaces: Workspaces, token: str
+) -> None:
+    ran = attempt(workspaces, f"setsid sleep {token} & echo done")
+    assert (ran.exit_code, ran.output) == (0, "done\n")
+    assert ran.seconds < 2
+    assert gone(token)
+
+
+def test_cancelling_kills_the_whole_tree(workspaces: Workspaces, token: str) -> None:
+    async def main() -> None:
+        for delay in (0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.2):
+            async with workspaces.open(None, Limits()) as workspace:
+                with anyio.move_on_after(delay):
+                    await workspace.cage.run(f"setsid sleep {token} & sleep {token}")
+            assert gone(token), delay
+
+    anyio.run(main)
+    time.sleep(0.1)
+    assert not living(token)
+
+
+def test_a_flood_of_output_keeps_its_head_and_tail(workspaces: Workspaces) -> None:
+    size = 1_000_000_000 if workspaces.sandbox.wrap is bwrap.wrap else 50_000_000
+    flood = f"echo first; yes | head -c {size}; echo last"
+    ran = attempt(workspaces, flood, output_bytes=1 << 16, command_seconds=60)
+    assert ran.exit_code == 0
+    assert ran.output.startswith("first\ny\ny\n")
+    assert ran.output.endswith("y\nlast\n")
+    assert len(ran.output) < (1 << 16) + 100
+    assert ran.dropped_bytes == size + 11 - (1 << 16)
+
+
+def test_output_that_is_not_text_is_replaced(workspaces: Workspaces) -> None:
+    assert attempt(workspaces, r"printf 'a\377b'").output == "a\ufffdb"
+
+
+def test_the_end_of_a_command_is_told_as_shells_do(workspaces: Workspaces) -> None:
+    async def main() -> list[int | None]:
+        async with workspaces.open(None, Limits()) as workspace:
+            commands = ("exit 7", "kill -9 $$", "no-such-program", ["no-such-program"], "echo \0")
+            return [(await workspace.cage.run(each)).exit_code for each in commands]
+
+    assert anyio.run(main) == [7, 137, 127, 127, 126]
+
+
+def test_a_command_longer_than_the_kernel_takes_is_the_agents_failure(
+    workspaces: Workspaces,
+) -> None:
+    ran = attempt(workspaces, "echo " + "x" * 200_000)
+    assert ran.exit_code == 126
+    assert "too long" in ran.output
+
+
+def test_standard_input_arrives_whole_and_may_be_ignored(workspaces: Workspaces) -> None:
+    async def main() -> tuple[Ran, Ran, Ran]:
+        async with workspaces.open(None, Limits()) as workspace:
+            run = workspace.cage.run
+            return (
+                await run("wc -c", stdin=b"x" * 3_000_000),
+                await run("true", stdin=b"x" * 3_000_000),
+                await run("cat"),
+            )
+
+    counted, ignored, nothing = anyio.run(main)
+    assert counted.output.strip() == "3000000"
+    assert (ignored.exit_code, nothing.exit_code, nothing.output) == (0, 0, "")
+
+
+HARNESS = """
+import sys, anyio
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_sandbox_limits import at_tier
+from closeloop.model.variant import Limits
+
+async def main():
+    workspaces = at_tier({tier!r}, Path({cache!r}))
+    print("ready", flush=True)
+    async with workspaces.open(None, Limits()) as workspace:
+        while True:
+            await workspace.cage.run({command!r}, seconds={seconds})
+
+anyio.run(main)
+"""
+
+
+def harness(tier: str, cache: Path, command: str, seconds: float) -> subprocess.Popen[bytes]:
+    script = HARNESS.format(
+        tests=str(Path(__file__).parent),
+        tier=tier,
+        cache=str(cache),
+        command=command,
+        seconds=seconds,
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    if process.stdout.readline() != b"ready\n":
+        process.wait()
+        pytest.skip(f"NOT TESTED HERE: {tier}")
+    return process
+
+
+@pytest.mark.parametrize("tier", [tier for tier in TIERS if tier != "none"])
+def test_when_closeloop_is_killed_its_commands_are_gone_within_a_second(
+    tier: str, cache: Path, token: str
+) -> None:
+    command = f"setsid sleep {token} & trap '' TERM; sleep {token} & sleep {token}"
+    process = harness(tier, cache, command, 60)
+    end = time.monotonic() + 10
+    while len(living(token)) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert gone(token)
+    process.communicate()
+
+
+@pytest.mark.parametrize("tier", ["bwrap", "landlock"])
+def test_when_closeloop_is_killed_while_a_cage_is_built_it_is_not_finished(
+    tier: str, cache: Path, token: str
+) -> None:
+    chance = random.Random(7)
+    for _ in range(6):
+        process = harness(tier, cache, f"sleep {token}", 0.03)
+        time.sleep(chance.uniform(0.0, 0.12))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        time.sleep(0.1)
+        assert gone(token), "a cage outlived closeloop"
+
+
+@pytest.mark.parametrize("tier", ["bwrap", "none"])
+def test_a_hundred_workspaces_at_once(tier: str, cache: Path) -> None:
+    workspaces = at_tier(tier, cache)
+
+    async def one(number: int, outputs: dict[int, str]) -> None:
+        async with workspaces.open(None, Limits()) as workspace:
+            await workspace.cage.run(f"echo {number} > n")
+            outputs[number] = (await workspace.cage.run("cat n")).output
+
+    async def main() -> dict[int, str]:
+        outputs: dict[int, str] = {}
+        async with anyio.create_task_group() as group:
+            for number in range(100):
+                group.start_soon(one, number, outputs)
+        return outputs
+
+    assert anyio.run(main) == {number: f"{number}\n" for number in range(100)}
+    workspaces.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100])
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_output_is_kept_within_its_limit_however_it_arrives(size: int, chunk: int) -> None:
+    content = bytes(range(33, 33 + size))
+    output = Output(8)
+    for start in range(0, size, chunk):
+        output.add(content[start : start + chunk])
+    kept = content if size <= 8 else content[:4] + content[-4:]
+    assert output.content == kept
+    assert output.dropped == max(size - 8, 0)
+    assert ("left out" in output.text) == (size > 8)

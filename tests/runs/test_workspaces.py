@@ -1,0 +1,409 @@
+"""Bases and workspaces: made once, opened fresh, gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import ladder
+from closeloop.runs.workspaces import Base, Workspace, Workspaces, resolve_commit
+
+SETTINGS = ["overlay", "copy", "none"]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    identity = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+    argv = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """Three commits on two branches, with a tag, a link, a program and an ignored file."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "readme").write_text("one\n")
+    (folder / "tool").write_text("#!/bin/sh\n")
+    (folder / "tool").chmod(0o755)
+    (folder / "link").symlink_to("readme")
+    (folder / ".gitignore").write_text("*.log\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    (folder / "readme").write_text("two\n")
+    git(folder, "commit", "-qam", "second")
+    git(folder, "tag", "-a", "v1", "-m", "v1")
+    git(folder, "checkout", "-qb", "later")
+    (folder / "answer").write_text("the future fix\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "future")
+    git(folder, "checkout", "-q", "main")
+    return folder
+
+
+@pytest.fixture(params=SETTINGS)
+def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> Workspaces:
+    cache = tmp_path / "cache"
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    if request.param == "none":
+        return workspaces
+    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+        wanted = candidate.isolated and candidate.overlay == (request.param == "overlay")
+        if wanted and ladder.trouble_with(candidate, cache) is None:
+            workspaces.sandbox = candidate
+            return workspaces
+    pytest.skip(f"NOT TESTED HERE: no cage by {request.param} works on this machine")
+
+
+async def output(workspace: Workspace, command: str) -> str:
+    return (await workspace.cage.run(command)).output
+
+
+def test_any_way_to_name_a_commit_gives_its_id(repo: Path) -> None:
+    second = git(repo, "rev-parse", "main")
+    for name in ("main", "HEAD", "v1", second[:8], second, "later~1"):
+        assert resolve_commit(repo, name) == second
+    assert resolve_commit(f"file://{repo}", "v1") == second
+    assert resolve_commit(f"file://{repo}", "main") == second
+    assert resolve_commit(f"file://{repo}", second) == second
+
+
+def test_a_commit_is_found_from_a_bare_repository_a_worktree_and_a_subfolder(
+    repo: Path, tmp_path: Path
+) -> None:
+    second = git(repo, "rev-parse", "main")
+    git(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
+    git(repo, "worktree", "add", "-q", str(tmp_path / "tree"), "later")
+    (repo / "sub").mkdir()
+    for folder in (tmp_path / "bare.git", tmp_path / "tree", repo / "sub"):
+        assert resolve_commit(folder, "v1") == second
+
+
+def test_what_is_no_commit_gets_one_sentence(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "-q")
+    cases = [
+        (tmp_path / "plain", "HEAD", "is not a git repository"),
+        (tmp_path / "missing", "HEAD", "does not exist"),
+        (tmp_path / "empty", "HEAD", "it has no commits yet"),
+        (repo, "nowhere", "There is no commit 'nowhere'"),
+        (repo, "f" * 40, "There is no commit 'ffff"),
+        (repo, "--help", "There is no commit '--help'"),
+        (repo, "", "There is no commit ''"),
+        (f"file://{repo}", "nowhere", "has no branch or tag 'nowhere'"),
+        (f"file://{tmp_path}/missing", "main", "cannot be reached"),
+    ]
+    for folder, revision, message in cases:
+        with pytest.raises(BadInput, match=message):
+            resolve_commit(folder, revision)
+
+
+def test_a_workspace_has_the_files_of_the_commit_and_no_history(
+    repo: Path, workspaces: Workspaces
+) -> None:
+    async def main() -> None:
+        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        async with workspaces.open(base, Limits()) as workspace:
+            assert await output(workspace, "cat readme link; ./tool && ls -A") == (
+                "two\ntwo\n.git\n.gitignore\nlink\nreadme\ntool\n"
+            )
+            assert await output(workspace, "git log --all --format='%an %s %P|'") == (
+                "closeloop Start |\n"
+            )
+            assert await output(workspace, "git status --porcelain") == ""
+            kinds = (
+                "git cat-file --batch-all-objects --batch-check='%(objecttype)' | sort | uniq -c"
+            )
+            assert "1 commit" in await output(workspace, kinds)
+            for trace in ("git remote", "git tag", "git reflog", "git stash list"):
+                assert await output(workspace, trace) == ""
+            future = git(repo, "rev-parse", "later")
+            assert (await workspace.cage.run(f"git cat-file -e {future}")).exit_code != 0
+            assert "future" not in await output(workspace, "git log --all -p; grep -r future .")
+
+    anyio.run(main)
+    workspaces.close()
+
+
+def test_what_one_attempt_changes_no_other_sees(repo: Path, workspaces: Workspaces) -> None:
+    async def main() -> None:
+        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        async with workspaces.open(base, Limits()) as one, workspaces.open(base, Limits()) as two:
+            await output(one, 'rm -rf .git tool; echo changed > readme; echo mine > "$HOME/mine"')
+            assert await output(two, "cat readme; ls -A $HOME; git status --short") == "two\n"
+            assert await output(one, "cat readme") == "changed\n"
+        async with workspaces.open(base, Limits()) as three:
+            assert await output(three, "cat readme; git status --short") == "two\n"
+
+    anyio.run(main)
+    workspaces.close()
+
+
+@pytest.mark.parametrize("source", ["bare", "shallow", "address", "partial worktree"])
+def test_every_kind_of_repository_makes_the_same_base(
+    repo: Path, tmp_path: Path, source: str
+) -> None:
+    commit = git(repo, "rev-parse", "main")
+    folder = str(tmp_path / "other")
+    if source == "bare":
+        git(tmp_path, "clone", "-q", "--bare", str(repo), "other")
+    elif source == "shallow":
+        git(tmp_path, "clone", "-q", "--depth=1", f"file://{repo}", "other")
+    elif source == "partial worktree":
+        git(repo, "worktree", "add", "-q", folder, "later")
+    else:
+        folder = f"file://{repo}"
+    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+
+    async def main() -> str:
+        base = await workspaces.base(folder, commit)
+        async with workspaces.open(base, Limits()) as workspace:
+            return await output(workspace, "git rev-parse HEAD^{tree}")
+
+    assert anyio.run(main).strip() == git(repo, "rev-parse", "main^{tree}")
+    workspaces.close()
+
+
+def test_a_commit_that_no_branch_reaches_can_still_be_a_base(repo: Path, tmp_path: Path) -> None:
+    commit = git(repo, "rev-parse", "later")
+    git(repo, "branch", "-qD", "later")
+    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.base, str(repo), commit)
+    assert Path(base.folder, "root/workspace/answer").exists()
+    workspaces.close()
+
+
+def test_a_base_that_cannot_be_had_is_bad_input_and_leaves_nothing(
+    repo: Path, tmp_path: Path
+) -> None:
+    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    for folder, commit in ((str(repo), "f" * 40), (f"file://{tmp_path}/no", "f" * 40)):
+        with pytest.raises(BadInput, match="cannot be had"):
+            anyio.run(workspaces.base, folder, commit)
+    with pytest.raises(BadInput, match="is not a git repository"):
+        anyio.run(workspaces.base, str(tmp_path), "f" * 40)
+    assert not list((tmp_path / "cache/bases").iterdir())
+    workspaces.close()
+
+
+def test_an_agent_that_locks_itself_out_is_let_in_again(repo: Path, workspaces: Workspaces) -> None:
+    async def main() -> None:
+        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        async with workspaces.open(base, Limits()) as workspace:
+            await output(workspace, 'echo more >> readme; chmod 000 . "$HOME" "$TMPDIR"')
+            assert "+more" in await workspace.diff()
+            assert await output(workspace, "tail -n 1 readme") == "more\n"
+
+    anyio.run(main)
+    workspaces.close()
+
+
+def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
+    repo: Path, workspaces: Workspaces
+) -> None:
+    setup = [
+        "test ! -e made.txt && mkdir -p 'env [1]' && echo 1 > 'env [1]/lib'",
+        "echo generated > made.txt; echo lock >> readme; echo cached > $HOME/cache; pwd > where",
+    ]
+
+    async def main() -> None:
+        commit = git(repo, "rev-parse", "main")
+        base = await workspaces.base(str(repo), commit, setup)
+        async with workspaces.open(base, Limits()) as workspace:
+            assert await output(workspace, "cat made.txt 'env [1]/lib' readme $HOME/cache") == (
+                "generated\n1\ntwo\nlock\ncached\n"
+            )
+            if workspace.cage.sandbox.isolated:
+                assert await output(workspace, "cat where") == "/workspace\n"
+            assert await output(workspace, "git status --porcelain") == ""
+            assert await workspace.diff() == ""
+            await output(workspace, "echo more >> readme; echo x > new; echo 2 > made.txt")
+            patch = await workspace.diff()
+            assert [line for line in patch.splitlines() if line[:5] == "diff "] == [
+                "diff --git a/new b/new",
+                "diff --git a/readme b/readme",
+            ]
+        assert await workspaces.base(str(repo), commit, setup) == base
+        assert (await workspaces.base(str(repo), commit)).folder != base.folder
+
+    anyio.run(main)
+    workspaces.close()
+
+
+def test_setup_that_fails_says_which_command_and_why(repo: Path, workspaces: Workspaces) -> None:
+    setup = ["true", "echo because of this; exit 3"]
+    with pytest.raises(BadInput, match=r"(?s)exit 3` .*exit code 3.*because of this"):
+        anyio.run(workspaces.base, str(repo), git(repo, "rev-parse", "main"), setup)
+    assert not list((workspaces._folders.cache / "bases").iterdir())
+    workspaces.close()
+
+
+def test_setup_may_use_the_network_and_the_agent_may_not(
+    repo: Path, workspaces: Workspaces
+) -> None:
+    if workspaces.guards.kind == "none":
+        pytest.skip("nothing is enforced without a cage")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        command = f'{sys.executable} -c "{code}"'
+
+        async def main() -> int | None:
+            commit = git(repo, "rev-parse", "main")
+            base = await workspaces.base(str(repo), commit, [command])
+            async with workspaces.open(base, Limits()) as workspace:
+                return (await workspace.cage.run(command)).exit_code
+
+        assert anyio.run(main) == 1
+    workspaces.close()
+
+
+def test_two_who_want_the_same_base_make_it_once(repo: Path, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    setup = [f"echo x >> {count}; sleep 0.3"]
+    commit = git(repo, "rev-parse", "main")
+    script = f"""
+import anyio
+from pathlib import Path
+from closeloop.model.settings import SandboxSettings
+from closeloop.runs.workspaces import Workspaces
+workspaces = Workspaces(Path({str(tmp_path / "cache")!r}), SandboxSettings(kind="none"))
+print(anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r}).folder)
+"""
+    both = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    folders = {process.communicate()[0] for process in both}
+    assert len(folders) == 1
+    assert [process.returncode for process in both] == [0, 0]
+    assert count.read_text() == "x\n"
+
+
+def test_a_base_half_made_by_a_killed_process_is_made_anew(repo: Path, tmp_path: Path) -> None:
+    cache, started = tmp_path / "cache", tmp_path / "started"
+    commit = git(repo, "rev-parse", "main")
+    setup = [f"echo half > half; if [ ! -e {started} ]; then touch {started}; sleep 30; fi"]
+    script = f"""
+import anyio
+from pathlib import Path
+from closeloop.model.settings import SandboxSettings
+from closeloop.runs.workspaces import Workspaces
+workspaces = Workspaces(Path({str(cache)!r}), SandboxSettings(kind="none"))
+anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
+"""
+    killed = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    while not started.exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not list((cache / "bases").iterdir())
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.base, str(repo), commit, setup)
+    assert Path(base.folder, "root/workspace/half").exists()
+    assert len(list((cache / "runs").iterdir())) == 1
+    workspaces.close()
+    assert not list((cache / "runs").iterdir())
+    assert not list((cache / "trash").iterdir())
+
+
+def test_a_living_process_keeps_its_workspaces(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = Workspaces(tmp_path, SandboxSettings(kind="none"))
+        async with first.open(None, Limits()) as workspace:
+            await workspace.cage.write("a", b"b")
+            Workspaces(tmp_path, SandboxSettings(kind="none")).close()
+            assert await workspace.cage.read("a") == b"b"
+        first.close()
+
+    anyio.run(main)
+
+
+def test_a_closed_workspace_goes_away_even_when_it_was_locked_up(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path, SandboxSettings(kind="none"))
+
+    async def main() -> str:
+        async with workspaces.open(None, Limits()) as workspace:
+            await workspace.cage.run("mkdir -p a/b/c; echo x > a/b/c/d; chmod -R 000 a")
+            return workspace.cage.root
+
+    root = anyio.run(main)
+    assert not Path(root).exists()
+    workspaces.close()
+    assert not list((tmp_path / "trash").iterdir())
+
+
+def test_an_empty_workspace_opens_and_closes_in_no_time(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path, SandboxSettings(kind="none"))
+
+    async def main() -> float:
+        best = 1.0
+        for _ in range(100):
+            start = time.perf_counter()
+            async with workspaces.open(None, Limits()):
+                pass
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    assert anyio.run(main) < 0.001
+    workspaces.close()
+
+
+def test_a_cache_with_signs_in_its_name_works(repo: Path, tmp_path: Path) -> None:
+    strange = tmp_path / "a,b:c d\\e'f"
+    try:
+        workspaces = Workspaces(strange, SandboxSettings())
+    except MachineFailed as failed:
+        pytest.skip(f"NOT TESTED HERE: {failed}")
+
+    async def main() -> str:
+        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        async with workspaces.open(base, Limits()) as workspace:
+            await workspace.cage.run("echo x >> readme")
+            return await workspace.diff()
+
+    assert "+x" in anyio.run(main)
+    workspaces.close()
+
+
+def test_a_repository_of_a_hook_in_the_environment_is_not_mistaken_for_ours(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    commit = resolve_commit(repo, "main")
+    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    base: Base = anyio.run(workspaces.base, str(repo), commit)
+    assert Path(base.folder, "root/workspace/readme").read_text() == "two\n"
+    assert not (tmp_path / "index").exists()
+    workspaces.close()
+
+
+def test_hooks_and_templates_of_the_user_do_not_run(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = tmp_path / "template" / "hooks" / "post-checkout"
+    hook.parent.mkdir(parents=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    config = tmp_path / "config"
+    config.write_text(f"[init]\ntemplateDir={tmp_path}/template\n[core]\nhooksPath={hook.parent}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.base, str(repo), resolve_commit(repo, "main"))
+    assert not (tmp_path / "ran").exists()
+    assert not Path(base.folder, "root/workspace/.git/hooks").exists()
+    workspaces.close()

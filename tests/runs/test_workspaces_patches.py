@@ -1,0 +1,430 @@
+"""What changed in a workspace comes out as a patch, and goes into another one exactly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from closeloop.model.errors import BadInput
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import ladder
+from closeloop.runs.workspaces import Base, Unreadable, Workspaces, patches
+
+Tree = dict[str, tuple[str, bytes]]
+"""Path → how it is (`file`, `program`, `link`) and its content or target."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    identity = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+    argv = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def plant(folder: Path, tree: Tree) -> None:
+    for name, (kind, content) in tree.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "link":
+            os.symlink(content, os.fsencode(path))  # noqa: PTH211 (keeps every sign)
+        else:
+            path.write_bytes(content)
+            path.chmod(0o755 if kind == "program" else 0o644)
+
+
+def harvest(folder: Path) -> Tree:
+    found: Tree = {}
+    for parent, folders, files in os.walk(folder):
+        if Path(parent) == folder:
+            folders.remove(".git")
+        for name in [*files, *(each for each in folders if Path(parent, each).is_symlink())]:
+            path = Path(parent, name)
+            if path.is_symlink():
+                found[str(path.relative_to(folder))] = ("link", os.readlink(os.fsencode(path)))  # noqa: PTH115
+            else:
+                kind = "program" if path.stat().st_mode & 0o100 else "file"
+                found[str(path.relative_to(folder))] = (kind, path.read_bytes())
+    return found
+
+
+def commit_of(folder: Path, tree: Tree) -> str:
+    """A repository with these files, and its commit."""
+    folder.mkdir()
+    git(folder, "init", "-q")
+    plant(folder, tree)
+    git(folder, "add", "-A", "-f")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "x")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=["overlay", "copy", "none"])
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    if request.param != "none":
+        for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+            wanted = candidate.isolated and candidate.overlay == (request.param == "overlay")
+            if wanted and ladder.trouble_with(candidate, cache) is None:
+                workspaces.sandbox = candidate
+                break
+        else:
+            pytest.skip(f"NOT TESTED HERE: no cage by {request.param} works on this machine")
+    yield workspaces
+    workspaces.close()
+
+
+@pytest.fixture
+def uncaged(cache: Path) -> Iterator[Workspaces]:
+    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    yield workspaces
+    workspaces.close()
+
+
+FILES: Tree = {
+    "readme": ("file", b"one\ntwo\nthree\n"),
+    "src/a.py": ("file", b"a = 1\n"),
+    "src/deep/b.py": ("file", b"b = 1\n"),
+    "tests/test_a.py": ("file", b"assert a\n"),
+    "tool": ("program", b"#!/bin/sh\n"),
+    "image": ("file", bytes(range(256))),
+    "link": ("link", b"readme"),
+}
+
+
+def changed(
+    workspaces: Workspaces, tmp_path: Path, command: str, files: Tree = FILES
+) -> tuple[Base, str]:
+    """The patch of what a command does to some files."""
+
+    async def main() -> tuple[Base, str]:
+        repo = tmp_path / "repo"
+        base = await workspaces.base(str(repo), commit_of(repo, files))
+        async with workspaces.open(base, Limits()) as workspace:
+            ran = await workspace.cage.run(command)
+            assert ran.exit_code == 0, ran.output
+            return base, await workspace.diff()
+
+    return anyio.run(main)
+
+
+def after(workspaces: Workspaces, base: Base, patch: str, command: str, *exclude: str) -> str:
+    """What a command prints in a fresh workspace with a patch applied."""
+
+    async def main() -> str:
+        async with workspaces.open(base, Limits()) as workspace:
+            await workspace.apply(patch, exclude=exclude)
+            return (await workspace.cage.run(command)).output
+
+    return anyio.run(main)
+
+
+names = st.text(st.sampled_from("abcö 漢'\"\\*?[]$\n\t~#!%:-."), min_size=1, max_size=5).filter(
+    lambda name: name not in (".", "..") and not name.startswith(".git")
+)
+paths = st.lists(names, min_size=1, max_size=3).map("/".join)
+contents = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"", b"\n", b"a\nb\nc\n", b"a\nb\nc", b"a\r\nb\r\n", b"caf\xe9\n", b"\0\1\2"]),
+)
+links = st.text(st.sampled_from("ab/.ö ~"), min_size=1, max_size=8).map(str.encode)
+entries = st.one_of(
+    st.tuples(st.sampled_from(["file", "program"]), contents),
+    st.tuples(st.just("link"), links),
+)
+
+
+def possible(tree: Tree) -> bool:
+    """No file where another one needs a folder."""
+    return not any(f"{parent}" in tree for path in tree for parent in list(Path(path).parents)[:-1])
+
+
+trees = (
+    st.dictionaries(paths, entries, max_size=6)
+    .map(lambda tree: {str(Path(path)): entry for path, entry in tree.items()})
+    .filter(lambda tree: possible({str(Path(p)): e for p, e in tree.items()}))
+)
+
+
+@given(before=trees, now=trees, kept=st.sets(st.integers(0, 5)))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_patch_brings_any_tree_to_any_other(
+    uncaged: Workspaces,
+    tmp_path_factory: pytest.TempPathFactory,
+    before: Tree,
+    now: Tree,
+    kept: set[int],
+) -> None:
+    same = {path: before[path] for index, path in enumerate(sorted(before)) if index in kept}
+    if possible({**now, **same}):
+        now = {**now, **same}
+    assert round_trip(uncaged, tmp_path_factory.mktemp("case"), before, now) == now
+
+
+def round_trip(workspaces: Workspaces, folder: Path, before: Tree, now: Tree) -> Tree:
+    async def main() -> Tree:
+        base = await workspaces.base(str(folder / "repo"), commit_of(folder / "repo", before))
+        async with workspaces.open(base, Limits()) as workspace:
+            root = Path(workspace.cage.place.folder, "root/workspace")
+            replace(root, now)
+            patch = await workspace.diff()
+        async with workspaces.open(base, Limits()) as workspace:
+            await workspace.apply(patch)
+            assert await workspace.diff() == patch
+            return harvest(Path(workspace.cage.place.folder, "root/workspace"))
+
+    return anyio.run(main)
+
+
+def replace(root: Path, tree: Tree) -> None:
+    for entry in root.iterdir():
+        if entry.is_dir() and not entry.is_symlink() and entry.name != ".git":
+            shutil.rmtree(entry)
+        elif entry.name != ".git":
+            entry.unlink()
+    plant(root, tree)
+
+
+def test_the_same_holds_in_every_cage(workspaces: Workspaces, tmp_path: Path) -> None:
+    command = """
+        echo four >> readme; rm -r src/deep; rm link; mkdir link; echo x > 'link/ö x'
+        chmod -x tool; printf '\\0\\1' > image; ln -s gone dangling; : > empty
+        printf 'caf\\351\\n' > latin; rm tests/test_a.py; rmdir tests; echo file > tests
+        printf 'a\\r\\nb' > 'line
+break'; chmod +x src/a.py
+    """
+    base, patch = changed(workspaces, tmp_path, command)
+    listing = (
+        "find . -path ./.git -prune -o -not -type d -printf '%p %m %l\\n' -exec cksum {} + | sort"
+    )
+    wanted = anyio.run(_listed, workspaces, base, command, listing)
+    assert after(workspaces, base, patch, listing) == wanted
+    assert "café" not in patch
+    assert "ö x" in patch or "\\303\\266 x" in patch
+
+
+async def _listed(workspaces: Workspaces, base: Base, command: str, listing: str) -> str:
+    async with workspaces.open(base, Limits()) as workspace:
+        await workspace.cage.run(command)
+        return (await workspace.cage.run(listing)).output
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "rm -rf .git",
+        "rm -rf .git && ln -s / .git",
+        "git config core.fsmonitor 'touch $HOME/ran; false'",
+        "git config filter.x.clean 'touch $HOME/ran'; echo '* filter=x' > .git/info/attributes",
+        "echo '*' > .git/info/exclude",
+        "git update-index --assume-unchanged readme",
+        "git update-index --skip-worktree readme",
+        "git config core.worktree /elsewhere",
+        "git config core.ignoreStat true; git config core.fileMode false",
+        "git commit -qam hidden; git rm -rq --cached .",
+        "touch .git/index.lock",
+        "git config diff.external 'touch $HOME/ran'; git config core.pager 'touch $HOME/ran'",
+    ],
+)
+def test_nothing_an_agent_does_to_its_git_folder_hides_a_change(
+    workspaces: Workspaces, tmp_path: Path, trick: str
+) -> None:
+    async def main() -> tuple[str, str]:
+        repo = tmp_path / "repo"
+        base = await workspaces.base(str(repo), commit_of(repo, FILES))
+        async with workspaces.open(base, Limits()) as workspace:
+            await workspace.cage.run(f"echo changed >> readme; echo x > new; {trick}")
+            patch = await workspace.diff()
+            return patch, (await workspace.cage.run("ls $HOME")).output
+
+    patch, home = anyio.run(main)
+    assert "+changed" in patch
+    assert "b/new" in patch
+    assert "ran" not in home
+
+
+def test_attributes_in_the_tree_run_nothing_and_change_no_byte(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    attributes = "* text eol=crlf ident diff=x filter=lfs working-tree-encoding=UTF-16"
+    command = f"echo '{attributes}' > .gitattributes; printf '$Id$\\na\\r\\nb\\n' > mixed"
+    base, patch = changed(workspaces, tmp_path, command)
+    assert after(workspaces, base, patch, "od -c mixed | head -1") == (
+        "0000000   $   I   d   $  \\n   a  \\r  \\n   b  \\n\n"
+    )
+
+
+def test_files_in_repositories_that_the_agent_made_are_not_lost(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    command = """
+        git init -q sub && echo one > sub/one && echo log > sub/x.log && echo '*.log' > .gitignore
+        git clone -q --no-hardlinks . copy && rm copy/readme
+        mkdir -p 'a b' && cd 'a b' && git init -q c
+        echo two > c/two; git -C c add two; git -C c commit -qm two
+        cd .. && git -C src init -q && echo n > src/new.py
+    """
+    base, patch = changed(workspaces, tmp_path, command)
+    listing = "cat sub/one 'a b/c/two' copy/src/a.py src/new.py; ls sub/x.log; ls -A sub"
+    seen = after(workspaces, base, patch, listing)
+    assert "one\ntwo\na = 1\nn\n" in seen
+    assert "cannot access" in seen
+
+
+def test_files_that_the_project_ignores_are_not_part_of_the_change(
+    uncaged: Workspaces, tmp_path: Path
+) -> None:
+    files: Tree = {
+        **FILES,
+        ".gitignore": ("file", b"*.log\nbuild/\n"),
+        "kept.log": ("file", b"x\n"),
+    }
+    command = "mkdir build __pycache__; touch build/x a.log __pycache__/a.pyc; echo y >> kept.log"
+    _, patch = changed(uncaged, tmp_path, command, files)
+    assert [line for line in patch.splitlines() if line.startswith("diff")] == [
+        "diff --git a/kept.log b/kept.log"
+    ]
+
+
+def test_files_that_the_agent_closed_are_part_of_the_change(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    command = "mkdir shut; echo x > shut/x; echo y > y; chmod 000 y shut/x shut readme"
+    base, patch = changed(workspaces, tmp_path, command)
+    assert after(workspaces, base, patch, "cat y shut/x") == "y\nx\n"
+
+
+def test_a_change_of_the_same_size_in_the_same_second_shows(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    _, patch = changed(workspaces, tmp_path, "printf 'ONE\\ntwo\\nthree\\n' > readme")
+    assert "+ONE" in patch
+
+
+def test_a_link_to_a_name_that_is_no_text_is_the_agents_doing(
+    uncaged: Workspaces, tmp_path: Path
+) -> None:
+    with pytest.raises(Unreadable, match="not UTF-8"):
+        changed(uncaged, tmp_path, "ln -s $(printf 'a\\351') odd")
+
+
+def test_pipes_sockets_and_endless_names_do_no_harm(uncaged: Workspaces, tmp_path: Path) -> None:
+    command = "mkfifo pipe; ln -s loop loop; echo x > $(printf 'n%.0s' $(seq 250))"
+    _, patch = changed(uncaged, tmp_path, command)
+    assert "b/loop" in patch
+    assert "pipe" not in patch
+
+
+def test_protected_files_are_left_as_they_are(workspaces: Workspaces, tmp_path: Path) -> None:
+    command = "echo cheat > tests/test_a.py; echo x > 'tests/new [1].py'; echo fix > src/a.py; "
+    command += "git mv src/deep/b.py moved.py"
+    base, patch = changed(workspaces, tmp_path, command)
+    listing = "cat tests/test_a.py src/a.py; ls tests src/deep moved.py 2>/dev/null"
+    assert after(workspaces, base, patch, listing, "tests/**", "src/deep/*.py") == (
+        "assert a\nfix\nmoved.py\n\nsrc/deep:\nb.py\n\ntests:\ntest_a.py\n"
+    )
+    assert "cheat" in after(workspaces, base, patch, "cat tests/*", "*.py")
+    assert after(workspaces, base, patch, "git status --short", "**") == ""
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        ("diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n", "No such file"),
+        (
+            "diff --git a/readme b/readme\n--- a/readme\n+++ b/readme\n@@ -1 +1 @@\n-a\n+b\n",
+            "readme",
+        ),
+        ("this is not a patch\n", "[Nn]o valid patches"),
+        ("--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+b\n", "invalid path"),
+        ("--- /dev/null\n+++ b/.git/hooks/x\n@@ -0,0 +1 @@\n+b\n", "invalid path"),
+        ("--- a/readme\n+++ b/readme\n@@ -1,3 +1,3 @@\n one\n", "corrupt patch"),
+    ],
+)
+def test_a_patch_that_does_not_apply_says_why_and_changes_nothing(
+    uncaged: Workspaces, tmp_path: Path, patch: str, reason: str
+) -> None:
+    base, _ = changed(uncaged, tmp_path, "true")
+
+    async def main() -> str:
+        async with uncaged.open(base, Limits()) as workspace:
+            with pytest.raises(BadInput, match=f"The patch does not apply: .*{reason}"):
+                await workspace.apply(patch)
+            return await workspace.diff()
+
+    assert anyio.run(main) == ""
+
+
+def test_an_empty_patch_and_an_empty_workspace_are_fine(uncaged: Workspaces) -> None:
+    async def main() -> str:
+        async with uncaged.open(None, Limits()) as workspace:
+            await workspace.apply("\n")
+            await workspace.cage.write("a", b"b")
+            return await workspace.diff()
+
+    assert anyio.run(main) == ""
+
+
+def test_a_change_too_large_to_keep_is_the_agents_doing(
+    uncaged: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "PATCH_BYTES", 1 << 20)
+    with pytest.raises(Unreadable, match="larger than 1 MiB"):
+        changed(uncaged, tmp_path, "head -c 3000000 /dev/urandom > big")
+
+
+def test_submodules_become_ordinary_folders(uncaged: Workspaces, tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "repo"
+    commit_of(inner, {"x": ("file", b"x\n")})
+    commit_of(outer, {"y": ("file", b"y\n")})
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "sub")
+    git(outer, "commit", "-qm", "sub")
+
+    async def main() -> str:
+        base = await uncaged.base(str(outer), git(outer, "rev-parse", "HEAD"))
+        async with uncaged.open(base, Limits()) as workspace:
+            assert await workspace.diff() == ""
+            await workspace.cage.write("sub/new", b"new\n")
+            return await workspace.diff()
+
+    assert "b/sub/new" in anyio.run(main)
+
+
+def test_a_repository_with_sha256_works(uncaged: Workspaces, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git(repo, "init", "-q", "--object-format=sha256")
+    (repo / "a").write_text("a\n")
+    git(repo, "add", "a")
+    git(repo, "commit", "-qm", "a")
+
+    async def main() -> str:
+        base = await uncaged.base(str(repo), git(repo, "rev-parse", "HEAD"))
+        async with uncaged.open(base, Limits()) as workspace:
+            await workspace.cage.write("a", b"b\n")
+            return await workspace.diff()
+
+    assert "-a\n+b\n" in anyio.run(main)
+
+
+def test_line_ends_that_a_checkout_converts_survive(uncaged: Workspaces, tmp_path: Path) -> None:
+    files: Tree = {".gitattributes": ("file", b"* text eol=crlf\n"), "a": ("file", b"a\nb\n")}
+    base, patch = changed(uncaged, tmp_path, "printf 'c\\r\\n' >> a", files)
+    assert patch.count("\n+") == 2
+    assert (
+        after(uncaged, base, patch, "od -An -c a") == "   a  \\r  \\n   b  \\r  \\n   c  \\r  \\n\n"
+    )
