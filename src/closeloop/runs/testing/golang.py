@@ -1,0 +1,100 @@
+"""Results of `go test`, as JSON events or as the text that `-v` shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from closeloop.runs.testing.sheet import MESSAGE_LIMIT, Reading, Sheet, Status, lines_of, number
+
+_STATUS: dict[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+_PACKAGE = re.compile(r"(ok  |FAIL|\?   |---)\t(\S+)(?:\t| \[(build|setup) failed\])?.*")
+_TEST = re.compile(r" *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)")
+
+
+class _Package:
+    """What is known of one package while its events come."""
+
+    def __init__(self) -> None:
+        self.output: dict[str, str] = {}
+        """The output of each test that was begun; '' is the package's own."""
+        self.ended: dict[str, tuple[Status, float | None]] = {}
+        self.result: Status | None = None
+
+
+def read_go(output: bytes) -> Reading:
+    """Ids are `package/TestName/Sub`."""
+    packages: dict[str, _Package] = {}
+    sheet, events, finished = Sheet(), 0, True
+    for line in lines_of(output):
+        event = _event(line) if line.startswith("{") else None
+        if event is not None:
+            events += 1
+            _follow(packages.setdefault(event["Package"], _Package()), event)
+        elif (failed := _PACKAGE.fullmatch(line)) and failed[3]:
+            sheet.add(failed[2], "error", message=f"The {failed[3]} failed.", begun=False)
+    if not events:
+        return _read_text(output)
+    for name, package in packages.items():
+        _add_package(sheet, name, package)
+        finished = finished and package.result is not None
+    return sheet.reading(finished)
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    texts = (event.get("Action"), event.get("Package"), event.get("Test", ""))
+    return event if texts[1] and all(isinstance(text, str) for text in texts) else None
+
+
+def _follow(package: _Package, event: dict[str, Any]) -> None:
+    action, test = event["Action"], event.get("Test", "")
+    if action == "run" or not test:
+        package.output.setdefault(test, "")
+    if action == "output" and test in package.output:
+        text = package.output[test] + str(event.get("Output"))
+        package.output[test] = text[-2 * MESSAGE_LIMIT :]
+    elif action in _STATUS and not test:
+        package.result = _STATUS[action]
+    elif action in _STATUS and test in package.output:
+        # A result without its `run` is text that a test printed to look like one.
+        package.ended.setdefault(test, (_STATUS[action], number(event.get("Elapsed"))))
+        if action == "fail":
+            package.ended[test] = ("failed", number(event.get("Elapsed")))
+
+
+def _add_package(sheet: Sheet, name: str, package: _Package) -> None:
+    for test, output in package.output.items():
+        if not test:
+            continue
+        # Output without a final newline hides a test's end from older versions of go.
+        unended: Status = "passed" if package.result == "passed" else "error"
+        status, seconds = package.ended.get(test, (unended, None))
+        sheet.add(f"{name}/{test}", status, seconds=seconds, message=output)
+    failed = any(status == "failed" for status, _ in package.ended.values())
+    if package.result == "failed" and not failed:
+        sheet.add(name, "error", message=package.output.get(""), begun=False)
+
+
+def _read_text(output: bytes) -> Reading:
+    """A package is named only after its tests; without `-v` only failures are shown."""
+    sheet, waiting, complete = Sheet(), list[re.Match[str]](), False
+    for line in lines_of(output):
+        if test := _TEST.fullmatch(line):
+            waiting.append(test)
+        elif package := _PACKAGE.fullmatch(line):
+            for test in waiting:
+                status = _STATUS[test[1].lower()]
+                sheet.add(f"{package[2]}/{test[2]}", status, seconds=number(test[3]))
+            if package[3] or (package[1] == "FAIL" and not waiting):
+                sheet.add(package[2], "error", message=line, begun=False)
+            sheet.ran = sheet.ran or (package[1] == "ok  " and "[no test" not in line)
+            waiting, complete = [], True
+    return sheet.reading(complete and not waiting)

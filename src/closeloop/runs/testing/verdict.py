@@ -1,0 +1,134 @@
+"""From test runs before and after to what does not hold: nothing is run here."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from closeloop.model.attempt import TestResult, TestRun
+from closeloop.model.record import Record
+from closeloop.model.task import Acceptance
+
+NAMED = 3
+"""How many of a kind are named before the rest is counted."""
+ANSWER_LIMIT = 100_000
+FAILING = ("failed", "error")
+
+
+class Verdict(Record):
+    """What was asked for, and what of it does not hold."""
+
+    reasons: tuple[str, ...] = ()
+    """Most telling first; none when all holds."""
+    fail_to_pass: tuple[int, int] | None = None
+    pass_to_pass: tuple[int, int] | None = None
+    broken: tuple[str, ...] = ()
+
+
+def judge(
+    acceptance: Acceptance,
+    before: TestRun,
+    after: TestRun,
+    *,
+    answer: str | None = None,
+    flaky: Collection[str] = (),
+) -> Verdict:
+    """Whether a change is what was asked for. No answer given: answers are not looked at."""
+    results = {test.id: test for test in after.tests}
+    fixed = [name for name in _failing(acceptance, before) if name not in flaky]
+    kept = sound(acceptance, before, flaky)
+    unfixed = [name for name in fixed if not _passes(results.get(name))]
+    broken = [name for name in kept if not _passes(results.get(name))]
+    known = {*fixed, *kept, *flaky}
+    others = [] if _names_tests(acceptance) else [name for name in results if name not in known]
+    failing = [name for name in others if results[name].status in FAILING]
+    reasons = [
+        *(note for note in after.notes if not after.ran),
+        *_listed(unfixed, lambda name: _unfixed(name, results)),
+        *_listed(broken, lambda name: f"{name} passed before and {_state(results.get(name))}"),
+        *_listed(failing, lambda name: f"{name} {_state(results[name])}"),
+        *_failed_commands(acceptance, after, flaky),
+        *(note for note in after.notes if after.ran),
+    ]
+    if answer is not None and not answers(acceptance, answer):
+        reasons.append(f"the last message does not match {acceptance.answer!r}")
+    return Verdict(
+        reasons=tuple(reasons),
+        fail_to_pass=(len(fixed) - len(unfixed), len(fixed)) if fixed else None,
+        pass_to_pass=(len(kept) - len(broken), len(kept)) if kept else None,
+        broken=tuple(broken),
+    )
+
+
+def _names_tests(acceptance: Acceptance) -> bool:
+    """Whether single tests are asked for; else the whole suite must pass."""
+    return bool(acceptance.fail_to_pass) or acceptance.pass_to_pass is not None
+
+
+def _failing(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
+    """The tests that the change must make pass."""
+    if _names_tests(acceptance):
+        return acceptance.fail_to_pass
+    # A test file that cannot be loaded is an error too, and is gone once it can.
+    return [test.id for test in before.tests if test.status == "failed"]
+
+
+def sound(acceptance: Acceptance, before: TestRun, flaky: Collection[str] = ()) -> list[str]:
+    """The tests that must go on passing: they pass before any change, and always."""
+    unsteady = {*flaky, *before.flaky, *acceptance.fail_to_pass}
+    passed = [test.id for test in before.tests if test.status == "passed"]
+    listed = acceptance.pass_to_pass
+    wanted = set(passed if listed is None else listed)
+    return [name for name in passed if name in wanted and name not in unsteady]
+
+
+def answers(acceptance: Acceptance, text: str) -> bool:
+    """Whether a last message is the answer asked for, if one is."""
+    return acceptance.answer is None or bool(re.search(acceptance.answer, text[:ANSWER_LIMIT]))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` Nearest: …`, or nothing."""
+    near = difflib.get_close_matches(name, list(known)[:20_000], n=2, cutoff=0.5)
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def _passes(result: TestResult | None) -> bool:
+    return result is not None and result.status == "passed"
+
+
+def _unfixed(name: str, results: dict[str, TestResult]) -> str:
+    result = results.get(name)
+    if result is not None:
+        return f"{name} {_state(result)}"
+    return f"{name} {_state(None)}.{nearest(name, results)}".removesuffix(".")
+
+
+def _state(result: TestResult | None) -> str:
+    if result is None:
+        return "did not run"
+    if result.status == "skipped":
+        return "was skipped"
+    said = (result.message or "").strip().partition("\n")[0][:200]
+    return f"fails: {said}" if said else "fails"
+
+
+def _listed(names: Sequence[str], describe: Callable[[str], str]) -> list[str]:
+    more = len(names) - NAMED
+    lines = [describe(name) for name in names[:NAMED]]
+    if more > 0:
+        lines[-1] += f" (and {more} more like this)"
+    return lines
+
+
+def _failed_commands(acceptance: Acceptance, after: TestRun, flaky: Collection[str]) -> list[str]:
+    return [
+        f"`{result.command}` {_end(result.exit_code, result.stopped)}"
+        for result in after.commands[acceptance.run is not None :]
+        if (result.exit_code != 0 or result.stopped) and result.command not in flaky
+    ]
+
+
+def _end(exit_code: int | None, stopped: str | None) -> str:
+    return f"was stopped: {stopped}" if stopped else f"exited with {exit_code}"

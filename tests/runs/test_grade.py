@@ -1,0 +1,505 @@
+"""Attempts graded in clean rooms, tasks proved by their controls: real git, real pytest."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from closeloop.model.attempt import Attempt, Proof
+from closeloop.model.change import Change
+from closeloop.model.patches import parse
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.task import Acceptance, Task
+from closeloop.model.trace import Edit, Handoff, Message, Trace
+from closeloop.runs import facts
+from closeloop.runs.grade import DOING_NOTHING, NO_REFERENCE, Submission, grade, look, prove
+from closeloop.runs.workspaces import Workspaces
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
+
+BILLING = """\
+def total(prices):
+    return sum(prices) + 1
+
+
+def label(text):
+    return text.upper()
+"""
+TESTS = """\
+from billing import label, total
+
+
+def test_total():
+    assert total([1, 2]) == 3
+
+
+def test_label():
+    assert label("a") == "A"
+"""
+FIXED = BILLING.replace(" + 1", "")
+TOTAL, LABEL = "test_billing.py::test_total", "test_billing.py::test_label"
+
+
+class Project:
+    """A repository, and patches against its one commit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.git("init", "-q")
+        self.write({"billing.py": BILLING, "test_billing.py": TESTS})
+        self.git("add", "-A")
+        self.git("commit", "-qm", "start")
+        self.base = self.git("rev-parse", "HEAD").strip()
+
+    def git(self, *arguments: str) -> str:
+        names = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        for who in ("AUTHOR", "COMMITTER"):
+            names |= {f"GIT_{who}_NAME": "t", f"GIT_{who}_EMAIL": "t@example.com"}
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **names},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def write(self, files: dict[str, str | None]) -> None:
+        for name, text in files.items():
+            path = self.folder / name
+            if text is None:
+                path.unlink()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+
+    def patch(self, files: dict[str, str | None]) -> str:
+        self.write(files)
+        self.git("add", "-A")
+        patch = self.git("diff", "--cached", "--no-renames")
+        self.git("reset", "-q", "--hard")
+        return patch
+
+    def task(self, **changes) -> Task:
+        acceptance = {"run": PYTEST, "fail_to_pass": (TOTAL,), "timeout": 60.0}
+        acceptance |= changes.pop("acceptance", {})
+        given = {
+            "id": "total",
+            "prompt": "The total is off by one.",
+            "repo": str(self.folder),
+            "base": self.base,
+            "protected": ("test_*.py",),
+            "reference": self.patch({"billing.py": FIXED}),
+            "grading": "g",
+        }
+        return Task(**{**given, **changes}, acceptance=Acceptance(**acceptance))
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path / "project")
+
+
+class Grader:
+    """The three functions under test, each in its own event loop."""
+
+    def __init__(self, cache: Path, kind: str = "none") -> None:
+        self.cache = cache
+        self.kind = kind
+
+    def _with(self, function, task, *arguments):
+        async def go():
+            async with Workspaces(self.cache, SandboxSettings(kind=self.kind)) as workspaces:
+                base = None
+                if task.repo is not None:
+                    base = await workspaces.base(task.repo, task.base, task.setup)
+                return await function(workspaces, base, task, *arguments)
+
+        return anyio.run(go)
+
+    def look(self, task):
+        return self._with(look, task)
+
+    def prove(self, task, repeats=1):
+        return self._with(prove, task, repeats)
+
+    def grade(self, task, patch, *, proof=None, trace=None, **attempt):
+        given = {"id": "a1", "origin": "experiment", "exit": "finished", **attempt}
+        submission = Submission(
+            attempt=Attempt(**given),
+            change=parse(patch) if patch else Change(),
+            trace=trace,
+            proof=proof or self.look(task),
+        )
+        return self._with(grade, task, submission)
+
+
+@pytest.fixture
+def grader(tmp_path):
+    return Grader(tmp_path / "cache")
+
+
+def test_a_right_change_passes_and_its_facts_are_counted(project, grader):
+    task = project.task()
+    graded = grader.grade(task, project.patch({"billing.py": FIXED}))
+    assert graded.outcome.result == "pass"
+    assert (graded.fail_to_pass, graded.pass_to_pass) == ((1, 1), (1, 1))
+    assert (graded.files_precision, graded.files_recall) == (1.0, 1.0)
+    assert graded.before.tests != graded.after.tests
+    assert (graded.version, graded.grading, graded.attempt) == (1, "g", "a1")
+
+
+@pytest.mark.parametrize("kind", ["auto"])
+def test_the_sandbox_changes_nothing(project, tmp_path, kind):
+    task = project.task()
+    caged = Grader(tmp_path / "cache", kind)
+    assert caged.grade(task, task.reference).outcome.result == "pass"
+    assert caged.grade(task, "").outcome.result == "fail"
+
+
+def test_a_wrong_change_fails_and_names_the_test(project, grader):
+    graded = grader.grade(project.task(), project.patch({"billing.py": BILLING + "\n\nX = 1\n"}))
+    assert graded.outcome.result == "fail"
+    assert graded.outcome.reasons[0].startswith(f"{TOTAL} fails: ")
+    assert graded.fail_to_pass == (0, 1)
+
+
+def test_no_change_fails_with_that_reason_first(project, grader):
+    graded = grader.grade(project.task(), "", exit="gave_up")
+    assert graded.outcome.result == "fail"
+    assert graded.outcome.reasons[0] == "no change was made"
+    assert graded.fail_to_pass == (0, 1)
+
+
+def test_what_the_agent_left_when_its_time_ran_out_is_graded(project, grader):
+    task = project.task()
+    assert grader.grade(task, task.reference, exit="out_of_time").outcome.result == "pass"
+
+
+def test_an_attempt_that_the_machine_failed_is_not_scored(project, grader):
+    task = project.task()
+    graded = grader.grade(task, task.reference, exit="machine", cause="The model is down.")
+    assert (graded.outcome.result, graded.outcome.cause) == ("unscored", "The model is down.")
+    assert graded.after is None
+
+
+def test_a_broken_test_is_named_though_the_task_is_solved(project, grader):
+    broken = FIXED.replace("text.upper()", "text.lower()")
+    graded = grader.grade(project.task(), project.patch({"billing.py": broken}))
+    assert graded.outcome.result == "fail"
+    assert graded.broken == (LABEL,)
+    assert graded.outcome.reasons[0].startswith(f"{LABEL} passed before and fails")
+    assert graded.pass_to_pass == (0, 1)
+
+
+def test_weakened_tests_are_put_back(project, grader):
+    patch = project.patch({"test_billing.py": "def test_total(): pass\n"})
+    graded = grader.grade(project.task(), patch)
+    assert graded.outcome.result == "fail"
+    assert graded.restored == ("test_billing.py",)
+    assert graded.outcome.reasons[0] == "only files were changed that grading puts back"
+
+
+def test_deleted_tests_are_put_back_beside_a_real_change(project, grader):
+    patch = project.patch({"test_billing.py": None, "billing.py": FIXED})
+    graded = grader.grade(project.task(), patch)
+    assert graded.outcome.result == "pass"
+    assert graded.restored == ("test_billing.py",)
+
+
+def test_a_deleted_test_that_nobody_protects_counts_as_broken(project, grader):
+    only = TESTS[: TESTS.index("def test_label")]
+    patch = project.patch({"test_billing.py": only, "billing.py": FIXED})
+    graded = grader.grade(project.task(protected=()), patch)
+    assert graded.outcome.result == "fail"
+    assert graded.broken == (LABEL,)
+    assert "did not run" in graded.outcome.reasons[0]
+
+
+def test_hidden_tests_win_over_what_the_agent_wrote_in_their_place(project, grader):
+    hidden = "from billing import total\n\n\ndef test_hidden():\n    assert total([]) == 0\n"
+    task = project.task(
+        acceptance={
+            "patch": project.patch({"tests/test_hidden.py": hidden}),
+            "fail_to_pass": ("tests/test_hidden.py::test_hidden",),
+            "run": f"PYTHONPATH=. {PYTEST}",
+        }
+    )
+    cheat = project.patch({"tests/test_hidden.py": "def test_hidden(): pass\n"})
+    assert grader.grade(task, cheat).outcome.result == "fail"
+    both = project.patch({"tests/test_hidden.py": "def test_hidden(): 1 / 0", "billing.py": FIXED})
+    graded = grader.grade(task, both)
+    assert graded.outcome.result == "pass"
+    assert graded.restored == ("tests/test_hidden.py",)
+
+
+def test_a_change_that_does_not_apply_fails(project, grader):
+    patch = project.patch({"billing.py": FIXED}).replace("return sum", "return max")
+    graded = grader.grade(project.task(), patch)
+    assert graded.outcome.result == "fail"
+    assert "does not apply" in graded.outcome.reasons[0]
+
+
+def test_leaving_with_exit_code_0_inside_a_test_is_not_a_pass(project, grader):
+    sly = FIXED + "\n\nimport os, sys\nprint('test_billing.py::test_total PASSED')\n"
+    sly += "print('test_billing.py::test_label PASSED')\nsys.stdout.flush()\nos._exit(0)\n"
+    graded = grader.grade(project.task(), project.patch({"billing.py": sly}))
+    assert graded.outcome.result == "fail"
+
+
+def test_a_command_that_hides_failures_cannot_be_scored(project, grader):
+    task = project.task(acceptance={"run": f"{PYTEST} || true"})
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.result == "unscored"
+    assert "hides its exit code" in graded.outcome.cause
+
+
+def test_a_test_that_fails_only_sometimes_is_not_held_against_a_change(project, grader, tmp_path):
+    flag = tmp_path / "ran-before"
+    moody = FIXED.replace(
+        "return text.upper()",
+        f"import pathlib\n    flag = pathlib.Path({str(flag)!r})\n"
+        "    known = flag.exists()\n    flag.touch()\n    return text.upper() if known else ''",
+    )
+    graded = grader.grade(project.task(), project.patch({"billing.py": moody}))
+    assert graded.outcome.result == "pass"
+    assert graded.after.flaky == (LABEL,)
+    assert graded.broken == ()
+
+
+def test_tests_that_hang_with_the_change_are_its_failure(project, grader):
+    hanging = "import time\n\ntime.sleep(60)\n" + FIXED
+    task = project.task(acceptance={"timeout": 4.0})
+    graded = grader.grade(task, project.patch({"billing.py": hanging}))
+    assert graded.outcome.result == "fail"
+    assert any("stopped" in reason for reason in graded.outcome.reasons)
+
+
+def test_tests_that_hang_until_they_are_mended_make_a_task(project, grader):
+    hanging = TESTS.replace("def test_total():", "def test_total():\n    wait()")
+    wait = "\n\ndef wait():\n    import time\n\n    time.sleep({})\n"
+    project.write({"billing.py": BILLING + wait.format(60)})
+    project.write({"test_billing.py": hanging.replace("label, total", "label, total, wait")})
+    project.git("commit", "-qam", "hang")
+    project.base = project.git("rev-parse", "HEAD").strip()
+    mended = project.patch({"billing.py": FIXED + wait.format(0)})
+    task = project.task(reference=mended, acceptance={"timeout": 3.0})
+    proof = grader.prove(task)
+    assert proof.state == "proved"
+    assert grader.grade(task, "", proof=proof).outcome.result == "fail"
+    unproved = msgspec.structs.replace(proof, state="unchecked")
+    graded = grader.grade(task, "", proof=unproved)
+    assert "too slow" in graded.outcome.cause
+
+
+def test_tests_that_the_change_kills_twice_fail(project, grader):
+    deadly = FIXED + "\n\nimport os\n\nos.kill(os.getpid(), 9)\n"
+    graded = grader.grade(project.task(), project.patch({"billing.py": deadly}))
+    assert graded.outcome.result == "fail"
+    assert "killed, twice" in graded.outcome.reasons[0]
+
+
+def test_trouble_at_the_base_is_looked_at_again(project, grader):
+    task = project.task()
+    proof = grader.look(task)
+    spoiled = msgspec.structs.replace(proof.before, trouble="The disk was full.")
+    proof = msgspec.structs.replace(proof, before=spoiled)
+    assert grader.grade(task, task.reference, proof=proof).outcome.result == "pass"
+
+
+def test_a_test_command_that_is_missing_is_nobodys_failure(project, grader):
+    task = project.task(acceptance={"run": "no-such-runner --all"})
+    proof = grader.look(task)
+    assert proof.state == "unproved"
+    assert "was not found" in proof.reasons[0]
+    assert grader.grade(task, task.reference, proof=proof).outcome.result == "unscored"
+
+
+def test_a_test_command_that_runs_no_test_is_said_at_once(project, grader):
+    task = project.task(acceptance={"run": f"{PYTEST} -k nothing_like_this"})
+    assert "ran no test" in grader.look(task).reasons[0]
+
+
+def test_a_task_that_is_done_already_cannot_be_scored(project, grader):
+    task = project.task(acceptance={"fail_to_pass": (LABEL,)})
+    graded = grader.grade(task, task.reference)
+    assert (graded.outcome.result, graded.outcome.cause) == ("unscored", DOING_NOTHING)
+
+
+def test_commands_must_exit_with_0(project, grader):
+    task = project.task(acceptance={"commands": ("grep -q rounding billing.py",)})
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.reasons == ("`grep -q rounding billing.py` exited with 1",)
+    right = project.patch({"billing.py": FIXED + "\n# rounding\n"})
+    assert grader.grade(task, right).outcome.result == "pass"
+
+
+def test_commands_alone_make_a_task(project, grader):
+    task = project.task(acceptance={"run": None, "fail_to_pass": (), "commands": ("test -f new",)})
+    assert grader.grade(task, project.patch({"new": "x\n"})).outcome.result == "pass"
+    assert grader.grade(task, project.patch({"other": "x\n"})).outcome.result == "fail"
+
+
+def test_without_named_tests_the_whole_suite_must_pass(project, grader):
+    task = project.task(acceptance={"fail_to_pass": ()}, protected=())
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.result == "pass"
+    assert (graded.fail_to_pass, graded.pass_to_pass) == ((1, 1), (1, 1))
+    assert grader.grade(task, project.patch({"x.py": "\n"})).outcome.result == "fail"
+    removed = TESTS.replace("def test_total", "def check_total")
+    graded = grader.grade(task, project.patch({"test_billing.py": removed}))
+    assert graded.outcome.reasons[0].startswith(f"{TOTAL} did not run")
+    own = {"billing.py": FIXED, "test_own.py": "def test_own(): assert 0\n"}
+    graded = grader.grade(task, project.patch(own))
+    assert graded.outcome.reasons == ("test_own.py::test_own fails: assert 0",)
+
+
+def test_an_answer_is_matched_with_the_last_message(grader):
+    task = Task(id="q", prompt="Which?", acceptance=Acceptance(answer=r"(?i)\butf-8\b"))
+    assert grader.grade(task, "", summary="It is UTF-8.").outcome.result == "pass"
+    graded = grader.grade(task, "", summary="It is latin-1.")
+    assert "does not match" in graded.outcome.reasons[-1]
+    assert grader.grade(task, "").outcome.result == "fail"
+
+
+def test_a_task_is_proved_by_its_reference_and_by_doing_nothing(project, grader):
+    proof = grader.prove(project.task(), repeats=2)
+    assert (proof.state, proof.reasons, proof.repeats) == ("proved", (), 2)
+    assert proof.before.ran
+    assert proof.reference.ran
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(proof), type=Proof) == proof
+
+
+def test_a_task_without_a_reference_is_not_proved_but_can_be_graded(project, grader):
+    task = project.task(reference=None)
+    proof = grader.prove(task)
+    assert (proof.state, proof.reasons) == ("unchecked", (NO_REFERENCE,))
+    right = project.patch({"billing.py": FIXED})
+    graded = grader.grade(task, right, proof=proof)
+    assert graded.outcome.result == "pass"
+    assert graded.files_recall is None
+
+
+def test_a_misspelt_test_is_named_with_the_nearest(project, grader):
+    task = project.task(acceptance={"fail_to_pass": ("test_billing.py::test_totl",)})
+    proof = grader.prove(task)
+    assert proof.state == "unproved"
+    expected = f"no test named test_billing.py::test_totl ran. Nearest: {TOTAL}"
+    assert any(reason.startswith(expected) for reason in proof.reasons)
+
+
+def test_a_reference_that_does_not_pass_says_why(project, grader):
+    proof = grader.prove(project.task(reference=project.patch({"x.py": "X = 1\n"})))
+    assert proof.state == "unproved"
+    assert proof.reasons[0].startswith(f"with the reference change, {TOTAL} fails")
+
+
+def test_tests_in_the_wrong_list_are_named(project, grader):
+    lists = {"fail_to_pass": (TOTAL, LABEL), "pass_to_pass": (TOTAL,)}
+    reasons = " ".join(grader.prove(project.task(acceptance=lists)).reasons)
+    assert f"{LABEL} passes before any change" in reasons
+    assert f"{TOTAL} does not pass before the change" in reasons
+
+
+def test_flaky_tests_are_marked_and_kept_out_of_verdicts(project, grader, tmp_path):
+    count = tmp_path / "count"
+    flaky = (
+        f"import pathlib\n\n\ndef test_moody():\n    count = pathlib.Path({str(count)!r})\n"
+        "    text = count.read_text() if count.exists() else ''\n"
+        "    count.write_text(text + 'x')\n    assert len(text) % 2 == 0\n"
+    )
+    task = project.task(acceptance={"patch": project.patch({"test_moody.py": flaky})})
+    proof = grader.prove(task, repeats=3)
+    assert proof.state == "proved"
+    assert proof.before.flaky == ("test_moody.py::test_moody",)
+    for _ in range(2):
+        graded = grader.grade(task, task.reference, proof=proof)
+        assert graded.outcome.result == "pass"
+        assert graded.pass_to_pass == (1, 1)
+
+
+def test_an_answer_that_nothing_gives_too_proves_no_task(grader):
+    task = Task(id="q", prompt="Which?", acceptance=Acceptance(answer="utf|"))
+    assert grader.prove(task).reasons == (DOING_NOTHING,)
+    sound = Task(id="q", prompt="Which?", acceptance=Acceptance(answer="utf"))
+    assert grader.prove(sound).state == "proved"
+
+
+def test_files_outside_the_scope_are_named(project, grader):
+    patch = project.patch({"billing.py": FIXED, "docs/x.md": "x\n"})
+    graded = grader.grade(project.task(scope=("billing.py",)), patch)
+    assert graded.outcome.result == "pass"
+    assert graded.out_of_scope == ("docs/x.md",)
+    assert (graded.files_precision, graded.files_recall) == (0.5, 1.0)
+
+
+def trace_of(*events) -> Trace:
+    return Trace(reader="t", reader_version=1, events=events)
+
+
+QUESTION = Message(number=1, lane="root", role="agent", text="Which?", intent="question")
+EDIT = Edit(number=2, lane="root", path="a")
+
+
+@pytest.mark.parametrize(
+    ("trace", "asked"),
+    [
+        (None, None),
+        (trace_of(), None),
+        (trace_of(QUESTION, EDIT), True),
+        (trace_of(EDIT, QUESTION), False),
+        (trace_of(EDIT), False),
+        (trace_of(msgspec.structs.replace(EDIT, ok=False), QUESTION), True),
+    ],
+)
+def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
+    assert facts.asked(trace) is asked
+
+
+def handoff(brief: str) -> Handoff:
+    return Handoff(number=1, lane="root", brief=brief, at=datetime(2025, 1, 1, tzinfo=UTC))
+
+
+def test_facts_are_looked_for_in_every_brief():
+    planted = ("Whole cents only", "timeout = 30", "port 80")
+    trace = trace_of(
+        handoff("Use *whole*\n cents, ONLY. timeout=30; port 80."),
+        handoff("whole cents only, port 8080, timeout: 300"),
+    )
+    assert facts.facts_kept(planted, trace) == ((4, 6), ("timeout = 30", "port 80"))
+
+
+@pytest.mark.parametrize(
+    ("fact", "brief", "kept"),
+    [
+        ("at most -5", "at most 5", False),
+        ("x <= 5", "x >= 5", False),
+        ("version 1.2", "version 1.2.3", False),
+        ("version 1.2", "on version 1.2.", True),
+        ("read-only", "read only", True),
+        ("ＵＴＦ-8", "utf-8", True),
+        ("Straße", "STRASSE", True),
+    ],
+)
+def test_facts_are_compared_by_their_words(fact, brief, kept):
+    counted, _ = facts.facts_kept((fact,), trace_of(handoff(brief)))
+    assert counted == (int(kept), 1)
+
+
+def test_without_facts_or_handoffs_nothing_is_measured():
+    assert facts.facts_kept((), trace_of(handoff("x"))) == (None, ())
+    assert facts.facts_kept(("x",), trace_of(EDIT)) == (None, ())
+    assert facts.facts_kept(("x",), None) == (None, ())
+
+
+def test_hidden_test_files_with_odd_names_are_put_back_by_name_alone(project):
+    task = project.task(acceptance={"patch": project.patch({"a[1]*.txt": "x\n"})})
+    aside = facts.put_back(task)
+    assert facts.matches("a[1]*.txt", aside)
+    assert not facts.matches("a1b.txt", aside)

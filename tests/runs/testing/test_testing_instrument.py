@@ -1,0 +1,101 @@
+"""Which runner a command starts, and how it is made to report."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeloop.runs.testing.instrument import instrument, runner_of
+from closeloop.runs.testing.shell import simple_commands
+
+REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1 --continue-on-collection-errors"
+ASIDE = ">>/w/.x/output 2>&1"
+
+
+@pytest.mark.parametrize(
+    ("command", "runner"),
+    [
+        ("pytest", "pytest"),
+        ("pytest -q tests", "pytest"),
+        (".venv/bin/pytest -q", "pytest"),
+        ("python -m pytest", "pytest"),
+        ("python3.11 -X dev -m pytest -q", "pytest"),
+        ("PYTHONPATH=src A='b c' python -m pytest", "pytest"),
+        ("uv run --with pytest-cov pytest -q", "pytest"),
+        ("poetry run python -m pytest", "pytest"),
+        ("cd sub && pytest 2>&1 | tail -20", "pytest"),
+        ("env A=1 timeout 60 pytest", "pytest"),
+        ("coverage run -m pytest", "pytest"),
+        ("python -m unittest discover -s tests", "unittest"),
+        ("npx jest", "jest"),
+        ("npx --yes vitest run", "vitest"),
+        ("yarn jest --ci", "jest"),
+        ("node node_modules/.bin/jest", "jest"),
+        ("go test ./...", "go"),
+        ("CGO_ENABLED=0 go test ./...", "go"),
+        ("cargo +nightly test --all", "cargo"),
+        ("pip install -e . && pytest", "pytest"),
+        ("make test", None),
+        ("npm test", None),
+        ("npm run jest", None),
+        ("echo pytest", None),
+        ("go build ./... ", None),
+        ("cargo build", None),
+        ("python run.py pytest", None),
+        ("python unittest", None),
+        ("bash -c 'pytest", None),
+        ("# pytest", None),
+        ("", None),
+    ],
+)
+def test_the_runner_is_recognised(command, runner):
+    assert runner_of(command) == runner
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("pytest", f"pytest {REPORT}"),
+        ("cd a && pytest -q 2>&1 | tail", f"cd a && pytest -q 2>&1 {REPORT} | tail"),
+        ("pytest tests # all", f"pytest tests {REPORT} # all"),
+        ("pytest a -- b", f"pytest a {REPORT} -- b"),
+        ("npx -- jest a", "npx -- jest a --json --outputFile=/w/.x/report-1"),
+        ("python -m unittest | tail -3", f"python -m unittest -v {ASIDE} | tail -3"),
+        ("go test ./... -run X", f"go test -json ./... -run X {ASIDE}"),
+        ("cargo test -- --nocapture", f"cargo test --no-fail-fast -- --nocapture {ASIDE}"),
+        ("cargo test --no-fail-fast", f"cargo test --no-fail-fast {ASIDE}"),
+        ("pytest a; pytest b", f"pytest a {REPORT}; pytest b {REPORT.replace('-1', '-2')}"),
+    ],
+)
+def test_the_command_is_made_to_report(command, changed):
+    assert instrument(command, None, "/w/.x").command == changed
+
+
+def test_a_command_that_hides_pytest_is_asked_through_the_environment():
+    plan = instrument("make test", "pytest", "/w x/.x")
+    assert plan.command == "make test"
+    assert "--junitxml=/w x/.x/report-1" in shlex.split(plan.env["PYTEST_ADDOPTS"])
+
+
+@pytest.mark.parametrize(
+    ("command", "start"),
+    [
+        ("npm test", "npm test -- --json"),
+        ("npm test -- --ci", "npm test -- --ci --json"),
+        ("yarn test", "yarn test --json"),
+        ("cd a && npm ci && npm run test | cat", "cd a && npm ci && npm run test -- --json"),
+        ("make test", "make test"),
+    ],
+)
+def test_a_script_is_given_the_arguments_of_the_runner_that_the_task_names(command, start):
+    assert instrument(command, "jest", "/w/.x").command.startswith(start)
+
+
+@given(st.text(alphabet=st.sampled_from("pytest go -'\"\\$()|&;<>#\n`="), max_size=60))
+def test_any_line_can_be_looked_into(line):
+    for words in simple_commands(line):
+        for word in words:
+            assert line[word.start : word.end].strip()
+    instrument(line, None, "/w")
+    instrument(line, "vitest", "/w")
