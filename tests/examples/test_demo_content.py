@@ -1,0 +1,331 @@
+"""The demo is what it says: its history, its tasks, and how its two scripted models behave."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from closeloop.changes.diff import parse
+from closeloop.model.attempt import Attempt, Grade, Proof
+from closeloop.model.protocols import Assignment, Work
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.task import Task
+from closeloop.model.trace import Command, Edit, Message, Trace
+from closeloop.model.variant import Limits, Variant
+from closeloop.runs.agents.builtin import agent
+from closeloop.runs.facts import out_of_scope
+from closeloop.runs.grade import Submission, grade, prove
+from closeloop.runs.models.scripted import ScriptedModel
+from closeloop.runs.models.scripts import load_script
+from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.tasks.files import load_task
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+TASKS = sorted(path.stem for path in (DEMO / "tasks").glob("*.md"))
+EASY = {"explain-vat", "version-flag"}
+BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+
+
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, DEMO / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = _load("build")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.build(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of the demo say `python`, which is to be the one that has pytest, and only that."""
+    folder = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", folder + os.pathsep + os.environ["PATH"])
+    monkeypatch.setenv(BARE_PYTEST, "1")
+
+
+def task_of(demo: Path, name: str) -> Task:
+    return load_task(demo / "tasks" / f"{name}.md", None, resolve_commit)
+
+
+def in_workspaces(cache: Path, work: Callable[[Workspaces], Any]) -> Any:
+    async def go() -> Any:
+        settings = SandboxSettings(kind="none", env=(BARE_PYTEST,))
+        async with Workspaces(cache, settings) as workspaces:
+            return await work(workspaces)
+
+    return anyio.run(go)
+
+
+class Tried(msgspec.Struct):
+    work: Work
+    grade: Grade
+
+    @property
+    def trace(self) -> Trace:
+        return self.work.trace
+
+    def commands(self) -> list[Command]:
+        return [event for event in self.trace.events if isinstance(event, Command)]
+
+
+@functools.cache
+def proved(demo: Path, cache: Path, name: str) -> Proof:
+    """What the controls say of a task."""
+    task = task_of(demo, name)
+
+    async def go(workspaces: Workspaces) -> Proof:
+        assert task.repo
+        assert task.base
+        return await prove(workspaces, await workspaces.base(task.repo, task.base), task, 1)
+
+    return in_workspaces(cache, go)
+
+
+def attempt(demo: Path, cache: Path, name: str, model: str) -> Tried:
+    """One attempt by the real agent, graded by the real grader."""
+    task = task_of(demo, name)
+    script = load_script(demo / "models" / f"{model}.yaml")
+    limits, proof = Limits(seconds=300), proved(demo, cache, name)
+
+    def answer(question: str) -> str | None:
+        found = (text for asked, text in task.answers.items() if re.search(asked, question))
+        return next(found, None)
+
+    async def go(workspaces: Workspaces) -> Tried:
+        assert task.repo
+        assert task.base
+        base = await workspaces.base(task.repo, task.base)
+        async with workspaces.open(base, limits) as workspace:
+            assignment = Assignment(
+                prompt=task.prompt,
+                system=None,
+                cage=workspace.cage,
+                model=ScriptedModel(script),
+                variant=Variant(name=model, agent="builtin"),
+                limits=limits,
+                answer=answer,
+            )
+            work = await agent.work(assignment)
+            change = parse(await workspace.diff(), base=task.base)
+        made = Attempt(id="one", origin="experiment", exit=work.exit, summary=work.summary)
+        submission = Submission(attempt=made, change=change, trace=work.trace, proof=proof)
+        return Tried(work, await grade(workspaces, base, task, submission))
+
+    return in_workspaces(cache, go)
+
+
+def failures(command: Command) -> set[str]:
+    return set(re.findall(r"^FAILED (\S+)", command.output or "", re.MULTILINE))
+
+
+def test_the_history_has_the_same_commits_on_every_machine(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    (hooks / "pre-commit").chmod(0o755)
+    (tmp_path / ".gitconfig").write_text(
+        f"[commit]\n gpgSign = true\n[core]\n hooksPath = {hooks}\n autocrlf = true\n"
+        "[user]\n name = Somebody Else\n[init]\n defaultBranch = trunk\n"
+    )
+    for name, value in {
+        "HOME": str(tmp_path),
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "de_DE.UTF-8",
+        "GIT_AUTHOR_NAME": "Nobody",
+        "GIT_COMMITTER_DATE": "2001-01-01T00:00:00Z",
+        "GIT_DIR": str(tmp_path / "elsewhere"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    built = build.build(tmp_path / "demo")
+    monkeypatch.undo()
+    for folder in (demo, built):
+        project = folder / "project"
+        assert git(project, "rev-parse", "HEAD", *build.TAGS).split() == [
+            build.HEAD,
+            *build.TAGS.values(),
+        ]
+        assert git(project, "symbolic-ref", "--short", "HEAD") == "main"
+        assert git(project, "status", "--porcelain") == ""
+
+
+def test_the_history_is_the_work_of_a_team_over_months(demo: Path) -> None:
+    commits = git(demo / "project", "log", "--format=%an %ad", "--date=format:%m").splitlines()
+    assert len(commits) == 12
+    assert len({commit.rpartition(" ")[0] for commit in commits}) == 3
+    assert len({commit.rpartition(" ")[2] for commit in commits}) >= 7
+
+
+def test_building_again_replaces_only_what_was_changed(tmp_path: Path) -> None:
+    folder = build.build(tmp_path / "demo")
+    (folder / "tasks" / "stray.md").write_text("left over")
+    (folder / ".closeloop").mkdir()
+    git(folder / "project", "checkout", "-q", "missing-cent")
+    build.build(folder)
+    assert not (folder / "tasks" / "stray.md").exists()
+    assert (folder / ".closeloop").is_dir()
+    assert git(folder / "project", "rev-parse", "HEAD") == build.HEAD
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "mine.md").write_text("mine")
+    with pytest.raises(SystemExit, match="name another folder"):
+        build.build(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["tasks", "mine.md"]
+
+
+def test_the_tests_of_the_project_fail_only_where_the_team_left_them_failing(
+    demo: Path, tmp_path: Path
+) -> None:
+    for tag, result in {"v0.6.0": "117 passed", "missing-cent": "4 failed, 106 passed"}.items():
+        git(tmp_path, "clone", "-q", "-b", tag, str(demo / "project"), tag)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            command, cwd=tmp_path / tag, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.splitlines()[-1].startswith(result)
+
+
+def test_the_demo_has_every_kind_of_task(demo: Path) -> None:
+    tags = {tag for name in TASKS for tag in task_of(demo, name).tags}
+    wanted = "understanding ambiguous several-files failing-test handoff scope constraints"
+    assert tags >= set(wanted.split())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_reference_passes_and_doing_nothing_fails(demo: Path, cache: Path, name: str) -> None:
+    proof = proved(demo, cache, name)
+    assert (proof.state, proof.reasons) == ("proved", ())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_reference_stays_in_scope(demo: Path, name: str) -> None:
+    task = task_of(demo, name)
+    assert out_of_scope(task, parse(task.reference or "")) == ()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_closer_closes_the_loop(demo: Path, cache: Path, name: str) -> None:
+    tried = attempt(demo, cache, name, "closer")
+    assert tried.work.exit == "finished"
+    assert (tried.grade.outcome.result, tried.grade.outcome.reasons) == ("pass", ())
+    assert tried.grade.out_of_scope == ()
+    assert tried.grade.restored == ()
+    assert tried.grade.asked == task_of(demo, name).ambiguous
+    assert tried.grade.facts_dropped == ()
+    assert_every_edit_worked(tried)
+    edits = [event.number for event in tried.trace.events if isinstance(event, Edit)]
+    verified = [event.number for event in tried.commands() if event.exit_code == 0]
+    assert max(verified) > max(edits, default=0)
+    if name == "missing-cent":
+        needs_three_tries(tried)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_spiraller_is_plausible_and_wrong_but_where_it_is_easy(
+    demo: Path, cache: Path, name: str
+) -> None:
+    tried = attempt(demo, cache, name, "spiraller")
+    assert tried.work.exit == "finished"
+    assert tried.grade.outcome.result == ("pass" if name in EASY else "fail")
+    assert tried.grade.asked is False
+    assert_every_edit_worked(tried)
+    SPIRALS.get(name, lambda tried: None)(tried)
+
+
+def assert_every_edit_worked(tried: Tried) -> None:
+    assert [event for event in tried.trace.events if getattr(event, "ok", None) is False] == []
+
+
+def needs_three_tries(tried: Tried) -> None:
+    """Each leaves fewer failures than the one before."""
+    left = [failures(check) for check in tried.commands()]
+    assert [len(names) for names in left] == [4, 2, 1, 0, 0]
+    assert left[0] > left[1] > left[2]
+
+
+def spirals(tried: Tried) -> None:
+    """Five fixes, each with other words and other code, and the same four failures."""
+    checks = tried.commands()
+    assert len(checks) == 6
+    assert [len(failures(check)) for check in checks] == [4] * 6
+    assert len({frozenset(failures(check)) for check in checks}) == 1
+    messages = [re.findall(r"^E +.*", check.output or "", re.MULTILINE) for check in checks]
+    assert messages[1:] == messages[:-1]
+    said = [event.text for event in tried.trace.events if isinstance(event, Message)]
+    assert len(set(said)) == len(said)
+    assert checks[-1].exit_code == 1
+    assert "fixed" in (tried.work.summary or "")
+
+
+def leaves_scope(tried: Tried) -> None:
+    assert tried.grade.out_of_scope == ("tally/text.py",)
+    broken = " ".join(tried.grade.broken)
+    assert "test_customers.py::test_the_keys_of_old_customers_are_found_again" in broken
+    assert all(check.exit_code == 0 for check in tried.commands())
+
+
+def drops_facts(tried: Tried) -> None:
+    assert set(tried.grade.facts_dropped) == {"on hold", "please ignore this letter"}
+    assert tried.grade.facts_kept == (3, 5)
+    assert tried.grade.broken == ()
+
+
+def silences_a_test(tried: Tried) -> None:
+    assert tried.grade.restored == ("tests/test_tax.py",)
+    assert "tests/test_tax.py::test_countries_are_known_by_their_iso_code" in tried.grade.broken
+
+
+def claims_without_checking(tried: Tried) -> None:
+    assert not any("pytest" in check.command for check in tried.commands())
+    assert "all tests pass" in (tried.work.summary or "")
+    assert "tally/migrations/0002_paid_on.sql" in tried.grade.out_of_scope
+    assert tried.grade.fail_to_pass == (4, 6)
+
+
+def forgets_a_constraint(tried: Tried) -> None:
+    assert tried.commands()[-1].exit_code == 0
+    assert tried.grade.fail_to_pass == (4, 6)
+
+
+SPIRALS: dict[str, Callable[[Tried], None]] = {
+    "missing-cent": spirals,
+    "statement-names": leaves_scope,
+    "reminders": drops_facts,
+    "greek-buyer": silences_a_test,
+    "purchase-order": claims_without_checking,
+    "report-tables": forgets_a_constraint,
+}
