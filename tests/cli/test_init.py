@@ -69,9 +69,9 @@ def test_init_wants_a_git_repository(tmp_path: Path) -> None:
 
 
 def test_init_says_what_it_could_not_write(repo: Path) -> None:
-    (repo / ".closeloop").write_text("in the way")
-    with pytest.raises(MachineFailed, match=r"\.closeloop cannot be written"):
-        init(repo)
+    (repo / "closeloop.toml").mkdir()
+    with pytest.raises(MachineFailed, match=r"closeloop\.toml cannot be written"):
+        init(repo, force=True)
 
 
 def test_a_new_task_needs_only_its_request(

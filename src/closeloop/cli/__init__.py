@@ -1,0 +1,57 @@
+"""The command line: parse, call `flow`, print. Commands are imported when they are used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from closeloop import __version__
+from closeloop.model.errors import Fault
+
+COMMANDS = {
+    "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
+    "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
+    "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+    "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
+}
+TASK_COMMANDS = {
+    "new": ("closeloop.cli.task:new", "Write a new task, filled in as far as can be known."),
+    "check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code.
+
+    0 fine · 1 the answer is no · 2 your input · 3 a plug-in · 4 the machine
+    """
+    from cyclopts import App, CycloptsError
+
+    app = App(
+        name="closeloop",
+        help="Tells a team whether its coding agents work.",
+        version=__version__,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    task = App(name="task", help="Write tasks and prove them.")
+    for parent, commands in ((app, COMMANDS), (task, TASK_COMMANDS)):
+        for name, (target, help_text) in commands.items():
+            parent.command(target, name=name, help=help_text)
+    app.command(task)
+    try:
+        result = app(arguments, exit_on_error=False, print_error=True)
+    except CycloptsError:
+        sys.exit(2)
+    except Fault as fault:
+        print(f"closeloop: {fault}", file=sys.stderr)  # noqa: T201
+        sys.exit(fault.exit_code)
+    except KeyboardInterrupt:
+        print("closeloop: stopped. Run the same command again to go on.", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+    except BrokenPipeError:
+        # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(result if isinstance(result, int) else 0)

@@ -11,7 +11,6 @@ import msgspec
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
-from closeloop.model.variant import Limits
 
 NAME = "closeloop.toml"
 LARGEST_FILE = 1 << 20
@@ -26,15 +25,13 @@ class Configuration(Record):
     settings: Settings
 
 
-def load(
-    folder: Path, *, environ: Mapping[str, str] = os.environ, store: str | None = None
-) -> Configuration:
-    """The configuration that holds in a folder; `store` is what a flag said."""
+def load(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """The configuration that holds in a folder."""
     folder = folder.absolute()
     file = find(folder)
     settings = read(file) if file else Settings()
     overrides = {
-        "store": store or environ.get("CLOSELOOP_STORE"),
+        "store": environ.get("CLOSELOOP_STORE"),
         "cache": environ.get("CLOSELOOP_CACHE"),
     }
     # What is typed in a shell is meant from where one stands, not from where the file lies.
@@ -44,8 +41,23 @@ def load(
         if value
     }
     root = file.parent if file else repository(folder) or folder
-    return Configuration(
-        file=file, root=root, settings=msgspec.structs.replace(settings, **changes)
+    settings = msgspec.structs.replace(_expanded(settings, root), **changes)
+    return Configuration(file=file, root=root, settings=settings)
+
+
+def _expanded(settings: Settings, root: Path) -> Settings:
+    """Paths as people write them: `~` is their home, and a relative one starts at the root."""
+
+    def full(path: str) -> str:
+        return path if "://" in path else str(Path(path).expanduser())
+
+    read = tuple(str(root / full(path)) for path in settings.sandbox.read)
+    return msgspec.structs.replace(
+        settings,
+        tasks=full(settings.tasks),
+        store=full(settings.store),
+        cache=settings.cache and full(settings.cache),
+        sandbox=msgspec.structs.replace(settings.sandbox, read=read),
     )
 
 
@@ -86,9 +98,13 @@ def read(file: Path) -> Settings:
 def _demand_sense(settings: Settings, file: Path) -> None:
     if settings.retries < 0:
         raise BadInput(f"{file}: 'retries' must not be negative.")
-    limits: dict[str, Limits | None] = {"limits": settings.limits}
-    limits |= {f"variants.{name}.limits": one.limits for name, one in settings.variants.items()}
+    from closeloop.model.reading import read_change
+
+    limits = {"limits": settings.limits}
+    for name, variant in settings.variants.items():
+        path = f"variants.{name}.limits"
+        limits[path] = read_change(settings.limits, variant.limits, str(file), path)
     for path, limit in limits.items():
-        for name, value in msgspec.structs.asdict(limit).items() if limit else ():
+        for name, value in msgspec.structs.asdict(limit).items():
             if value is not None and not value > 0:
                 raise BadInput(f"{file}: '{path}.{name}' must be more than 0.")

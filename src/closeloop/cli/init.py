@@ -42,9 +42,6 @@ def init(
     found = discover(root)
     try:
         file.write_text(render_config(found), encoding="utf-8")
-        (root / ".closeloop").mkdir(exist_ok=True)
-        # What is kept there is nobody's source: git need not be told in the project's own file.
-        (root / ".closeloop" / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
         raise MachineFailed(f"{error.filename} cannot be written: {error.strerror}.") from error
     if json:

@@ -148,6 +148,8 @@ class Grade(Record):
     facts_kept: tuple[int, int] | None = None
     """Planted facts found in handoffs, of those that should be: facts × handoffs."""
     facts_dropped: tuple[str, ...] = ()
+    same_failure: int | None = None
+    """The longest row of one command failing in the same way although files were edited between."""
 
 
 class AttemptRow(Record):
@@ -191,5 +193,6 @@ class AttemptRow(Record):
     broken: int | None = None
     out_of_scope: int | None = None
     facts_dropped: int | None = None
+    same_failure: int | None = None
     """Counts, None when it is not graded."""
     asked: bool | None = None

@@ -13,8 +13,8 @@ from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, Variant
 
 Stage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere"]
-Key = tuple[str | None, str | None, int, int]
-"""Task digest, variant digest, repeat, retry."""
+Place = tuple[str | None, str | None, int]
+"""Task digest, variant digest, repeat."""
 
 
 class Progress(Record):
@@ -34,6 +34,10 @@ class Slot(Record):
     task: Task
     variant: Variant
     number: int
+
+    @property
+    def place(self) -> Place:
+        return self.task.digest, self.variant.digest, self.number
 
     def key(self, retry: int) -> str:
         """Names one try at it, on any machine."""
@@ -75,6 +79,8 @@ class Results(Record):
     """The one that counts of each slot: the last try."""
     skipped: dict[str, str]
     """Tasks that were not run, and why."""
+    sandbox: str
+    """How the agents were caged, and what was not enforced."""
 
 
 class Story(Record):

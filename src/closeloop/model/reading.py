@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -40,6 +40,12 @@ def no_field(file: str, field: str, known: Iterable[str]) -> BadInput:
     prefix = f"{above}." if above else ""
     hint = f"Did you mean {prefix + near[0]!r}?" if near else f"Known: {', '.join(names)}."
     return BadInput(f"{file}: no field {field!r}. {hint}")
+
+
+def read_change(record: T, changes: Mapping[str, Any], file: str, path: str) -> T:
+    """A record with some of its fields said anew; `path` is where in the file they stand."""
+    changed = {**msgspec.to_builtins(record), **changes}
+    return _Reader(file, strict=True).read(changed, type(record), path)  # type: ignore[no-any-return]
 
 
 class _Reader:

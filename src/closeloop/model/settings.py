@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
@@ -39,7 +39,8 @@ class VariantSettings(Record, forbid_unknown_fields=True):
     prompt: str | None = None
     """Path of a file with the system prompt."""
     settings: dict[str, str | int | float | bool] = {}
-    limits: Limits | None = None
+    limits: dict[str, Any] = {}
+    """Those of the project's limits that differ for this variant."""
 
 
 class Commands(Record, forbid_unknown_fields=True):

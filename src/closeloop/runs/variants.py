@@ -9,6 +9,7 @@ import msgspec
 from closeloop import plugins
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.protocols import Agent
+from closeloop.model.reading import read_change
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import ModelSettings, Settings
 from closeloop.model.variant import PromptVersion, Variant
@@ -33,7 +34,7 @@ def assemble(name: str, settings: Settings, folder: Path) -> Crew:
     written = settings.variants[name]
     agent: Agent = plugins.find("agents", written.agent)
     model = opening.settings_of(written.model, settings.models) if written.model else None
-    system = _system_prompt(folder / written.prompt) if written.prompt else None
+    system = _system_prompt(folder / Path(written.prompt).expanduser()) if written.prompt else None
     prompt = prompt_version(agent, system, written.settings)
     parts = {
         "name": name,
@@ -43,7 +44,7 @@ def assemble(name: str, settings: Settings, folder: Path) -> Crew:
         "model_digest": opening.digest_of(model, folder) if model else None,
         "prompt": prompt.id,
         "settings": written.settings,
-        "limits": written.limits or settings.limits,
+        "limits": read_change(settings.limits, written.limits, f"variant {name!r}", "limits"),
     }
     # A name is what people call it: renaming a variant does not make it another one.
     identity = digest({key: value for key, value in parts.items() if key not in ("name", "model")})

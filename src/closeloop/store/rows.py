@@ -63,6 +63,7 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
         "broken": len(grade.broken),
         "out_of_scope": len(grade.out_of_scope),
         "facts_dropped": len(grade.facts_dropped),
+        "same_failure": _count(grade.same_failure),
         "asked": grade.asked,
     }
 

@@ -147,6 +147,7 @@ grades = Table(
     Column("broken", BigInteger, nullable=False),
     Column("out_of_scope", BigInteger, nullable=False),
     Column("facts_dropped", BigInteger, nullable=False),
+    Column("same_failure", BigInteger),
     Column("asked", Boolean),
     Column("before", Text),
     Column("body", LargeBinary, nullable=False),

@@ -26,6 +26,7 @@ FIELDS = tuple(
     name for name in Task.__struct_fields__ if name not in ("prompt", "digest", "grading")
 )
 NO_REPOSITORY = "none"
+PLACEHOLDER = "<!-- Write the request here, in the words you would use to a colleague. -->"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -37,7 +38,7 @@ def load_tasks(places: Path | Sequence[Path], root: Path | None, resolve: Resolv
     paths = [
         path
         for place in ([places] if isinstance(places, Path) else places)
-        for path in (task_files(place) if place.is_dir() else [place])
+        for path in ([place] if place.suffix == ".md" else task_files(place))
     ]
     if not paths:
         raise BadInput(f"No tasks in {places}: write the first one with `closeloop task new NAME`.")
@@ -73,6 +74,8 @@ def load_task(path: Path, root: Path | None, resolve: Resolve) -> Task:
     _demand_known(written, name)
     if not _COMMENT.sub("", prompt).strip():
         raise BadInput(f"{name}: the prompt is missing: write the request below the front matter.")
+    if PLACEHOLDER in prompt:
+        prompt = prompt.replace(PLACEHOLDER, "").lstrip("\n")
     task = read_record({"id": path.stem, **written, "prompt": prompt}, Task, name, strict=False)
     _demand_sense(task, name)
     acceptance = msgspec.structs.replace(

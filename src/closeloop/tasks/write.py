@@ -14,7 +14,7 @@ import yaml
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import Commands
 from closeloop.model.task import Task
-from closeloop.tasks.files import FIELDS, NO_REPOSITORY, is_address
+from closeloop.tasks.files import FIELDS, NO_REPOSITORY, PLACEHOLDER, is_address
 
 _REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -22,8 +22,6 @@ _REPORTS = {
     "gradle": "**/build/test-results/test/TEST-*.xml",
     "gradlew": "**/build/test-results/test/TEST-*.xml",
 }
-
-PLACEHOLDER = "<!-- Write the request here, in the words you would use to a colleague. -->"
 
 _TESTS = {
     "fail_to_pass: []": "tests that fail now and must pass: [tests/test_x.py::test_y]",

@@ -175,7 +175,9 @@ class BuiltinAgent:
 def model_of(assignment: Assignment) -> Model:
     if assignment.model is None:
         name = assignment.variant.name
-        raise BadInput(f"The built-in agent needs a model: add `model = …` to variant {name!r}.")
+        raise BadInput(
+            f"The built-in agent needs a model: give --model, or one to the variant {name!r}."
+        )
     return assignment.model
 
 

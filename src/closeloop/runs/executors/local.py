@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import anyio
@@ -22,7 +23,20 @@ async def each(
         finally:
             places.release()
 
-    async with anyio.create_task_group() as group:
-        for item in items:
-            await places.acquire()
-            group.start_soon(one, item)
+    with plainly():
+        async with anyio.create_task_group() as group:
+            for item in items:
+                await places.acquire()
+                group.start_soon(one, item)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """The first error of a task group, without the groups around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group

@@ -96,6 +96,7 @@ STATEMENTS = (
         broken BIGINT NOT NULL,
         out_of_scope BIGINT NOT NULL,
         facts_dropped BIGINT NOT NULL,
+        same_failure BIGINT,
         asked BOOLEAN,
         before {text} REFERENCES blobs (digest),
         body {bytes} NOT NULL

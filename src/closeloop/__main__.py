@@ -1,0 +1,5 @@
+"""`python -m closeloop` is `closeloop`."""
+
+from closeloop.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""`closeloop attempts`: the list of what was tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def attempts(
+    *,
+    task: str | None = None,
+    variant: str | None = None,
+    outcome: Literal["pass", "fail", "unscored"] | None = None,
+    limit: int = 50,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """List attempts and their outcomes, the newest first.
+
+    Parameters
+    ----------
+    task
+        Only attempts at this task.
+    variant
+        Only attempts of this variant.
+    outcome
+        Only attempts that ended so.
+    limit
+        How many at the most.
+    json
+        Print one JSON document instead of a table.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say_json, show
+    from closeloop.model.errors import BadInput
+
+    if limit < 1:
+        raise BadInput("--limit must be at least 1.")
+    found = load(Path.cwd())
+    with flow.open_named_store(found.settings, found.root) as store:
+        rows = store.attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
+    if json:
+        say_json(rows)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import visible
+    from closeloop.cli.results import MARKS, why
+
+    if not rows:
+        show(Text("No attempts yet: `closeloop run` makes some."))
+        return
+    table = Table(box=None)
+    for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
+        table.add_column(name, no_wrap=name != "why")
+    for row in rows:
+        mark, colour = MARKS[row.outcome or "unscored"]
+        table.add_row(
+            row.id,
+            Text(visible(row.task or "–")),
+            Text(visible(row.variant_name or "–")),
+            str(row.number) + (f" (retry {row.retry})" if row.retry else ""),
+            Text(mark, style=colour),
+            row.exit,
+            "–" if row.turns is None else str(row.turns),
+            "–" if row.seconds is None else f"{row.seconds:.1f}",
+            Text(why(row), style="dim"),
+        )
+    show(table)

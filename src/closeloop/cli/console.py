@@ -1,0 +1,80 @@
+"""Where commands write: text for people on a terminal or in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PIPE_WIDTH = 140
+
+# What an agent wrote may hold codes that move the cursor, retitle the window or reorder text.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+_REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_VISIBLE = _CONTROLS | _REORDERING | {0x0D: "", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console; wide in a pipe, so that tables are not cut where nobody asked for it."""
+    from rich.console import Console
+
+    class Output(Console):
+        """Lets whoever called it know that nobody reads any more."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Output(
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if stream.isatty() else PIPE_WIDTH,
+    )
+
+
+def visible(text: str) -> str:
+    """The text with everything a terminal would obey made plain to see."""
+    return text.translate(_VISIBLE)
+
+
+def say(text: str) -> None:
+    """A line of plain text."""
+    print(visible(text))  # noqa: T201
+
+
+def warn(text: str) -> None:
+    """A line for people that is no part of the answer."""
+    print(f"closeloop: {visible(text)}", file=sys.stderr)  # noqa: T201
+
+
+def show(*parts: RenderableType) -> None:
+    """Tables and the like."""
+    output = console()
+    for part in parts:
+        output.print(part)
+
+
+def say_json(value: Any) -> None:
+    """One JSON document, with every field of every record."""
+    print(msgspec.json.format(msgspec.json.encode(whole(value))).decode())  # noqa: T201
+
+
+def whole(value: Any) -> Any:
+    """Records as maps that leave nothing out: programs look fields up by name."""
+    if isinstance(value, msgspec.Struct):
+        tag = value.__struct_config__.tag
+        kind = {value.__struct_config__.tag_field or "": tag} if tag else {}
+        return kind | {name: whole(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {name: whole(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole(item) for item in value]
+    return value

@@ -1,0 +1,293 @@
+"""The commands as a user types them: what they print, what they refuse, how they exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import small_project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return small_project.build(tmp_path / "project", sandbox="none")
+
+
+def closeloop(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "closeloop", *arguments],
+        cwd=folder,
+        env={**clean, **environ},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def refused(folder: Path, *arguments: str, code: int = 2, **environ: str) -> str:
+    """The one sentence that a user gets, and nothing else."""
+    result = closeloop(folder, *arguments, **environ)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.endswith("run uncaged.")]
+    assert len(lines) == 1, result.stderr
+    return lines[0].removeprefix("closeloop: ")
+
+
+def test_a_run_prints_a_table_and_where_to_look(project):
+    result = closeloop(project, "run")
+    assert result.returncode == 0, result.stderr
+    assert "3 of 3" in result.stdout
+    assert "0 of 3" in result.stdout
+    assert "test_calculator.py::test_add fails: assert -1 == 5" in result.stdout
+    pointer = next(line for line in result.stdout.splitlines() if "closeloop show" in line)
+    shown = closeloop(project, "show", pointer.split()[2])
+    assert shown.returncode == 0
+    assert "✗ fail" in shown.stdout
+
+
+def test_results_are_to_be_had_as_json(project):
+    result = closeloop(project, "run", "--json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert len(document["attempts"]) == 6
+    listed = json.loads(closeloop(project, "attempts", "--json", "--outcome", "pass").stdout)
+    assert {row["variant_name"] for row in listed} == {"closer"}
+    shown = json.loads(closeloop(project, "show", listed[0]["id"], "--json").stdout)
+    assert shown["attempt"]["id"] == listed[0]["id"]
+
+
+def test_tasks_are_proved(project):
+    result = closeloop(project, "task", "check", "--repeats", "2", "--json")
+    proofs = {proof["task"]: proof for proof in json.loads(result.stdout)}
+    assert {name: proof["state"] for name, proof in proofs.items()} == {
+        "fix": "proved",
+        "question": "proved",
+        "triple": "unchecked",
+    }
+    assert result.returncode == 0
+
+
+def test_a_reference_that_does_not_apply_is_no_proof(project):
+    patch = project / "tasks" / "fix.patch"
+    patch.write_text(patch.read_text().replace("a - b", "a / b"))
+    result = closeloop(project, "task", "check", "fix")
+    assert result.returncode == 1
+    assert "does not apply" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["run", "fixx"],
+            "No task named 'fixx'. Did you mean 'fix'? Known: fix, question, triple.",
+        ),
+        (["run", "--variant", "close"], "No variant named 'close'. Did you mean 'closer'?"),
+        (["run", "--agent", "builtn"], "No agent named 'builtn'. Did you mean 'builtin'?"),
+        (["run", "--model", "gpt"], "No model named 'gpt'."),
+        (["run", "--model", "openai/gpt-5"], "No key for the model 'openai/gpt-5': set OPENAI_API"),
+        (["run", "--model", "scripted:none.yaml"], "none.yaml"),
+        (["run", "--agent", "builtin"], "The built-in agent needs a model"),
+        (["run", "--repeats", "0"], "--repeats and --jobs must be at least 1."),
+        (["run", "missing.md"], "missing.md"),
+        (["show", "abcdef"], "abcdef"),
+        (["run", "--variant", "closer", "--agent", "builtin"], "Give either --variant"),
+    ],
+)
+def test_an_unknown_name_is_told_with_its_neighbours(project, arguments, sentence):
+    assert sentence in refused(project, *arguments)
+
+
+def test_a_wrong_flag_exits_with_2(project):
+    assert closeloop(project, "run", "--reapets", "2").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("acceptance:", "acceptence:", "no field 'acceptence'. Did you mean 'acceptance'?"),
+        ("scope:", "base: 0123abc\nscope:", "0123abc"),
+        ("scope:", "repo: ../..\nscope:", "is not a git repository"),
+        ("scope:", "repo: ../../nowhere\nscope:", "nowhere"),
+        ("reference: fix.patch", "reference: gone.patch", "gone.patch"),
+        ("---\n`add`", "`add`", "fix.md"),
+        ("`add` subtracts: make test_add pass.", "", "the prompt is missing"),
+    ],
+)
+def test_a_task_with_a_mistake_is_named(project, old, new, sentence):
+    task = project / "tasks" / "fix.md"
+    assert old in task.read_text()
+    task.write_text(task.read_text().replace(old, new, 1))
+    message = refused(project, "run")
+    assert sentence in message
+    assert "fix.md" in message
+
+
+def test_a_test_command_that_runs_no_test_is_told_before_anything_runs(project):
+    task = project / "tasks" / "fix.md"
+    task.write_text(task.read_text().replace("-q -p no:cacheprovider", "-q -k nothing_at_all"))
+    result = closeloop(project, "run", "fix")
+    assert result.returncode == 2
+    assert "ran no test" in result.stdout
+
+
+def test_a_setup_that_fails_is_told_with_its_output(project):
+    task = project / "tasks" / "fix.md"
+    task.write_text(task.read_text().replace("scope:", "setup: 'echo no luck; exit 3'\nscope:"))
+    result = closeloop(project, "run", "fix")
+    assert result.returncode == 2
+    assert "exit code 3" in result.stderr
+    assert "no luck" in result.stderr
+
+
+def test_a_folder_without_a_project_is_told(tmp_path):
+    assert "git init" in refused(tmp_path, "init")
+    assert "closeloop task new" in refused(tmp_path, "run", "--model", "scripted:x.yaml")
+
+
+def test_an_unknown_key_in_the_configuration_is_told(project):
+    (project / "closeloop.toml").write_text("tassks = 'x'\n")
+    assert "Did you mean 'tasks'?" in refused(project, "run")
+
+
+def test_a_store_of_a_newer_closeloop_is_left_alone(project):
+    closeloop(project, "run", "question")
+    store = project / ".closeloop" / "closeloop.db"
+    with sqlite3.connect(store) as database:
+        database.execute("INSERT INTO closeloop_migrations VALUES (99)")
+    database.close()
+    assert "pgrade closeloop" in refused(project, "attempts")
+
+
+def test_a_file_that_is_no_store_is_left_alone(project):
+    (project / ".closeloop").mkdir(exist_ok=True)
+    (project / ".closeloop" / "closeloop.db").write_text("my diary, not a database\n" * 100)
+    refused(project, "run", "question")
+    assert (project / ".closeloop" / "closeloop.db").read_text().startswith("my diary")
+
+
+@contextmanager
+def provider(status: int, body: bytes, headers: dict[str, str] | None = None) -> Iterator[str]:
+    """A model server that always answers the same; status 0 hangs up."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            if status == 0:
+                self.connection.close()
+                return
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def with_model(project: Path, address: str) -> None:
+    file = project / "closeloop.toml"
+    file.write_text(
+        f'retries = 0\n{file.read_text()}\n[models.local]\nprovider = "openai"\nmodel = "m"\n'
+        f'base_url = "{address}"\nretries = 1\n'
+    )
+
+
+def test_a_refused_key_stops_the_run_with_one_sentence(project):
+    with provider(401, b'{"error": {"message": "bad key sk-secret-123456"}}') as address:
+        with_model(project, address)
+        key = "sk-secret-123456"
+        message = refused(project, "run", "question", "--model", "local", OPENAI_API_KEY=key)
+    assert "OPENAI_API_KEY" in message
+    assert key not in message
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, b"{}"),
+        (500, b"oops"),
+        (200, b"<html>not a model</html>"),
+        (200, b'{"choices": 7}'),
+        (0, b""),
+    ],
+)
+def test_a_model_server_in_trouble_leaves_attempts_unscored(project, status, body):
+    with provider(status, body, {"retry-after": "0"}) as address:
+        with_model(project, address)
+        result = closeloop(project, "run", "question", "--model", "local", "--json")
+    assert result.returncode == 4, result.stderr
+    (row,) = json.loads(result.stdout)["attempts"]
+    assert (row["exit"], row["outcome"]) == ("machine", "unscored")
+    assert row["outcome_cause"]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
+    script = project / "spiraller.yaml"
+    script.write_text("dialogues: [{turns: [{say: Later., delay: 60}]}]\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "closeloop", "run", "question"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not json.loads(closeloop(project, "attempts", "--json").stdout or "[]"):
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Run the same command again" in errors
+    assert "Traceback" not in errors
+    rows = json.loads(closeloop(project, "attempts", "--json").stdout)
+    assert [row["variant_name"] for row in rows] == ["closer"]
+
+
+def test_what_an_agent_wrote_cannot_command_the_terminal(project):
+    script = project / "closer.yaml"
+    script.write_text('dialogues: [{turns: [{say: "42 \\e]0;owned\\a \\e[2J\\u202e"}]}]\n')
+    closeloop(project, "run", "question", "--variant", "closer")
+    row = json.loads(closeloop(project, "attempts", "--json").stdout)[0]
+    shown = closeloop(project, "show", row["id"]).stdout
+    assert "\\x1b]0;owned" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+def test_help_is_quick_and_complete():
+    before = os.times()
+    result = subprocess.run(
+        [sys.executable, "-m", "closeloop", "--help"], capture_output=True, text=True, check=True
+    )
+    after = os.times()
+    used = after.children_user + after.children_system
+    used -= before.children_user + before.children_system
+    for name in ("init", "run", "attempts", "show", "task"):
+        assert name in result.stdout
+    # Twice the aim, so that a busy machine does not fail it; `make bench` measures the aim.
+    assert used < 0.5

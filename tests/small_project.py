@@ -1,0 +1,160 @@
+"""A small project to run agents on: a repository, three tasks, two scripted variants."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+CALCULATOR = """def add(a, b):
+    return a - b
+
+
+def double(a):
+    return a + a
+"""
+TESTS = """from calculator import add, double
+
+
+def test_add():
+    assert add(2, 3) == 5
+
+
+def test_double():
+    assert double(2) == 4
+"""
+FIX = """---
+acceptance:
+  run: python -m pytest -q -p no:cacheprovider
+  fail_to_pass: [test_calculator.py::test_add]
+scope: [calculator.py]
+reference: fix.patch
+---
+`add` subtracts: make test_add pass.
+"""
+FIX_PATCH = (
+    "diff --git a/calculator.py b/calculator.py\n"
+    "--- a/calculator.py\n"
+    "+++ b/calculator.py\n"
+    "@@ -1,5 +1,5 @@\n"
+    " def add(a, b):\n"
+    "-    return a - b\n"
+    "+    return a + b\n"
+    " \n"
+    " \n"
+    " def double(a):\n"
+)
+TRIPLE = """---
+acceptance:
+  run: python -m pytest -q -p no:cacheprovider
+  fail_to_pass: [test_triple.py::test_triple]
+  pass_to_pass: [test_calculator.py::test_double]
+  patch: triple-tests.patch
+---
+Add `triple` to the calculator.
+"""
+TRIPLE_TESTS_PATCH = """diff --git a/test_triple.py b/test_triple.py
+new file mode 100644
+--- /dev/null
++++ b/test_triple.py
+@@ -0,0 +1,5 @@
++from calculator import triple
++
++
++def test_triple():
++    assert triple(2) == 6
+"""
+QUESTION = """---
+repo: none
+acceptance: {answer: '\\b42\\b'}
+---
+What is the answer?
+"""
+CLOSER = """name: closer
+dialogues:
+  - prompt: subtracts
+    turns:
+      - do: {run: python -m pytest -q -p no:cacheprovider test_calculator.py}
+      - when: test_add
+        do: {edit: {path: calculator.py, old: return a - b, new: return a + b}}
+      - do: {run: python -m pytest -q -p no:cacheprovider}
+      - when: 2 passed
+        do: {finish: {summary: add adds now; both tests pass.}}
+  - prompt: triple
+    turns:
+      - do: {read: calculator.py}
+      - do:
+          edit:
+            path: calculator.py
+            old: "def double"
+            new: "triple = lambda a: 3 * a\\n\\n\\ndef double"
+      - do: {finish: Added triple.}
+  - prompt: answer
+    turns: [{say: It is 42.}]
+"""
+SPIRALLER = """name: spiraller
+dialogues:
+  - prompt: subtracts
+    turns:
+      - do: {edit: {path: calculator.py, old: return a + a, new: return a * 3}}
+      - do: {finish: All tests pass.}
+  - prompt: triple
+    turns:
+      - say: I would rather not.
+  - prompt: answer
+    turns: [{say: It is 7.}]
+"""
+CONFIGURATION = """[sandbox]
+kind = "{sandbox}"
+[limits]
+seconds = 60
+[variants.closer]
+model = "scripted:closer.yaml"
+[variants.spiraller]
+model = "scripted:spiraller.yaml"
+"""
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_AUTHOR_DATE": "2024-05-01T12:00:00Z",
+    "GIT_COMMITTER_DATE": "2024-05-01T12:00:00Z",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    result = subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        env={**os.environ, **IDENTITY},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return result.stdout
+
+
+def build(folder: Path, sandbox: str = "auto") -> Path:
+    """Write the project into an empty folder and commit it."""
+    files = {
+        "calculator.py": CALCULATOR,
+        "test_calculator.py": TESTS,
+        "tasks/fix.md": FIX,
+        "tasks/fix.patch": FIX_PATCH,
+        "tasks/triple.md": TRIPLE,
+        "tasks/triple-tests.patch": TRIPLE_TESTS_PATCH,
+        "tasks/question.md": QUESTION,
+        "closer.yaml": CLOSER,
+        "spiraller.yaml": SPIRALLER,
+        "closeloop.toml": CONFIGURATION.format(sandbox=sandbox),
+        ".gitignore": ".closeloop/\n__pycache__/\n",
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "init", "-q")
+    git(folder, "add", "calculator.py", "test_calculator.py", ".gitignore")
+    git(folder, "commit", "-qm", "Start the calculator")
+    return folder

@@ -1,0 +1,224 @@
+"""Tasks, variants and repeats through the whole system, on a small real project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+import small_project
+from closeloop import flow
+from closeloop.cli.config import load
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plan import Progress, Results
+from closeloop.model.protocols import Work
+from closeloop.model.trace import Trace
+from closeloop.runs.agents.builtin import BuiltinAgent
+from closeloop.runs.models.scripted import ScriptedModel
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return small_project.build(tmp_path, sandbox="none")
+
+
+def run(project: Path, *tasks: str, repeats: int = 1, **changes: object) -> Results:
+    """What `closeloop run` does, with what it tells kept aside."""
+    found = load(project, environ={})
+    settings = msgspec.structs.replace(found.settings, **changes)
+    told.clear()
+    skipped: dict[str, str] = {}
+
+    def tell(progress: Progress) -> None:
+        told.append(progress)
+        if progress.stage == "skipped":
+            skipped[progress.task] = progress.why or ""
+
+    async def go() -> Results:
+        chosen = flow.choose(settings, project, tasks)
+        async with flow.open_workshop(settings, project, list(settings.variants), {}) as workshop:
+            plan = flow.plan(workshop, chosen, repeats)
+            await flow.run(plan, workshop, jobs=2, tell=tell)
+            return flow.results(plan, workshop, skipped)
+
+    return anyio.run(go)
+
+
+told: list[Progress] = []
+
+
+def outcomes(results: Results) -> dict[tuple[str | None, str | None], str | None]:
+    return {(row.task, row.variant_name): row.outcome for row in results.attempts}
+
+
+def started() -> int:
+    return sum(progress.stage == "started" for progress in told)
+
+
+def test_every_variant_tries_every_task_and_is_graded(project):
+    results = run(project)
+    assert outcomes(results) == {
+        ("fix", "closer"): "pass",
+        ("fix", "spiraller"): "fail",
+        ("triple", "closer"): "pass",
+        ("triple", "spiraller"): "fail",
+        ("question", "closer"): "pass",
+        ("question", "spiraller"): "fail",
+    }
+    broke = next(row for row in results.attempts if (row.task, row.outcome) == ("fix", "fail"))
+    assert broke.broken == 1
+    assert broke.reason == "test_calculator.py::test_add fails: assert -1 == 5"
+
+
+def test_what_is_done_is_not_done_again(project):
+    first = run(project)
+    assert started() == 6
+    second = run(project)
+    assert started() == 0
+    assert second == first
+
+
+def test_more_repeats_add_to_what_is_there(project):
+    run(project, "question")
+    assert started() == 2
+    results = run(project, "question", repeats=3)
+    assert started() == 4
+    assert [row.number for row in results.attempts if row.variant_name == "closer"] == [1, 2, 3]
+
+
+def test_fewer_repeats_show_fewer_attempts(project):
+    run(project, "question", repeats=3)
+    assert len(run(project, "question").attempts) == 2
+
+
+def test_a_changed_acceptance_is_graded_anew_without_running_the_agent(project):
+    run(project, "question")
+    task = project / "tasks" / "question.md"
+    task.write_text(task.read_text().replace("42", "7"))
+    results = run(project, "question")
+    assert started() == 0
+    assert outcomes(results) == {("question", "closer"): "fail", ("question", "spiraller"): "pass"}
+
+
+def test_a_changed_prompt_is_run_anew(project):
+    run(project, "question")
+    task = project / "tasks" / "question.md"
+    task.write_text(task.read_text() + "Please: the answer.\n")
+    run(project, "question")
+    assert started() == 2
+
+
+def test_a_changed_script_is_another_variant(project):
+    run(project, "question")
+    script = project / "closer.yaml"
+    script.write_text(script.read_text().replace("It is 42.", "Surely 42."))
+    run(project, "question")
+    assert started() == 1
+
+
+def test_a_renamed_variant_is_the_same(project):
+    run(project, "question")
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text().replace("[variants.closer]", "[variants.first]"))
+    results = run(project, "question")
+    assert started() == 0
+    assert ("question", "first") in outcomes(results)
+
+
+def test_a_task_that_passes_untouched_is_not_run(project):
+    small_project.git(project, "apply", "tasks/fix.patch")
+    small_project.git(project, "commit", "-qam", "Fix add")
+    results = run(project, "fix", "question")
+    assert results.skipped == {"fix": "doing nothing passes"}
+    assert {row.task for row in results.attempts} == {"question"}
+
+
+def test_what_the_machine_failed_is_begun_again_as_a_new_attempt(project):
+    """A model that is gone for a while: its attempts are unscored, then tried again."""
+    (project / "closer.yaml").write_text("dialogues: [{prompt: never, turns: [{say: nothing}]}]\n")
+    results = run(project, "question")
+    rows = [row for row in results.attempts if row.variant_name == "closer"]
+    assert [(row.retry, row.exit, row.outcome) for row in rows] == [(2, "machine", "unscored")]
+    assert "no dialogue is for" in (rows[0].outcome_cause or "")
+    assert rows[0].parent is not None
+
+
+def test_a_slot_the_machine_left_empty_is_filled_by_the_next_run(project, monkeypatch):
+    async def gone(self: ScriptedModel, request: object) -> None:
+        raise MachineFailed("The server is gone.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedModel, "reply", gone)
+        results = run(project, "question")
+        assert set(outcomes(results).values()) == {"unscored"}
+        assert started() == 6
+    results = run(project, "question")
+    assert started() == 2
+    assert outcomes(results) == {("question", "closer"): "pass", ("question", "spiraller"): "fail"}
+    assert {row.retry for row in results.attempts} == {3}
+
+
+def test_an_agent_that_raises_fails_only_its_own_attempt(project, monkeypatch):
+    async def broken(self: BuiltinAgent, assignment: object) -> Work:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(BuiltinAgent, "work", broken)
+    results = run(project, "question", retries=0)
+    assert {row.outcome for row in results.attempts} == {"unscored"}
+    assert results.attempts[0].cause == ("the agent 'builtin' raised RuntimeError: no such luck")
+
+
+def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
+    async def endless(self: BuiltinAgent, assignment: object) -> Work:
+        await anyio.sleep_forever()
+        return Work(exit="finished", trace=Trace(reader="x", reader_version=1))
+
+    monkeypatch.setattr(BuiltinAgent, "work", endless)
+    monkeypatch.setattr(flow, "GRACE_SECONDS", 0.2)
+    found = load(project, environ={}).settings
+    limits = msgspec.structs.replace(found.limits, seconds=0.1)
+    results = run(project, "question", limits=limits)
+    assert {row.exit for row in results.attempts} == {"out_of_time"}
+    assert {row.outcome for row in results.attempts} == {"fail"}
+
+
+def test_a_key_that_is_refused_stops_the_run_and_keeps_what_was_done(project, monkeypatch):
+    run(project, "question")
+
+    async def refused(self: ScriptedModel, request: object) -> None:
+        raise BadInput("The key in X was refused: check it.")
+
+    monkeypatch.setattr(ScriptedModel, "reply", refused)
+    with pytest.raises(BadInput, match="was refused"):
+        run(project, "question", repeats=2)
+    monkeypatch.undo()
+    run(project, "question", repeats=2)
+    assert started() == 2
+
+
+def test_two_variants_that_are_the_same_are_told_apart_from_none(project):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text().replace("spiraller.yaml", "closer.yaml"))
+    with pytest.raises(BadInput, match="'closer' and 'spiraller' are the same"):
+        run(project)
+
+
+def test_a_story_holds_all_of_an_attempt(project):
+    results = run(project, "fix")
+    found = load(project, environ={})
+    with flow.open_named_store(found.settings, project) as store:
+        story = flow.story(store, results.attempts[0].id[:6])
+    assert story.task is not None
+    assert story.task.id == "fix"
+    assert story.variant is not None
+    assert story.variant.name == "closer"
+    assert story.change is not None
+    assert [file.path for file in story.change.files] == ["calculator.py"]
+    assert story.grade is not None
+    assert story.grade.fail_to_pass == (1, 1)
+    assert story.trace is not None
+    assert [type(event).__name__ for event in story.trace.events] == [
+        "Message", "Command", "Edit", "Command", "Message",
+    ]  # fmt: skip
