@@ -25,7 +25,7 @@ $(VENV)/.bench: $(VENV)/.test
 	$(INSTALL) --group bench
 	touch $@
 
-demo: $(VENV)/.base  ## Eight tasks, two scripted agents, graded: about a minute
+demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
 test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible

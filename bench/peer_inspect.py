@@ -1,0 +1,71 @@
+"""The same work done by Inspect AI, in its own environment: prints CPU seconds per sample.
+
+python bench/peer_inspect.py trivial|loop SAMPLES
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+TURNS = 10
+
+
+def cpu() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def main(kind: str, samples: int) -> None:
+    from inspect_ai import Task, eval  # noqa: A004
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.scorer import match
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import tool
+
+    scratch = Path(tempfile.mkdtemp())
+    (scratch / "notes.txt").write_text("a line\n" * 20)
+
+    @tool
+    def read():  # type: ignore[no-untyped-def]
+        async def execute(path: str) -> str:
+            """Read a file.
+
+            Args:
+                path: The file.
+            """
+            return (scratch / path).read_text()
+
+        return execute
+
+    def counted(output: ModelOutput) -> ModelOutput:
+        # With usage given the mock does not count tokens, for which it would need a download.
+        output.usage = ModelUsage(input_tokens=10, output_tokens=5, total_tokens=15)
+        return output
+
+    def outputs():  # type: ignore[no-untyped-def]
+        name = "mockllm/model"
+        while True:
+            if kind == "loop":
+                for _ in range(TURNS - 1):
+                    yield counted(ModelOutput.for_tool_call(name, "read", {"path": "notes.txt"}))
+            yield counted(ModelOutput.from_content(name, "The answer is 42"))
+
+    dataset = MemoryDataset([Sample(input="What is it?", target="42") for _ in range(samples)])
+    solver = [use_tools(read()), generate()] if kind == "loop" else [generate()]
+    task = Task(dataset=dataset, solver=solver, scorer=match())
+    # One sample at a time: the mock hands out its replies in order, whoever asks.
+    model = get_model("mockllm/model", custom_outputs=outputs())
+    before = cpu()
+    logs = eval(task, model=model, display="none", log_dir=str(scratch / "logs"), max_samples=1)
+    used = cpu() - before
+    assert logs[0].status == "success", logs[0].error
+    print(used / samples)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
