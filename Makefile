@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEER := .venv-peer
 DEMO ?= .closeloop/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -21,8 +22,10 @@ $(VENV)/.lint: $(VENV)/.base
 	$(INSTALL) --group lint
 	touch $@
 
-$(VENV)/.bench: $(VENV)/.test
-	$(INSTALL) --group bench
+$(PEER)/.made: pyproject.toml
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(PEER)/bin/python -m pip install --quiet --group bench
 	touch $@
 
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
@@ -38,8 +41,8 @@ lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.bench  ## Ratios to floors and peers, measured in one run
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py
+bench: $(VENV)/.base $(PEER)/.made  ## Ratios to floors and peers, measured in one run
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python
 
 clean:
-	rm -rf $(VENV) .closeloop
+	rm -rf $(VENV) $(PEER) .closeloop

@@ -17,12 +17,9 @@ import msgspec
 TURNS = 10
 TRIVIAL = "dialogues: [{turns: [{say: The answer is 42}]}]\n"
 WRITE = "{write: {path: notes.txt, text: a line}}"
-LOOP = f"""dialogues:
-  - turns:
-      - do: {WRITE}
-{"      - do: {read: notes.txt}" + chr(10)}{("      - do: {read: notes.txt}" + chr(10)) * (TURNS - 3)}\
-      - say: The answer is 42
-"""
+READ = "{read: notes.txt}"
+CALLS = "\n".join(f"      - do: {call}" for call in [WRITE] + [READ] * (TURNS - 2))
+LOOP = f"dialogues:\n  - turns:\n{CALLS}\n      - say: The answer is 42\n"
 
 
 def cpu() -> float:

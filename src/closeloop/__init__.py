@@ -1,3 +1,38 @@
-"""closeloop tells a team whether its coding agents work."""
+"""closeloop tells a team whether its coding agents work.
+
+What is named here is what others may build on; each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Agent": "closeloop.model.protocols",
+    "Assignment": "closeloop.model.protocols",
+    "Attempt": "closeloop.model.attempt",
+    "BadInput": "closeloop.model.errors",
+    "Change": "closeloop.model.change",
+    "Fault": "closeloop.model.errors",
+    "Grade": "closeloop.model.attempt",
+    "MachineFailed": "closeloop.model.errors",
+    "PluginFailed": "closeloop.model.errors",
+    "Task": "closeloop.model.task",
+    "Trace": "closeloop.model.trace",
+    "Variant": "closeloop.model.variant",
+    "Work": "closeloop.model.protocols",
+    "check_agent": "closeloop.runs.agents.contract",
+    "load_tasks": "closeloop.tasks.files",
+    "open_store": "closeloop.store",
+}
+
+__all__ = [*_HOMES]  # noqa: PLE0604 - they are strings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'closeloop' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

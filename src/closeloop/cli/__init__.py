@@ -13,6 +13,7 @@ COMMANDS = {
     "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
     "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
     "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+    "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
     "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
 }
 TASK_COMMANDS = {
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name="closeloop",
         help="Tells a team whether its coding agents work.",
         version=__version__,
+        help_format="plaintext",  # Markdown would cost a third of the start-up
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )

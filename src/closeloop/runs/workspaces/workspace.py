@@ -101,6 +101,9 @@ class Workspaces:
 
     async def _lay_out(self, folder: str, base: Base | None) -> tuple[Place, str, int]:
         """The folders, how they came about, and how many bytes they have from the start."""
+        if base is None and self.sandbox.wrap is None:
+            return Place(folder=folder), "new", 0  # made when it is first used, if at all
+        os.mkdir(folder)  # noqa: PTH102 (a third of the time)
         if base is None:
             _make(folder, "root", "root/workspace", "root/home", "temporary")
             return Place(folder=folder), "new", 0

@@ -1,0 +1,100 @@
+"""closeloop beside its floors and peers, measured in one run: prints ratios, never times.
+
+python bench/run.py PEER_PYTHON      the interpreter of an environment that has inspect-ai
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import workspaces
+
+HERE = Path(__file__).parent
+ATTEMPTS = 2000
+PEER_TRIVIAL, PEER_LOOPS = 300, 60
+"""Fewer for the peer: what it needs per sample does not depend on how many there are."""
+
+rows: list[tuple[str, str, float, float, bool]] = []
+
+
+def line(what: str, against: str, ratio: float, aim: float, *, at_least: bool = False) -> None:
+    """One measured ratio, and whether it is where it should be."""
+    good = ratio >= aim if at_least else ratio <= aim
+    rows.append((what, against, ratio, aim, good))
+    sign = "≥" if at_least else "≤"
+    mark = "ok" if good else "MISSED"
+    print(f"{what:46} {ratio:8.2f} ×  {against:52} aim {sign} {aim:g}  {mark}", flush=True)
+
+
+def cpu_of(*argv: str, times: int = 5) -> float:
+    """CPU seconds of a command, the best of some runs: the rest is noise."""
+    best = float("inf")
+    for _ in range(times):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(argv, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, used)
+    return best
+
+
+def printed(*argv: str) -> str:
+    result = subprocess.run(argv, check=True, capture_output=True, text=True)
+    return result.stdout.strip().splitlines()[-1]
+
+
+def start_up(peer: str | None) -> None:
+    python = cpu_of(sys.executable, "-c", "pass")
+    ours = cpu_of(sys.executable, "-m", "closeloop", "--help")
+    line("start-up of `closeloop --help`", "a budget of 0.25 s of CPU", ours / 0.25, 1)
+    line("  what we add to Python's own", "a budget of 0.15 s of CPU", (ours - python) / 0.15, 1)
+    if peer:
+        theirs = cpu_of(peer, "-m", "inspect_ai", "--help", times=2)
+        line("  Inspect's start-up", "ours", theirs / ours, 1, at_least=True)
+
+
+def attempts(peer: str | None) -> None:
+    for kind, budget, samples in (("trivial", 0.002, PEER_TRIVIAL), ("loop", 0.008, PEER_LOOPS)):
+        name = "a trivial attempt" if kind == "trivial" else "a ten-turn tool loop"
+        ours = json.loads(printed(sys.executable, str(HERE / "attempts.py"), kind, str(ATTEMPTS)))
+        used = ours["cpu"]
+        line(
+            f"{name}, {ATTEMPTS:,} of them",
+            f"a budget of {budget * 1000:g} ms of CPU",
+            used / budget,
+            1,
+        )
+        line(
+            "  memory at the end",
+            "memory at a quarter of the way",
+            ours["late"] / ours["early"],
+            1.1,
+        )
+        if peer:
+            theirs = float(printed(peer, str(HERE / "peer_inspect.py"), kind, str(samples)))
+            line("  Inspect's CPU for the same work", "ours", theirs / used, 10, at_least=True)
+
+
+def main() -> int:
+    peer = sys.argv[1] if len(sys.argv) > 1 else None
+    start_up(peer)
+    attempts(peer)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        for what, against, ratio, aim in workspaces.measure(folder):
+            line(what, against, ratio, aim)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    missed = [row for row in rows if not row[-1]]
+    print(f"\n{len(rows) - len(missed)} of {len(rows)} where they should be")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
