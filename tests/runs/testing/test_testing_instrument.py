@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from closeloop.runs.testing.instrument import instrument, runner_of
 from closeloop.runs.testing.shell import simple_commands
 
-REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1 --continue-on-collection-errors"
+REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"
+REPORT += " --continue-on-collection-errors"
 ASIDE = ">>/w/.x/output 2>&1"
 
 
