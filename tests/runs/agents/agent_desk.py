@@ -37,6 +37,7 @@ class Desk:
         self.cage = cage
         self.portal = portal
         self.folder = Path(cage.root)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.model: Any = None
         self.limits = Limits(seconds=30, turns=50)
         self.answer: Callable[[str], str | None] = lambda question: None

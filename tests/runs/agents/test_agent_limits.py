@@ -143,7 +143,7 @@ def test_a_provider_that_fails_is_the_machines_fault_and_the_trace_is_kept(desk:
 def test_a_model_that_fails_under_a_sub_agent_is_not_the_sub_agents_fault(desk: Desk) -> None:
     delegating = says("", calls("delegate", brief="Go."))
     work = desk.work(model=Failing(TimeoutError("no answer"), delegating))
-    assert (work.exit, work.cause) == ("crashed", "TimeoutError: no answer")
+    assert (work.exit, work.cause) == ("machine", "TimeoutError: no answer")
     work = desk.work(model=Failing(MachineFailed("gone \udcff\0"), delegating))
     assert (work.exit, work.cause) == ("machine", "gone ?\ufffd")
 
@@ -153,19 +153,16 @@ def test_a_wrong_key_is_the_users_and_is_raised(desk: Desk) -> None:
         desk.work(model=Failing(BadInput("The key is refused: set it anew.")))
 
 
-def test_a_bug_is_a_crash_with_its_name(desk: Desk) -> None:
+def test_a_bug_is_the_machines_fault_and_has_its_name(desk: Desk) -> None:
     work = desk.work(model=Failing(ZeroDivisionError("oh"), BUSY))
-    assert (work.exit, work.cause) == ("crashed", "ZeroDivisionError: oh")
+    assert (work.exit, work.cause) == ("machine", "ZeroDivisionError: oh")
 
 
-@pytest.mark.parametrize(
-    ("error", "ending"),
-    [(MachineFailed("The sandbox is gone."), "machine"), (RuntimeError("bug"), "crashed")],
-)
-def test_a_cage_that_breaks_ends_the_attempt(desk: Desk, error: Exception, ending: str) -> None:
+@pytest.mark.parametrize("error", [MachineFailed("The sandbox is gone."), RuntimeError("bug")])
+def test_a_cage_that_breaks_is_not_the_agents_fault(desk: Desk, error: Exception) -> None:
     desk.cage.run = failing(error)
     work = desk.work(BUSY, END)
-    assert work.exit == ending
+    assert work.exit == "machine"
     assert work.trace.events[2].stopped == str(error)
 
 
