@@ -135,6 +135,32 @@ def test_a_task_that_passes_untouched_is_not_run(project):
     assert {row.task for row in results.attempts} == {"question"}
 
 
+def test_a_task_that_was_not_run_is_looked_at_again(project):
+    """What was wrong may be mended outside the task: a tool installed, a service started."""
+    runner = project / "runner.sh"
+    runner.write_text("echo nothing to run\n")
+    task = project / "tasks" / "fix.md"
+    task.write_text(task.read_text().replace("python -m pytest", f"sh {runner}"))
+    assert "ran no test" in run(project, "fix").skipped["fix"]
+    runner.write_text('python -m pytest "$@"\n')
+    results = run(project, "fix")
+    assert results.skipped == {}
+    assert outcomes(results) == {("fix", "closer"): "pass", ("fix", "spiraller"): "fail"}
+
+
+def test_a_new_grader_looks_at_the_base_and_at_every_attempt_again(project, monkeypatch):
+    run(project, "fix")
+    monkeypatch.setattr(flow.grading, "GRADER_VERSION", 99)
+    results = run(project, "fix")
+    assert started() == 0
+    assert {row.version for row in results.attempts} == {99}
+    found = load(project, environ={})
+    with flow.open_named_store(found.settings, project) as store:
+        proof = store.proof(results.tasks[0].grading)
+    assert proof is not None
+    assert proof.version == 99
+
+
 def test_what_the_machine_failed_is_begun_again_as_a_new_attempt(project):
     """A model that is gone for a while: its attempts are unscored, then tried again."""
     (project / "closer.yaml").write_text("dialogues: [{prompt: never, turns: [{say: nothing}]}]\n")

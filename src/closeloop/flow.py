@@ -193,9 +193,11 @@ async def prepare(task: Task, workshop: Workshop) -> Prepared:
     """The task's base tree, and what its tests say there: made once, then remembered."""
     base = await base_of(task, workshop.workspaces)
     proof = workshop.store.proof(task.grading)
-    if proof is None:
+    if proof is None or proof.version != grading.GRADER_VERSION:
         proof = await grading.look(workshop.workspaces, base, task)
-        remember(proof, workshop.store)
+        # What is wrong may lie outside the task, such as a tool that is not installed yet.
+        if proof.state != "unproved":
+            remember(proof, workshop.store)
     return Prepared(task=task, base=base, proof=proof)
 
 
@@ -255,6 +257,7 @@ async def attempt(
         task=slot.task.id,
         task_digest=slot.task.digest,
         variant=slot.variant.digest,
+        experiment=slot.experiment,
         number=slot.number,
         retry=retry,
         parent=parent,
@@ -264,6 +267,7 @@ async def attempt(
         cause=work.cause,
         usage=work.usage,
         summary=work.summary,
+        sandbox=guarded(workshop.workspaces),
     )
     submission = grading.Submission(
         attempt=made, change=change, trace=work.trace, proof=prepared.proof

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 import small_project
+from closeloop.cli.results import outcome_cell
+from closeloop.model.attempt import AttemptRow
 
 
 @pytest.fixture
@@ -113,6 +115,11 @@ def test_an_unknown_name_is_told_with_its_neighbours(project, arguments, sentenc
     assert sentence in refused(project, *arguments)
 
 
+def test_a_list_that_is_empty_says_why(project):
+    assert "`closeloop run` makes some" in closeloop(project, "attempts").stdout
+    assert "No attempt is like that" in closeloop(project, "attempts", "--task", "x").stdout
+
+
 def test_a_wrong_flag_exits_with_2(project):
     assert closeloop(project, "run", "--reapets", "2").returncode == 2
 
@@ -148,11 +155,12 @@ def test_a_test_command_that_runs_no_test_is_told_before_anything_runs(project):
 
 def test_a_setup_that_fails_is_told_with_its_output(project):
     task = project / "tasks" / "fix.md"
-    task.write_text(task.read_text().replace("scope:", "setup: 'echo no luck; exit 3'\nscope:"))
+    setup = r"""setup: 'printf "no luck\33[2J"; exit 3'"""
+    task.write_text(task.read_text().replace("scope:", f"{setup}\nscope:"))
     result = closeloop(project, "run", "fix")
     assert result.returncode == 2
     assert "exit code 3" in result.stderr
-    assert "no luck" in result.stderr
+    assert "no luck\\x1b[2J" in result.stderr
 
 
 def test_a_folder_without_a_project_is_told(tmp_path):
@@ -247,6 +255,34 @@ def test_a_model_server_in_trouble_leaves_attempts_unscored(project, status, bod
     assert row["outcome_cause"]
 
 
+def test_two_runs_at_once_share_the_work(project):
+    script = project / "closer.yaml"
+    script.write_text(
+        script.read_text().replace("[{say: It is 42.}]", "[{say: It is 42., delay: 3}]")
+    )
+    command = [sys.executable, "-m", "closeloop", "run", "question"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL) as other:
+        deadline = time.monotonic() + 60
+        while not store_has_a_claim(project) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        early = closeloop(project, "run", "question", "--variant", "closer")
+        assert other.wait() == 0
+    assert early.returncode == 0
+    assert "1 attempt is being made by another process" in early.stderr
+    late = closeloop(project, "run", "question", "--variant", "closer")
+    assert "another process" not in late.stderr
+    assert "1 of 1" in late.stdout
+
+
+def store_has_a_claim(project: Path) -> bool:
+    try:
+        with sqlite3.connect(f"file:{project}/.closeloop/closeloop.db?mode=ro", uri=True) as store:
+            question = "SELECT count(*) FROM jobs WHERE state = 'claimed'"
+            return bool(store.execute(question).fetchone()[0])
+    except sqlite3.OperationalError:
+        return False
+
+
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
     script = project / "spiraller.yaml"
     script.write_text("dialogues: [{turns: [{say: Later., delay: 60}]}]\n")
@@ -277,6 +313,11 @@ def test_what_an_agent_wrote_cannot_command_the_terminal(project):
     shown = closeloop(project, "show", row["id"]).stdout
     assert "\\x1b]0;owned" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+def test_what_a_test_said_cannot_command_the_terminal_from_the_table():
+    row = AttemptRow(id="a", origin="experiment", exit="finished", outcome="fail", reason="\x1b[2J")
+    assert outcome_cell([row]).plain == "✗ \\x1b[2J"
 
 
 def test_help_is_quick_and_complete():

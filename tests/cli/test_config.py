@@ -126,3 +126,9 @@ def test_what_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "closeloop.toml").write_bytes(b"#" * (2 << 20))
     with pytest.raises(BadInput, match="too large"):
         load(tmp_path, environ={})
+
+
+def test_a_byte_order_mark_and_other_line_ends_change_nothing(tmp_path: Path) -> None:
+    plain = load(write(tmp_path, FULL), environ={})
+    (tmp_path / "closeloop.toml").write_bytes(b"\xef\xbb\xbf" + FULL.replace("\n", "\r\n").encode())
+    assert load(tmp_path, environ={}) == plain

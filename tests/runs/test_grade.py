@@ -53,8 +53,11 @@ class Project:
         folder.mkdir()
         self.git("init", "-q")
         self.write({"billing.py": BILLING, "test_billing.py": TESTS})
+        self.commit()
+
+    def commit(self) -> None:
         self.git("add", "-A")
-        self.git("commit", "-qm", "start")
+        self.git("commit", "-qm", "go on")
         self.base = self.git("rev-parse", "HEAD").strip()
 
     def git(self, *arguments: str) -> str:
@@ -214,11 +217,12 @@ def test_deleted_tests_are_put_back_beside_a_real_change(project, grader):
 
 
 def test_a_deleted_test_that_nobody_protects_counts_as_broken(project, grader):
-    only = TESTS[: TESTS.index("def test_label")]
-    patch = project.patch({"test_billing.py": only, "billing.py": FIXED})
+    project.write({"test_other.py": "def test_other():\n    assert True\n"})
+    project.commit()
+    patch = project.patch({"test_other.py": None, "billing.py": FIXED})
     graded = grader.grade(project.task(protected=()), patch)
     assert graded.outcome.result == "fail"
-    assert graded.broken == (LABEL,)
+    assert graded.broken == ("test_other.py::test_other",)
     assert "did not run" in graded.outcome.reasons[0]
 
 
@@ -286,8 +290,7 @@ def test_tests_that_hang_until_they_are_mended_make_a_task(project, grader):
     wait = "\n\ndef wait():\n    import time\n\n    time.sleep({})\n"
     project.write({"billing.py": BILLING + wait.format(60)})
     project.write({"test_billing.py": hanging.replace("label, total", "label, total, wait")})
-    project.git("commit", "-qam", "hang")
-    project.base = project.git("rev-parse", "HEAD").strip()
+    project.commit()
     mended = project.patch({"billing.py": FIXED + wait.format(0)})
     task = project.task(reference=mended, acceptance={"timeout": 3.0})
     proof = grader.prove(task)
@@ -340,6 +343,20 @@ def test_commands_must_exit_with_0(project, grader):
     assert grader.grade(task, right).outcome.result == "pass"
 
 
+def test_a_command_that_is_missing_is_nobodys_failure(project, grader):
+    task = project.task(acceptance={"commands": ("no-such-linter .",)})
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.result == "unscored"
+    assert "`no-such-linter .` was not found" in graded.outcome.cause
+    ours = project.task(acceptance={"commands": ("./tool",)})
+    assert grader.grade(ours, ours.reference).outcome.result == "fail"
+
+
+def test_an_agent_that_left_what_cannot_be_read_is_told_so(project, grader):
+    graded = grader.grade(project.task(), "", exit="crashed", cause="The change is too large.")
+    assert graded.outcome.reasons[0] == "The change is too large."
+
+
 def test_commands_alone_make_a_task(project, grader):
     task = project.task(acceptance={"run": None, "fail_to_pass": (), "commands": ("test -f new",)})
     assert grader.grade(task, project.patch({"new": "x\n"})).outcome.result == "pass"
@@ -352,12 +369,61 @@ def test_without_named_tests_the_whole_suite_must_pass(project, grader):
     assert graded.outcome.result == "pass"
     assert (graded.fail_to_pass, graded.pass_to_pass) == ((1, 1), (1, 1))
     assert grader.grade(task, project.patch({"x.py": "\n"})).outcome.result == "fail"
-    removed = TESTS.replace("def test_total", "def check_total")
-    graded = grader.grade(task, project.patch({"test_billing.py": removed}))
-    assert graded.outcome.reasons[0].startswith(f"{TOTAL} did not run")
     own = {"billing.py": FIXED, "test_own.py": "def test_own(): assert 0\n"}
     graded = grader.grade(task, project.patch(own))
     assert graded.outcome.reasons == ("test_own.py::test_own fails: assert 0",)
+
+
+def test_a_failing_test_cannot_be_weakened_or_deleted_though_none_is_named(project, grader):
+    project.write({"test_extra.py": "from billing import vat\n\n\ndef test_vat(): assert vat\n"})
+    project.commit()
+    task = project.task(acceptance={"fail_to_pass": ()}, protected=(), reference=None)
+    weak = {"test_billing.py": TESTS.replace("assert total([1, 2]) == 3", "pass")}
+    graded = grader.grade(task, project.patch({**weak, "test_extra.py": None}))
+    assert graded.outcome.result == "fail"
+    assert graded.restored == ("test_billing.py", "test_extra.py")
+    graded = grader.grade(task, project.patch({"billing.py": FIXED, "test_extra.py": None}))
+    assert graded.outcome.result == "fail"
+    right = {"billing.py": FIXED + "\n\nvat = 1\n"}
+    assert grader.grade(task, project.patch(right)).outcome.result == "pass"
+
+
+LIAR = """\
+from _pytest.reports import TestReport
+
+
+def pytest_runtest_makereport(item, call):
+    report = TestReport.from_item_and_call(item, call)
+    report.outcome, report.longrepr = "passed", None
+    return report
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("conftest.py", LIAR),
+        ("pytest.ini", "[pytest]\naddopts = -p liar\n"),
+        ("tox.ini", "[pytest]\naddopts = -p liar\n"),
+        ("setup.cfg", "[tool:pytest]\naddopts = -p liar\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-p liar'\n"),
+        ("pytest.py", "raise SystemExit(0)\n"),
+    ],
+)
+def test_an_agent_cannot_teach_the_runner_to_lie(project, grader, name, text):
+    graded = grader.grade(project.task(), project.patch({name: text, "liar.py": LIAR}))
+    assert graded.outcome.result == "fail"
+    assert graded.fail_to_pass == (0, 1)
+    assert graded.restored == (name,)
+
+
+def test_a_reference_may_change_how_tests_are_run(project, grader):
+    project.write({"test_extra.py": "def test_three(three):\n    assert three == 3\n"})
+    project.commit()
+    fixture = "import pytest\n\n\n@pytest.fixture\ndef three():\n    return 3\n"
+    reference = project.patch({"conftest.py": fixture})
+    tests = {"fail_to_pass": ("test_extra.py::test_three",)}
+    assert grader.prove(project.task(acceptance=tests, reference=reference)).state == "proved"
 
 
 def test_an_answer_is_matched_with_the_last_message(grader):
@@ -496,10 +562,3 @@ def test_without_facts_or_handoffs_nothing_is_measured():
     assert facts.facts_kept((), trace_of(handoff("x"))) == (None, ())
     assert facts.facts_kept(("x",), trace_of(EDIT)) == (None, ())
     assert facts.facts_kept(("x",), None) == (None, ())
-
-
-def test_hidden_test_files_with_odd_names_are_put_back_by_name_alone(project):
-    task = project.task(acceptance={"patch": project.patch({"a[1]*.txt": "x\n"})})
-    aside = facts.put_back(task)
-    assert facts.matches("a[1]*.txt", aside)
-    assert not facts.matches("a1b.txt", aside)

@@ -367,3 +367,28 @@ def test_hooks_and_templates_of_the_user_do_not_run(
     assert not (tmp_path / "ran").exists()
     assert not Path(base.folder, "root/workspace/.git/hooks").exists()
     workspaces.close()
+
+
+def test_setup_is_told_how_to_reach_packages_and_agents_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    env = {"GIT_CONFIG_GLOBAL": "/dev/null", "PATH": os.environ["PATH"]}
+    for arguments in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *arguments], cwd=repo, env=env, check=True)
+
+    async def go() -> tuple[str, str]:
+        settings = SandboxSettings(kind="none")
+        async with Workspaces(tmp_path / "cache", settings) as workspaces:
+            setup = ["echo $PIP_INDEX_URL > index"]
+            base = await workspaces.base(str(repo), resolve_commit(repo, "HEAD"), setup)
+            async with workspaces.open(base, Limits()) as workspace:
+                kept = (await workspace.cage.read("index")).decode()
+                return kept, (await workspace.cage.run("echo $PIP_INDEX_URL")).output
+
+    assert anyio.run(go) == ("http://127.0.0.1:9/simple\n", "\n")

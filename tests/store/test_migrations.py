@@ -80,7 +80,7 @@ def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
             assert store.attempt("one") == attempt
         with engine_of(store_url).connect() as connection:
             assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
-    with pytest.raises(BadInput, match=r"newer closeloop \(schema 2, this one knows 1\): upgrade"):
+    with pytest.raises(BadInput, match=r"newer closeloop \(schema 3, this one knows 2\): upgrade"):
         open_store(store_url)
 
 

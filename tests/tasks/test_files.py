@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import small_project
 from closeloop.model.errors import BadInput
-from closeloop.model.globs import matches
 from closeloop.model.task import Task
 from closeloop.tasks.files import load_task, load_tasks
 
@@ -85,51 +85,6 @@ def test_a_task_is_read_whole_and_nothing_is_guessed_from_its_spelling(tmp_path:
     assert "src/fix" in task.reference
 
 
-def test_what_the_verdict_hangs_on_is_protected(tmp_path: Path) -> None:
-    write(tmp_path, PATCH, "hidden.patch")
-    write(tmp_path, PATCH, "fix.patch")
-    task = load(tmp_path, FULL)
-    for path in (
-        "fixtures/a/b",
-        "tests/test_bill.py",
-        "tests/sub/test_x.py",
-        "tests/test_new.py",
-        "conftest.py",
-        "a/b/conftest.py",
-    ):
-        assert matches(path, task.protected), path
-    for path in ("billing/code.rs", "src/billing.py", "tests/other.py"):
-        assert not matches(path, task.protected), path
-
-
-@pytest.mark.parametrize(
-    ("test", "file"),
-    [
-        ("src/cart.test.ts > cart > adds", "src/cart.test.ts"),
-        ("tests.test_bill.TestBill.test_rounds", "tests/test_bill.py"),
-        ("test_bill.TestBill.test_rounds", "tests/test_bill.py"),
-    ],
-)
-def test_a_test_id_of_any_runner_protects_its_file(tmp_path: Path, test: str, file: str) -> None:
-    task = load(tmp_path, small(acceptance=f"acceptance: {{run: t, fail_to_pass: ['{test}']}}"))
-    assert matches(file, task.protected)
-
-
-def test_a_java_test_protects_its_class(tmp_path: Path) -> None:
-    tests = "fail_to_pass: ['org.acme.BillTest$Inner::rounds']"
-    task = load(
-        tmp_path, small(acceptance=f"acceptance: {{run: t, runner: junit, report: r, {tests}}}")
-    )
-    assert matches("src/test/java/org/acme/BillTest.java", task.protected)
-    assert not matches("src/main/java/org/acme/Bill.java", task.protected)
-
-
-def test_a_file_name_with_wildcards_protects_only_itself(tmp_path: Path) -> None:
-    task = load(tmp_path, small(acceptance="acceptance: {run: t, fail_to_pass: ['a[1]*.ts::x']}"))
-    assert matches("a[1]*.ts", task.protected)
-    assert not matches("a1b.ts", task.protected)
-
-
 def test_the_id_is_the_file_name_and_the_base_is_head_when_not_given(tmp_path: Path) -> None:
     task = load(tmp_path, small())
     assert (task.id, task.base, task.repo) == ("x", "id-of-HEAD", str(tmp_path.resolve()))
@@ -150,7 +105,7 @@ def test_a_repository_is_found_from_the_task_file(tmp_path: Path) -> None:
 def test_a_question_needs_no_repository(tmp_path: Path) -> None:
     question = small("repo: none", acceptance="acceptance: {answer: '(?i)utf-8'}")
     task = load_task(write(tmp_path, question), None, resolve)
-    assert (task.repo, task.base, task.protected) == (None, None, ())
+    assert (task.repo, task.base) == (None, None)
 
 
 def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path) -> None:
@@ -298,3 +253,28 @@ def test_a_commit_is_looked_up_once_for_many_tasks(tmp_path: Path) -> None:
 
     load_tasks(tmp_path, tmp_path, counting)
     assert asked == ["HEAD"]
+
+
+def test_a_task_that_lies_in_its_own_base_is_refused(tmp_path: Path) -> None:
+    """An agent would read there how it is graded: hidden tests, the reference, the answer."""
+    path = write(tmp_path, small(), "tasks of mine/x.md")
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Start")
+    start = small_project.git(tmp_path, "rev-parse", "HEAD").strip()
+    small_project.git(tmp_path, "add", "-A")
+    small_project.git(tmp_path, "commit", "-qm", "Add a task")
+    end = small_project.git(tmp_path, "rev-parse", "HEAD").strip()
+    assert load_task(path, tmp_path, lambda repo, revision: start).base == start
+    with pytest.raises(BadInput, match=r"would find 'x.md' in the commit it starts from: name an"):
+        load_task(path, tmp_path, lambda repo, revision: end)
+
+
+def test_a_patch_that_lies_in_the_base_is_refused_too(tmp_path: Path) -> None:
+    write(tmp_path, PATCH, "patches/fix.patch")
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "add", "-A")
+    small_project.git(tmp_path, "commit", "-qm", "Add a patch")
+    base = small_project.git(tmp_path, "rev-parse", "HEAD").strip()
+    path = write(tmp_path, small("reference: ../patches/fix.patch"), "tasks/x.md")
+    with pytest.raises(BadInput, match=r"fix\.patch"):
+        load_task(path, tmp_path, lambda repo, revision: base)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from closeloop import __version__
 from closeloop.model.errors import Fault
@@ -47,13 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CycloptsError:
         sys.exit(2)
     except Fault as fault:
-        print(f"closeloop: {fault}", file=sys.stderr)  # noqa: T201
-        sys.exit(fault.exit_code)
+        _leave(str(fault), fault.exit_code)
     except KeyboardInterrupt:
-        print("closeloop: stopped. Run the same command again to go on.", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+        _leave("stopped. Run the same command again to go on.", 130)
     except BrokenPipeError:
         # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _leave(why: str, exit_code: int) -> NoReturn:
+    from closeloop.cli.console import warn
+
+    warn(why)
+    sys.exit(exit_code)

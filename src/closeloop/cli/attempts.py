@@ -51,7 +51,9 @@ def attempts(
     from closeloop.cli.results import MARKS, why
 
     if not rows:
-        show(Text("No attempts yet: `closeloop run` makes some."))
+        chosen = task or variant or outcome
+        hint = "No attempt is like that." if chosen else "`closeloop run` makes some."
+        show(Text(f"No attempts: {hint}"))
         return
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):

@@ -83,7 +83,7 @@ def read(file: Path) -> Settings:
             content = opened.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise BadInput(f"{file} is too large to be a configuration.")
-        written = tomllib.loads(content.decode("utf-8"))
+        written = tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

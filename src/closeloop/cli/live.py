@@ -27,7 +27,6 @@ class Live:
         self.prepared = 0
         self.tasks = len(plan.tasks)
         self.skipped: dict[str, str] = {}
-        self.elsewhere = 0
         self.bar = bar
         self.line: TaskID | None = None
         if bar is not None:
@@ -42,7 +41,6 @@ class Live:
                 self.skipped[told.task] = told.why or ""
                 self.total -= self.each
             case "elsewhere":
-                self.elsewhere += 1
                 self.counts["elsewhere"] += 1
             case "settled" if told.row is not None:
                 self.counts[told.row.outcome or "unscored"] += 1

@@ -55,11 +55,7 @@ def outcome_cell(rows: Sequence[AttemptRow]) -> Text:
     cell = Text()
     for row in rows:
         cell.append(*MARKS[row.outcome or "unscored"])
-    reason = next(
-        (row.reason or row.outcome_cause or row.cause for row in rows if row.outcome != "pass"),
-        None,
-    )
-    if reason:
+    if reason := next((why(row) for row in rows if row.outcome != "pass"), ""):
         short = reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
         cell.append(" " + short, style="dim")
     return cell if rows else Text("not finished", style="dim")

@@ -80,9 +80,11 @@ def run(  # noqa: PLR0913 - one parameter for each flag
             plan = flow.plan(workshop, chosen, repeats)
             with live(plan, quiet=json) as progress:
                 await flow.run(plan, workshop, jobs=jobs or os.cpu_count() or 1, tell=progress.tell)
-            if progress.elsewhere:
-                warn(f"{progress.elsewhere} attempts are being made by another process.")
-            return flow.results(plan, workshop, skipped=progress.skipped)
+            results = flow.results(plan, workshop, skipped=progress.skipped)
+            if (missing := progress.total - len(results.attempts)) > 0:
+                are = "attempt is" if missing == 1 else "attempts are"
+                warn(f"{missing} {are} being made by another process: run this again to see more.")
+            return results
 
     results = anyio.run(go)
     if json:

@@ -36,12 +36,13 @@ class Attempt(Record):
     variant: str | None = None
     """The variant's digest."""
     experiment: str | None = None
+    """The one it was made for; others that ask for the same may count it too."""
     number: int = 1
     """Which repeat of the task this is."""
     retry: int = 0
     """How often this repeat was begun again because it could not be scored."""
     parent: str | None = None
-    """The attempt that this one retries."""
+    """The attempt that this one retries; of a session, its version before it grew."""
     started: Time | None = None
     ended: Time | None = None
     exit: Exit
@@ -50,6 +51,8 @@ class Attempt(Record):
     usage: Usage = Usage()
     summary: str | None = None
     """The agent's last words."""
+    sandbox: str | None = None
+    """How it was caged, and what was not enforced."""
     branch: str | None = None
     repo: str | None = None
     user: str | None = None
@@ -100,6 +103,8 @@ class Proof(Record):
 
     task: str
     grading: str
+    version: int = 1
+    """Of the grader."""
     state: Literal["proved", "unproved", "unchecked"]
     """Unchecked: only the base was run, as grading needs it."""
     reasons: tuple[str, ...] = ()
@@ -161,6 +166,10 @@ class AttemptRow(Record):
     task_digest: str | None = None
     variant: str | None = None
     variant_name: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    repo: str | None = None
+    """Of an imported session, where it is known."""
     experiment: str | None = None
     number: int = 1
     retry: int = 0

@@ -17,6 +17,11 @@ def matches(path: str, globs: Iterable[str]) -> bool:
     return _compiled(tuple(globs)).fullmatch(_plain(path)) is not None
 
 
+def literal(path: str) -> str:
+    """A glob that means this path, whatever signs are in it."""
+    return re.sub(r"([*?[])", r"[\1]", path)
+
+
 @lru_cache(maxsize=256)
 def _compiled(globs: tuple[str, ...]) -> re.Pattern[str]:
     patterns = [_expression(_plain(glob)) for glob in globs if glob]

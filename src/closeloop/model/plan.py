@@ -34,6 +34,7 @@ class Slot(Record):
     task: Task
     variant: Variant
     number: int
+    experiment: str
 
     @property
     def place(self) -> Place:
@@ -66,7 +67,9 @@ class Plan(Record):
         for number in range(1, self.experiment.repeats + 1):
             for task in self.tasks:
                 for variant in self.variants:
-                    yield Slot(task=task, variant=variant, number=number)
+                    yield Slot(
+                        task=task, variant=variant, number=number, experiment=self.experiment.id
+                    )
 
 
 class Results(Record):

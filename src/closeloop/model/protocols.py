@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.record import Record
+from closeloop.model.session import Session
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits, Variant
 
@@ -77,7 +79,6 @@ class Assignment(Record):
     limits: Limits
     answer: Callable[[str], str | None]
     """The user's answer to a question, or None when there is none."""
-    progress: Callable[[Trace], Awaitable[None]] | None = None
 
 
 class Work(Record):
@@ -88,6 +89,67 @@ class Work(Record):
     usage: Usage = Usage()
     cause: str | None = None
     summary: str | None = None
+
+
+class Source(Protocol):
+    """A file that may be a recording, opened as far as its beginning."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, unpacked where the file is packed as a whole."""
+        ...
+
+    @property
+    def lines(self) -> Sequence[Any]:
+        """The first JSON values of a file with one a line; none for other files."""
+        ...
+
+    @property
+    def document(self) -> Any:
+        """The file as one JSON value; None for other files, or where it is too large."""
+        ...
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """What could not be read so far, and how often; readers add to it."""
+        ...
+
+    def records(self) -> Iterator[Any]:
+        """Every JSON value of a file with one a line; bad lines are counted and passed over."""
+        ...
+
+    def beside(self, path: Path) -> Source:
+        """Another file of the same recording."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads one native format. Found by what files contain, never by their names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def recognises(self, source: Source) -> bool:
+        """Whether this is its format, by content alone and quickly."""
+        ...
+
+    def parts(self, source: Source) -> Sequence[Path]:
+        """The other files that belong to this recording, in a fixed order."""
+        ...
+
+    def owner(self, source: Source) -> Path | None:
+        """The file whose recording this one is only a part of, where it is there."""
+        ...
+
+    def read(self, source: Source) -> Iterator[Session]:
+        """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
+        ...
 
 
 class Agent(Protocol):

@@ -31,6 +31,11 @@ class Acceptance(Record):
     timeout: float = 600.0
     """Seconds that one run of the tests, or one command, may take."""
 
+    @property
+    def names_tests(self) -> bool:
+        """Whether single tests are asked for; else the whole suite must pass."""
+        return bool(self.fail_to_pass) or self.pass_to_pass is not None
+
 
 class Task(Record):
     """One request on one repository at one commit."""

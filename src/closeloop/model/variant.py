@@ -57,4 +57,3 @@ class Experiment(Record):
     variants: tuple[str, ...]
     """Variant digests."""
     repeats: int = 1
-    seed: int = 0

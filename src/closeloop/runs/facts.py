@@ -7,17 +7,14 @@ import unicodedata
 from collections.abc import Iterable
 
 from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
 from closeloop.model.globs import matches
-from closeloop.model.patches import parse
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.trace import Command, Edit, Handoff, Message, Trace
+from closeloop.runs.protected import changed_paths, paths_of, put_back
 
 # Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
 _TOKEN = re.compile(r"\w+(?:\.\d+)*|[<>]=?|!=|[%$€£]|(?<![\w)])-(?=\d)")
-
-
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -26,26 +23,6 @@ class Precision(Record):
 
     precision: float | None = None
     recall: float | None = None
-
-
-def changed_paths(change: Change) -> list[str]:
-    """Every path a change touches, the old one of a renamed file too."""
-    paths = (path for file in change.files for path in (file.path, file.old_path))
-    return list(dict.fromkeys(path for path in paths if path is not None))
-
-
-def paths_of(patch: str | None) -> list[str]:
-    """Every path a patch touches; none for what is no patch."""
-    try:
-        return changed_paths(parse(patch or ""))
-    except BadInput:
-        return []
-
-
-def put_back(task: Task) -> tuple[str, ...]:
-    """Globs of all that an attempt's change does not decide: protected files, hidden tests."""
-    literal = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths_of(task.acceptance.patch))
-    return (*task.protected, *literal)
 
 
 def out_of_scope(task: Task, change: Change) -> tuple[str, ...]:

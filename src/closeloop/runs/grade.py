@@ -20,7 +20,8 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits
 from closeloop.runs import facts
-from closeloop.runs.testing.run import HIDDEN_FAILURES, KILLED, When, run_tests
+from closeloop.runs.protected import changed_paths, put_back, with_failing_tests
+from closeloop.runs.testing.run import HIDDEN_FAILURES, KILLED, NOT_FOUND, When, run_tests
 from closeloop.runs.testing.verdict import NAMED, Verdict, judge, nearest
 from closeloop.runs.workspaces import Base, Workspaces
 
@@ -63,6 +64,7 @@ async def look(workspaces: Workspaces, base: Base | None, task: Task) -> Proof:
     return Proof(
         task=task.id,
         grading=task.grading,
+        version=GRADER_VERSION,
         state="unchecked" if defect is None else "unproved",
         reasons=() if defect is None else (defect,),
         before=before,
@@ -79,6 +81,7 @@ async def prove(workspaces: Workspaces, base: Base | None, task: Task, repeats: 
     reasons = [] if defect is None else [defect]
     reference = None
     if before.trouble is None:
+        task = with_failing_tests(task, before)
         reasons += _misnamed(task, before)
         if task.reference is not None:
             reference = await _with_reference(workspaces, base, task, repeats)
@@ -88,6 +91,7 @@ async def prove(workspaces: Workspaces, base: Base | None, task: Task, repeats: 
     return Proof(
         task=task.id,
         grading=task.grading,
+        version=GRADER_VERSION,
         state="unproved" if reasons else "unchecked" if unshown else "proved",
         reasons=(NO_REFERENCE,) if unshown and not reasons else tuple(reasons),
         before=before,
@@ -101,12 +105,13 @@ async def grade(
 ) -> Grade:
     """What became of an attempt, as facts, and the outcome they mean."""
     attempt, before = submission.attempt, submission.proof.before
-    graded = _facts(task, submission)
     if attempt.exit == "machine":
-        return _with(graded, _unscored(attempt.cause or "the machine failed the attempt"))
+        cause = attempt.cause or "the machine failed the attempt"
+        return _with(_facts(task, submission), _unscored(cause))
     if before is None or before.trouble is not None:
         before = await prove_base(workspaces, base, task)
-    graded = msgspec.structs.replace(graded, before=before)
+    task = with_failing_tests(task, before)
+    graded = msgspec.structs.replace(_facts(task, submission), before=before)
     if defect := _defect(task, before):
         return _with(graded, _unscored(defect))
     try:
@@ -144,7 +149,7 @@ async def _room(
     async with workspaces.open(base, limits) as workspace:
         try:
             if patch is not None:
-                await workspace.apply(patch, exclude=facts.put_back(task))
+                await workspace.apply(patch, exclude=put_back(task))
             if wanted.patch is not None:
                 await workspace.apply(wanted.patch)
         except BadInput as fault:
@@ -196,8 +201,8 @@ async def _after(
 
 
 def _changes_anything(task: Task, change: Change) -> bool:
-    aside = facts.put_back(task)
-    return any(not matches(path, aside) for path in facts.changed_paths(change))
+    aside = put_back(task)
+    return any(not matches(path, aside) for path in changed_paths(change))
 
 
 def _unclear(
@@ -209,7 +214,14 @@ def _unclear(
         return _unscored(after.trouble)
     if wanted.fail_to_pass and verdict.fail_to_pass is None:
         return _unscored("every fail-to-pass test is flaky")
-    if wanted.run is None or proof.state == "proved":
+    if proof.state == "proved":
+        return None
+    if missing := _missing(before) & _missing(after):
+        return _unscored(
+            f"`{min(missing)}` was not found, neither before the change nor after it; add what it "
+            "needs to the task's setup."
+        )
+    if wanted.run is None:
         return None
     if not before.tests and not after.tests:
         return _unscored("no test ran, neither before the change nor after it")
@@ -227,10 +239,20 @@ def _outcome(task: Task, submission: Submission, after: TestRun, verdict: Verdic
     if not (task.acceptance.run or task.acceptance.commands):
         pass
     elif not submission.change.files:
-        reasons.insert(0, "no change was made")
+        crashed = submission.attempt.exit == "crashed" and submission.attempt.cause
+        reasons.insert(0, crashed or "no change was made")
     elif not _changes_anything(task, submission.change):
         reasons.insert(0, "only files were changed that grading puts back")
     return Outcome(result="fail", reasons=tuple(reasons))
+
+
+def _missing(run: TestRun) -> set[str]:
+    """Commands whose program is not there; one with a path may be for the change to make."""
+    return {
+        result.command
+        for result in run.commands
+        if result.exit_code == NOT_FOUND and "/" not in result.command.split()[0]
+    }
 
 
 def _killed(run: TestRun) -> bool:
@@ -240,7 +262,7 @@ def _killed(run: TestRun) -> bool:
 def _facts(task: Task, submission: Submission) -> Grade:
     """All that needs no test run."""
     change, trace = submission.change, submission.trace
-    aside = facts.put_back(task)
+    aside = put_back(task)
     files = facts.right_files(task, change)
     kept, dropped = facts.facts_kept(task.facts, trace)
     return Grade(
@@ -250,7 +272,7 @@ def _facts(task: Task, submission: Submission) -> Grade:
         outcome=_unscored("not graded"),
         before=submission.proof.before,
         out_of_scope=facts.out_of_scope(task, change),
-        restored=tuple(path for path in facts.changed_paths(change) if matches(path, aside)),
+        restored=tuple(path for path in changed_paths(change) if matches(path, aside)),
         files_precision=files.precision,
         files_recall=files.recall,
         asked=facts.asked(trace),
@@ -337,6 +359,6 @@ def _unknown_tests(task: Task, before: TestRun, reference: TestRun | None) -> li
     """Fail-to-pass tests that the reference should have shown; without one nobody can know."""
     if reference is None:
         return []
-    known = list(dict.fromkeys(test.id for run in (before, reference) for test in run.tests))
+    known = dict.fromkeys(test.id for run in (before, reference) for test in run.tests)
     missing = [name for name in task.acceptance.fail_to_pass if name not in known]
     return [f"no test named {name} ran.{nearest(name, known)}" for name in missing[:NAMED]]

@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Select, func, select
 from closeloop.model.attempt import Attempt, AttemptRow, Grade
 from closeloop.model.change import Change
 from closeloop.model.trace import Trace
-from closeloop.store.schema import attempts, grades, variants
+from closeloop.store.schema import attempts, grades, sessions, variants
 
 _LONGEST = 500
 _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 
 
-_GRADE_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
+_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
 
 
 def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None) -> dict[str, Any]:
@@ -77,8 +77,9 @@ def row_of(
 
 
 class Wanted(TypedDict, total=False):
-    """Which attempts to list; None is any."""
+    """Which attempts to list; None is any. Of a session that grew, only the newest counts."""
 
+    origin: str | None
     task: str | None
     task_digests: Collection[str] | None
     variants: Collection[str] | None
@@ -94,11 +95,15 @@ class Wanted(TypedDict, total=False):
 
 def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
     """Attempts, latest start first, each with the grade that counts."""
-    named = select(variants.c.digest, variants.c.name).order_by(variants.c.number)
-    names = {row.digest: row.name for row in connection.execute(named)}
+    named = select(variants.c.digest, variants.c.name, variants.c.agent, variants.c.model)
+    names = {row.digest: row for row in connection.execute(named.order_by(variants.c.number))}
     query = _rows(wanted.get("gradings"))
+    if (origin := wanted.get("origin")) is not None:
+        query = query.where(attempts.c.origin == origin)
     if (name := wanted.get("variant_name")) is not None:
-        query = query.where(attempts.c.variant.in_([key for key in names if names[key] == name]))
+        query = query.where(
+            attempts.c.variant.in_([key for key in names if names[key].name == name])
+        )
     if (outcome := wanted.get("outcome")) is not None:
         query = query.where(func.coalesce(grades.c.outcome, "unscored") == outcome)
     if (task := wanted.get("task")) is not None:
@@ -110,7 +115,14 @@ def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
     if (digests := wanted.get("variants")) is not None:
         query = query.where(attempts.c.variant.in_(digests))
     rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
-    return [AttemptRow(variant_name=names.get(row["variant"]), **row) for row in rows]
+    return [_row(row, names.get(row["variant"])) for row in rows]
+
+
+def _row(row: Any, variant: Any) -> AttemptRow:
+    if variant is None:
+        return AttemptRow(**row)
+    of_variant = {"agent": variant.agent, "model": variant.model, "variant_name": variant.name}
+    return AttemptRow(**{**row, **of_variant})
 
 
 def _rows(gradings: Collection[str] | None) -> Select[Any]:
@@ -119,10 +131,15 @@ def _rows(gradings: Collection[str] | None) -> Select[Any]:
     if gradings is not None:
         newest = newest.where(other.c.grading.in_(gradings))
     newest = newest.order_by(other.c.version.desc(), other.c.number.desc()).limit(1)
-    shown = [column for column in grades.c if column.name in _GRADE_FIELDS]
+    shown = [column for column in (*grades.c, *sessions.c) if column.name in _FIELDS]
+    grown = attempts.alias()
+    later = select(grown.c.id).where(grown.c.parent == attempts.c.id)
+    later = later.where(grown.c.origin == "production")
     return (
         select(attempts, *shown)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
+        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
+        .where(~later.exists())
         .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
     )
 

@@ -161,3 +161,38 @@ jobs = Table(
     Column("leased_until", Float),
     Column("state", Text, nullable=False),
 )
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("model", Text),
+    Column("repo", Text),
+    Column("branch", Text),
+    Column("body", LargeBinary, nullable=False),
+)
+
+imports = Table(
+    "imports",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("parts", LargeBinary),
+    Column("reader", Text),
+    Column("version", BigInteger, nullable=False),
+    Column("sessions", BigInteger, nullable=False),
+)
+
+spans = Table(
+    "spans",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("conversation", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -14,14 +14,16 @@ from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
+from closeloop.model.session import Session
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
-from closeloop.store import facts, jobs, schema
+from closeloop.store import facts, jobs, schema, sessions
 from closeloop.store.bodies import pack, pack_shared, unpack
 from closeloop.store.engine import faults, lost_connection, open_engines
 from closeloop.store.migrations import migrate
 from closeloop.store.rows import Wanted, attempt_columns, list_rows
+from closeloop.store.sessions import Imported, Packed
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
@@ -268,6 +270,35 @@ class Store:
             return replace(unpack(row.body, Grade), before=facts.shared(on, row.before))
 
         return self._read(work)
+
+    # Recorded sessions
+
+    def keep_sessions(self, new: Sequence[Packed], files: Sequence[Imported]) -> list[str]:
+        """Save what was read of some files, and that they were; the ids that were new."""
+        return self._write(lambda on: sessions.keep(on, new, files))
+
+    def imported(self, paths: Sequence[str]) -> dict[str, Imported]:
+        """What is known of files that were looked at."""
+        return self._read(lambda on: sessions.imported(on, paths))
+
+    def session(self, attempt: str) -> Session | None:
+        """What the agent's files say besides the trace, which is left empty."""
+        table = schema.sessions
+
+        def work(on: Connection) -> bytes | None:
+            query = select(table.c.body).where(table.c.attempt == facts.full_id(on, attempt))
+            return on.execute(query).scalar()
+
+        body = self._read(work)
+        return None if body is None else unpack(body, Session)
+
+    def add_spans(self, new: Sequence[dict[str, Any]]) -> int:
+        """Save spans; how many were not known."""
+        return self._write(lambda on: sessions.add_spans(on, new))
+
+    def spans(self, conversation: str) -> list[bytes]:
+        """What was sent of a conversation, in the order it came."""
+        return self._read(lambda on: sessions.spans_of(on, conversation))
 
     # Jobs
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import msgspec
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.reading import no_field, read_record
-from closeloop.model.task import Acceptance, Task
+from closeloop.model.task import Task
 from closeloop.tasks.digests import with_digests
 from closeloop.tasks.front import read_text, split
 
@@ -30,7 +31,6 @@ PLACEHOLDER = "<!-- Write the request here, in the words you would use to a coll
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_CONFTEST = ("conftest.py", "**/conftest.py")
 
 
 def load_tasks(places: Path | Sequence[Path], root: Path | None, resolve: Resolve) -> list[Task]:
@@ -78,6 +78,7 @@ def load_task(path: Path, root: Path | None, resolve: Resolve) -> Task:
         prompt = prompt.replace(PLACEHOLDER, "").lstrip("\n")
     task = read_record({"id": path.stem, **written, "prompt": prompt}, Task, name, strict=False)
     _demand_sense(task, name)
+    files = [file for file in (path.name, task.reference, task.acceptance.patch) if file]
     acceptance = msgspec.structs.replace(
         task.acceptance, patch=_patch(task.acceptance.patch, "acceptance.patch", path)
     )
@@ -89,7 +90,8 @@ def load_task(path: Path, root: Path | None, resolve: Resolve) -> Task:
         acceptance=acceptance,
         reference=_patch(task.reference, "reference", path),
     )
-    return with_digests(msgspec.structs.replace(task, protected=_protected(task)))
+    _demand_unseen(files, path, task.base)
+    return with_digests(task)
 
 
 def demand_id(text: str, name: str) -> None:
@@ -183,36 +185,15 @@ def _base(written: str | None, repo: str | None, name: str, resolve: Resolve) ->
         raise BadInput(f"{name}: {fault}") from fault
 
 
-def _protected(task: Task) -> tuple[str, ...]:
-    """What the task says, and all that the verdict hangs on: its tests, and what steers them."""
-    acceptance = task.acceptance
-    hidden = parse(acceptance.patch or "").files
-    return tuple(
-        dict.fromkeys(
-            (
-                *task.protected,
-                *_test_files(acceptance),
-                *(_literal(file.path) for file in hidden),
-                *(_CONFTEST if acceptance.run or acceptance.commands else ()),
-            )
+def _demand_unseen(files: Sequence[str], path: Path, base: str | None) -> None:
+    """A task that lies in the commit it starts from shows the agent how it is graded."""
+    if base is None:
+        return
+    command = ["git", "-C", str(path.parent), "ls-tree", "--name-only", "-z", base, "--", *files]
+    # Fails where the file lies in no repository, or in another one: then there is nothing to see.
+    listed = subprocess.run(command, capture_output=True, check=False)
+    if seen := listed.stdout.decode("utf-8", "replace").split("\0")[0]:
+        raise BadInput(
+            f"{path}: the agent would find {seen!r} in the commit it starts from: name an earlier "
+            "one as 'base', or keep tasks in a repository of their own."
         )
-    )
-
-
-def _test_files(acceptance: Acceptance) -> Iterator[str]:
-    """The files that test ids name: `path.py::test`, `path.ts > suite > test`, `module.Class.test`.
-
-    `billing::tests::rounds` of cargo names a module of the code itself, no file.
-    """
-    for test in (*acceptance.fail_to_pass, *(acceptance.pass_to_pass or ())):
-        file = re.split("::| > ", test, maxsplit=1)[0]
-        if acceptance.runner == "junit":
-            yield f"**/{_literal(file.partition('$')[0]).replace('.', '/')}.*"
-        elif file != test and re.search(r"\.\w+$", file):
-            yield _literal(file)
-        elif dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.\w+\.\w+", test):
-            yield f"**/{dotted[1].replace('.', '/')}.py"
-
-
-def _literal(path: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", path)

@@ -75,8 +75,6 @@ async def next_turn(
     recorder = lane.recorder
     if recorder.turns >= assignment.limits.turns:
         raise OutOfBudget("turn limit")
-    if assignment.progress is not None:
-        await assignment.progress(recorder.trace())
     request = ModelRequest(
         messages=tuple(messages),
         system=SYSTEM_PROMPT if assignment.system is None else assignment.system,
@@ -138,8 +136,8 @@ async def until_the_end(assignment: Assignment, root: LaneRecorder) -> Ending:
         return Ending(exit="machine", cause=str(error))
     except Fault:
         raise
-    except Exception as error:
-        return Ending(exit="crashed", cause=f"{type(error).__name__}: {error}")
+    except Exception as error:  # nothing that a model says raises: the fault is ours
+        return Ending(exit="machine", cause=f"{type(error).__name__}: {error}")
 
 
 class BuiltinAgent:

@@ -18,7 +18,7 @@ from closeloop.runs.agents.texts import bounded, valid
 
 FILE_LIMIT = 1_000_000
 """Bytes of a file that is read or edited."""
-SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What the machine lacks is no fault of the agent."""
 MATCHES = 200
 MATCH_LENGTH = 300
@@ -51,7 +51,9 @@ class Use(Record):
             except OSError as error:
                 why = error.strerror or str(error)
                 if error.errno in SHORTAGES:
-                    raise MachineFailed(f"{why}: run fewer attempts at once.") from error
+                    raise MachineFailed(
+                        f"{why}: make room, or run fewer attempts at once."
+                    ) from error
                 raise ToolFailed(why) from error
 
 

@@ -18,10 +18,10 @@ from starlette.routing import Route
 from closeloop.model.errors import BadInput, Fault
 from closeloop.runs.models.scripted import next_turn, speak
 from closeloop.runs.models.scripts import Script
-from closeloop.runs.models.served import anthropic, openai
+from closeloop.runs.models.served import anthropic, gemini, openai, responses
 from closeloop.runs.models.served.speech import Speech
 
-SPEECHES = (openai.SPEECH, anthropic.SPEECH)
+SPEECHES = (openai.SPEECH, anthropic.SPEECH, responses.SPEECH, gemini.SPEECH, gemini.STREAMED)
 REQUEST_LIMIT = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""
 
@@ -104,7 +104,7 @@ def _chat(script: Script, speech: Speech):  # type: ignore[no-untyped-def]
             reply = speak(script, turn, asked)
         except Fault as fault:
             return JSONResponse(speech.fault(str(fault)), status_code=400)
-        if payload.get("stream"):
+        if speech.streams or payload.get("stream"):
             events = iter(list(speech.events(reply, payload)))
             return StreamingResponse(events, media_type="text/event-stream")
         return JSONResponse(speech.answer(reply, payload))

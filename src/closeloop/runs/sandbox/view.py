@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -70,6 +71,18 @@ VARIABLES = {
     "GIT_COMMITTER_NAME": "agent",
     "GIT_COMMITTER_EMAIL": "agent@localhost",
 }
+
+
+_REACH = re.compile(
+    r"(https?|no|all)_proxy|(pip|uv|npm_config|yarn|cargo|poetry)_\w+|go(proxy|nosumdb|sumdb|flags)"
+    r"|ssl_cert_(file|dir)|(requests|curl)_ca_bundle|node_extra_ca_certs|git_ssl_cainfo",
+    re.IGNORECASE,
+)
+
+
+def reach() -> dict[str, str]:
+    """How this machine gets at packages: proxies, indexes, certificates. For setup only."""
+    return {name: value for name, value in os.environ.items() if _REACH.fullmatch(name)}
 
 
 class View(Record):

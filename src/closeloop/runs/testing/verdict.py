@@ -41,18 +41,18 @@ def judge(
     unfixed = [name for name in fixed if not _passes(results.get(name))]
     broken = [name for name in kept if not _passes(results.get(name))]
     known = {*fixed, *kept, *flaky}
-    others = [] if _names_tests(acceptance) else [name for name in results if name not in known]
+    others = [] if acceptance.names_tests else [name for name in results if name not in known]
     failing = [name for name in others if results[name].status in FAILING]
     reasons = [
         *(note for note in after.notes if not after.ran),
-        *_listed(unfixed, lambda name: _unfixed(name, results)),
+        *_listed(unfixed, lambda name: f"{name} {_state(results.get(name))}"),
         *_listed(broken, lambda name: f"{name} passed before and {_state(results.get(name))}"),
         *_listed(failing, lambda name: f"{name} {_state(results[name])}"),
         *_failed_commands(acceptance, after, flaky),
         *(note for note in after.notes if after.ran),
     ]
     if answer is not None and not answers(acceptance, answer):
-        reasons.append(f"the last message does not match {acceptance.answer!r}")
+        reasons.append(f"the last message does not match `{acceptance.answer}`")
     return Verdict(
         reasons=tuple(reasons),
         fail_to_pass=(len(fixed) - len(unfixed), len(fixed)) if fixed else None,
@@ -61,14 +61,9 @@ def judge(
     )
 
 
-def _names_tests(acceptance: Acceptance) -> bool:
-    """Whether single tests are asked for; else the whole suite must pass."""
-    return bool(acceptance.fail_to_pass) or acceptance.pass_to_pass is not None
-
-
 def _failing(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
     """The tests that the change must make pass."""
-    if _names_tests(acceptance):
+    if acceptance.names_tests:
         return acceptance.fail_to_pass
     # A test file that cannot be loaded is an error too, and is gone once it can.
     return [test.id for test in before.tests if test.status == "failed"]
@@ -90,19 +85,12 @@ def answers(acceptance: Acceptance, text: str) -> bool:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` Nearest: …`, or nothing."""
-    near = difflib.get_close_matches(name, list(known)[:20_000], n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known)[:5_000], n=2, cutoff=0.5)
     return f" Nearest: {', '.join(near)}." if near else ""
 
 
 def _passes(result: TestResult | None) -> bool:
     return result is not None and result.status == "passed"
-
-
-def _unfixed(name: str, results: dict[str, TestResult]) -> str:
-    result = results.get(name)
-    if result is not None:
-        return f"{name} {_state(result)}"
-    return f"{name} {_state(None)}.{nearest(name, results)}".removesuffix(".")
 
 
 def _state(result: TestResult | None) -> str:

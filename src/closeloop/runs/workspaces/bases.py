@@ -18,6 +18,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage, OpenCage
 from closeloop.runs.sandbox.disk import size
 from closeloop.runs.sandbox.place import Place, Sandbox
+from closeloop.runs.sandbox.view import reach
 from closeloop.runs.workspaces import patches
 from closeloop.runs.workspaces.folders import Folders
 from closeloop.runs.workspaces.repository import START, start_repository
@@ -93,7 +94,7 @@ async def _set_up(sandbox: Sandbox, folder: str, repo: str, setup: Sequence[str]
     place = Place(folder=folder, network=True)
     cage = make_cage(sandbox, place, SETUP)
     for command in setup:
-        ran = await cage.run(command)
+        ran = await cage.run(command, env=reach())
         if ran.exit_code != 0:
             how = ran.stopped or f"exit code {ran.exit_code}"
             tail = ran.output.strip()[-2000:]

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from closeloop.model.errors import BadInput
 from closeloop.store import schema
-from closeloop.store.migrations import m0001_spine
+from closeloop.store.migrations import m0001_spine, m0002_sessions
 
-MIGRATIONS = (m0001_spine,)
+MIGRATIONS = (m0001_spine, m0002_sessions)
 
 WORDS = {
     "sqlite": {

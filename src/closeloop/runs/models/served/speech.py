@@ -24,6 +24,8 @@ class Speech(Record):
     events: Callable[[ModelReply, Any], Iterator[str]]
     """The same answer as server-sent events, for a payload that asks to `stream`."""
     fault: Callable[[str], dict[str, Any]]
+    streams: bool = False
+    """Whether this path always streams, whatever the payload asks for."""
 
 
 def shaped(payload: Any, shape: type[Shape]) -> Shape:

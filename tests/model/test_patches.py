@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.changes.diff import parse
+from closeloop.model.patches import parse
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.changes.diff import matches
+from closeloop.model.globs import matches
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""What an attempt's change does not decide: the files that its verdict hangs on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from closeloop.model.attempt import TestRun
+from closeloop.model.change import Change
+from closeloop.model.errors import BadInput
+from closeloop.model.globs import literal, matches
+from closeloop.model.patches import parse
+from closeloop.model.task import Runner, Task
+
+STEERING = (
+    *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),
+    *("**/tox.ini", "**/jest.config.*", "**/vitest.config.*", "**/vitest.workspace.*"),
+    # Programs that start in the repository find these before those that they want.
+    *("pytest.py", "pytest/**", "_pytest/**", "unittest.py", "unittest/**", "sitecustomize.py"),
+)
+"""How tests are found and run; put back unless the reference changes it."""
+SHARED = ("**/pyproject.toml", "**/setup.cfg", "**/package.json")
+"""Steer tests too, but may belong to a right change: put back where a reference does without."""
+
+
+def changed_paths(change: Change) -> list[str]:
+    """Every path a change touches, the old one of a renamed file too."""
+    paths = (path for file in change.files for path in (file.path, file.old_path))
+    return list(dict.fromkeys(path for path in paths if path is not None))
+
+
+def paths_of(patch: str | None) -> list[str]:
+    """Every path a patch touches; none for what is no patch."""
+    try:
+        return changed_paths(parse(patch or ""))
+    except BadInput:
+        return []
+
+
+def put_back(task: Task) -> tuple[str, ...]:
+    """Globs of all that an attempt's change does not decide."""
+    wanted = task.acceptance
+    named = (*wanted.fail_to_pass, *(wanted.pass_to_pass or ()))
+    right = paths_of(task.reference)
+    steering = (*STEERING, *(SHARED if task.reference else ())) if wanted.run else ()
+    return (
+        *task.protected,
+        *files_named(named, wanted.runner),
+        *map(literal, paths_of(wanted.patch)),
+        *(glob for glob in steering if not any(matches(path, (glob,)) for path in right)),
+    )
+
+
+def with_failing_tests(task: Task, before: TestRun) -> Task:
+    """The task with the files protected whose tests must be made to pass, where it names none."""
+    if task.acceptance.names_tests:
+        return task
+    failing = (test.id for test in before.tests if test.status in ("failed", "error"))
+    files = files_named(failing, task.acceptance.runner)
+    return msgspec.structs.replace(task, protected=tuple(dict.fromkeys((*task.protected, *files))))
+
+
+def files_named(tests: Iterable[str], runner: Runner | None) -> Iterator[str]:
+    """The files that test ids name: `path.py::test`, `path.ts > suite > test`, `module.Class.test`.
+
+    `billing::tests::rounds` of cargo names a module of the code itself, no file.
+    """
+    for test in tests:
+        file = re.split("::| > ", test, maxsplit=1)[0]
+        if runner == "junit":
+            yield f"**/{literal(file.partition('$')[0]).replace('.', '/')}.*"
+        elif re.search(r"\.\w+$" if file != test else r"\.(py|[cm]?[jt]sx?)$", file):
+            yield literal(file)
+        elif dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.\w+\.\w+", test):
+            yield f"**/{dotted[1].replace('.', '/')}.py"

@@ -1,0 +1,1 @@
+"""What agents really did: their own files, read into one model."""

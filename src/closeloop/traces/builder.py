@@ -1,0 +1,126 @@
+"""Put a trace together: lanes, turns and numbered events, calls paired with their results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from closeloop.model.attempt import Usage
+from closeloop.model.trace import AnyEvent, Lane, Note, Trace, Turn
+
+ROOT = "root"
+
+
+class Builder:
+    """A trace in the making. Events are numbered in the order they are added."""
+
+    def __init__(self, reader: str, version: int) -> None:
+        self.reader = reader
+        self.version = version
+        self.events: list[AnyEvent] = []
+        self._lanes: dict[str, tuple[str | None, str | None]] = {}
+        self._turns: dict[str, list[Turn]] = {}
+        self._messages: dict[tuple[str, str], int] = {}
+        self._open: dict[tuple[str, str], deque[int]] = {}
+        self.lane()
+
+    def lane(self, name: str = ROOT, parent: str | None = None, agent: str | None = None) -> str:
+        """Open a lane, or say more of one that is open."""
+        before = self._lanes.get(name, (None, None))
+        self._lanes[name] = (parent or before[0], agent or before[1])
+        self._turns.setdefault(name, [])
+        return name
+
+    def turn(self, lane: str, turn: Turn, message: str | None = None) -> int:
+        """Count a provider message; one with an id that was seen replaces what was known of it."""
+        turns = self._turns[lane]
+        if message is not None and (lane, message) in self._messages:
+            place = self._messages[lane, message]
+            turns[place - 1] = turn
+            return place
+        turns.append(turn)
+        if message is not None:
+            self._messages[lane, message] = len(turns)
+        return len(turns)
+
+    def turns(self, lane: str = ROOT) -> int:
+        """How many there are so far: the number of the last one."""
+        return len(self._turns[lane])
+
+    @property
+    def number(self) -> int:
+        """The number of the next event."""
+        return len(self.events) + 1
+
+    def add(self, event: AnyEvent) -> AnyEvent:
+        """Add an event made with this builder's `number`; one with a `call` awaits its result."""
+        self.events.append(event)
+        if event.call is not None:
+            self._open.setdefault((event.lane, event.call), deque()).append(event.number)
+        return event
+
+    def waiting(self, lane: str, call: str | None) -> AnyEvent | None:
+        """The oldest action with this id that has no result yet: ids may be used again."""
+        numbers = self._open.get((lane, call or ""))
+        return self.events[numbers[0] - 1] if numbers else None
+
+    def oldest_waiting(self, lane: str) -> AnyEvent | None:
+        """The first action of the lane without a result, for formats whose results have no id."""
+        numbers = [queue[0] for (of, _), queue in self._open.items() if of == lane and queue]
+        return self.events[min(numbers) - 1] if numbers else None
+
+    def finish(self, event: AnyEvent, **result: object) -> AnyEvent:
+        """The result of an action: the event with more said of it."""
+        done = msgspec.structs.replace(event, **result)
+        self.events[event.number - 1] = done
+        queue = self._open.get((event.lane, event.call or ""))
+        if queue and event.number in queue:
+            queue.remove(event.number)
+        return done
+
+    def note(self, text: str, *, about: str, lane: str = ROOT, at: datetime | None = None) -> None:
+        """Keep what has no other place."""
+        self.add(Note(number=self.number, lane=lane, at=at, text=text, about=about))
+
+    def trace(self, skipped: dict[str, int] | None = None) -> Trace:
+        """What there is, in order."""
+        return Trace(
+            reader=self.reader,
+            reader_version=self.version,
+            lanes=tuple(
+                Lane(id=name, parent=parent, agent=agent, turns=tuple(self._turns[name]))
+                for name, (parent, agent) in self._lanes.items()
+            ),
+            events=tuple(self.events),
+            skipped=dict(skipped or {}),
+        )
+
+    def usage(self) -> Usage:
+        """All turns of all lanes."""
+        return total(turn.usage for turns in self._turns.values() for turn in turns)
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """Sums of what is known; None where nothing is. A cost is reported only if all of it was."""
+    counts: dict[str, int] = {}
+    costs: list[float] = []
+    origins: set[str] = set()
+    for usage in usages:
+        for name in _COUNTS:
+            value = getattr(usage, name)
+            if value is not None:
+                counts[name] = counts.get(name, 0) + value
+        if usage.cost is not None:
+            costs.append(usage.cost)
+            origins.add(usage.cost_from or "reported")
+    return Usage(
+        **counts,
+        cost=sum(costs) if costs else None,
+        cost_from=("prices" if "prices" in origins else "reported") if costs else None,
+    )
+
+
+_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))

@@ -1,0 +1,1 @@
+"""One native format each. A reader is a module: `name`, `version`, and four functions."""
