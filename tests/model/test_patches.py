@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.patches import parse
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
+from closeloop.model.patches import parse
 
 
 def git(repo: Path, *arguments: str) -> str:
