@@ -16,8 +16,8 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.changes.diff import parse
 from closeloop.model.attempt import Attempt, Grade, Proof
+from closeloop.model.patches import parse
 from closeloop.model.protocols import Assignment, Work
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Task
