@@ -17,6 +17,7 @@ import workspaces
 
 HERE = Path(__file__).parent
 ATTEMPTS = 2000
+IMPORT_MEGABYTES, READ_TRACES, READ_MEGABYTES = 200, 200, 14
 PEER_TRIVIAL, PEER_LOOPS = 300, 60
 """Fewer for the peer: what it needs per sample does not depend on how many there are."""
 
@@ -81,6 +82,40 @@ def attempts(peer: str | None) -> None:
             line("  Inspect's CPU for the same work", "ours", theirs / used, 10, at_least=True)
 
 
+def imports(peer: str | None, folder: Path) -> None:
+    """A mixed folder of recordings: read once, again, by two, and its traces read back."""
+    recorded, store = folder / "recorded", folder / "one.db"
+    script = str(HERE / "imports.py")
+
+    def measured(*arguments: str) -> dict[str, float]:
+        return dict(json.loads(printed(sys.executable, script, *arguments)))
+
+    measured("make", str(recorded), str(IMPORT_MEGABYTES))
+    floor = min(measured("decode", str(recorded))["cpu"] for _ in range(2))
+    first = measured("import", str(recorded), str(store), "1")
+    again = measured("import", str(recorded), str(store), "1")
+    both = measured("import", str(recorded), str(folder / "two.db"), "2")
+    line(f"import of {IMPORT_MEGABYTES} MB, CPU", "decoding their JSON", first["cpu"] / floor, 3)
+    line("  a second import, CPU", "the first", again["cpu"] / first["cpu"], 0.05)
+    line("  memory", "300 MB", max(first["memory"], both["memory"]) / 300e6, 1)
+    line("  seconds on two cores", "on one", both["seconds"] / first["seconds"], 0.65)
+    if peer:
+        long = str(folder / "long.db")
+        measured("lengthen", str(store), long, str(READ_TRACES), str(READ_MEGABYTES))
+        read = measured("read", long, str(READ_TRACES))
+        measured("export", long, str(READ_TRACES), str(folder / "traces.jsonl"))
+        logs = str(HERE / "peer_logs.py")
+        printed(peer, logs, "make", str(folder / "traces.jsonl"), str(folder / "log.eval"))
+        theirs = float(printed(peer, logs, "read", str(folder / "log.eval")))
+        line(
+            f"Inspect's CPU for reading {READ_TRACES} traces",
+            "ours",
+            theirs / read["cpu"],
+            8,
+            at_least=True,
+        )
+
+
 def main() -> int:
     peer = sys.argv[1] if len(sys.argv) > 1 else None
     start_up(peer)
@@ -89,6 +124,7 @@ def main() -> int:
     try:
         for what, against, ratio, aim in workspaces.measure(folder):
             line(what, against, ratio, aim)
+        imports(peer, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     missed = [row for row in rows if not row[-1]]

@@ -27,6 +27,8 @@ _HOMES = {
     "check_agent": "closeloop.runs.agents.contract",
     "load_tasks": "closeloop.tasks.files",
     "open_store": "closeloop.store",
+    "record": "closeloop.traces.recording",
+    "recording": "closeloop.traces.recording",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - they are strings

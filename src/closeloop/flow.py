@@ -4,6 +4,8 @@
          ──► for every task × variant × repeat that has no scored attempt yet:
                 workspace ──► agent ──► trace and change ──► clean room ──► grade ──► store
 
+What agents recorded elsewhere comes in beside it, by `intake`.
+
 Parts do not know each other: this page passes records between them. Nothing here is undone by a
 kill: an attempt is stored whole, in one transaction, or not at all.
 """
@@ -40,6 +42,7 @@ from closeloop.runs.workspaces import Base, Unreadable, Workspaces, resolve_comm
 from closeloop.store import Store, open_store, row_of
 from closeloop.store.owners import is_dead, this_process
 from closeloop.tasks.files import load_tasks
+from closeloop.traces.redact import redact
 
 LEASE_SECONDS = 120.0
 GRACE_SECONDS = 60.0
@@ -251,6 +254,7 @@ async def attempt(
     """
     started = datetime.now(UTC)
     work, change = await let_work(slot, prepared.base, workshop)
+    work, _ = redact(work)
     made = Attempt(
         id=digest(slot.key(retry))[:12],
         origin="experiment",
@@ -377,6 +381,7 @@ def story(store: Store, name: str) -> Story:
         trace=store.trace(made.id),
         change=store.change(made.id),
         grade=store.grade(made.id),
+        session=store.session(made.id),
     )
 
 

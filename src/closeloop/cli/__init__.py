@@ -13,7 +13,10 @@ from closeloop.model.errors import Fault
 COMMANDS = {
     "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
     "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
+    "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
+    "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
     "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+    "serve": ("closeloop.cli.serve:serve", "Receive OpenTelemetry traces of agents."),
     "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
     "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
 }

@@ -59,12 +59,15 @@ def attempts(
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
         table.add_column(name, no_wrap=name != "why")
     for row in rows:
-        mark, colour = MARKS[row.outcome or "unscored"]
+        imported = row.origin == "production" and row.outcome is None
+        mark, colour = ("·", "dim") if imported else MARKS[row.outcome or "unscored"]
+        agent = " ".join(name for name in (row.agent, row.model) if name)
+        number = str(row.number) + (f" (retry {row.retry})" if row.retry else "")
         table.add_row(
             row.id,
-            Text(visible(row.task or "–")),
-            Text(visible(row.variant_name or "–")),
-            str(row.number) + (f" (retry {row.retry})" if row.retry else ""),
+            Text(visible(row.task or short(row.repo) or "–")),
+            Text(visible(row.variant_name or agent or "–")),
+            "" if imported else number,
             Text(mark, style=colour),
             row.exit,
             "–" if row.turns is None else str(row.turns),
@@ -72,3 +75,8 @@ def attempts(
             Text(why(row), style="dim"),
         )
     show(table)
+
+
+def short(repo: str | None) -> str | None:
+    """A repository by the last part of its address."""
+    return repo and repo.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]

@@ -86,7 +86,8 @@ def variant_table(results: Results) -> Table:
         ("left the scope", lambda rows: _count(rows, lambda row: row.out_of_scope)),
         ("broke a test that had passed", lambda rows: _count(rows, lambda row: row.broken)),
         ("turns, median", lambda rows: _median([row.turns for row in rows])),
-        ("tokens in and out, sum", tokens),
+        ("tokens in, sum", lambda rows: _sum([row.input_tokens for row in rows])),
+        ("tokens out, sum", lambda rows: _sum([row.output_tokens for row in rows])),
         ("cost", cost),
         ("seconds, median", lambda rows: _median([row.seconds for row in rows])),
     ):
@@ -129,12 +130,6 @@ def asked(rows: Sequence[AttemptRow], unclear: set[str]) -> str:
     return f"{sum(bool(row.asked) for row in known)} of {len(known)}" if known else "–"
 
 
-def tokens(rows: Sequence[AttemptRow]) -> str:
-    known = [row for row in rows if row.input_tokens is not None or row.output_tokens is not None]
-    total = sum((row.input_tokens or 0) + (row.output_tokens or 0) for row in known)
-    return f"{total:,}" if known else "–"
-
-
 def cost(rows: Sequence[AttemptRow]) -> str:
     known = [row.cost for row in rows if row.cost is not None]
     missing = f" ({len(rows) - len(known)} unknown)" if known and len(known) < len(rows) else ""
@@ -143,6 +138,12 @@ def cost(rows: Sequence[AttemptRow]) -> str:
 
 def _count(rows: Sequence[AttemptRow], holds: Callable[[AttemptRow], object]) -> str:
     return str(sum(bool(holds(row)) for row in rows))
+
+
+def _sum(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    missing = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+    return f"{sum(known):,}{missing}" if known else "–"
 
 
 def _median(values: Sequence[float | None]) -> str:

@@ -13,13 +13,16 @@ from closeloop.cli.console import visible
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from closeloop.model.attempt import Grade
+    from closeloop.model.attempt import Grade, Usage
     from closeloop.model.plan import Story
+    from closeloop.model.session import Session
     from closeloop.model.trace import AnyEvent, Trace
 
 SHORT_LINES = 6
 SHORT_DIFF_LINES = 200
 SHORT_TEXT = 600
+SHORT_TITLE = 4
+DEEPEST = 8
 
 
 def show(
@@ -70,14 +73,20 @@ def head(story: Story) -> Iterator[Text]:
     from closeloop.cli.results import MARKS
 
     made, grade = story.attempt, story.grade
-    variant = story.variant.name if story.variant else "?"
     outcome = grade.outcome if grade else None
     mark, colour = MARKS[outcome.result if outcome else "unscored"]
+    if story.session is None:
+        state = f"{mark} {outcome.result if outcome else 'not graded'}"
+        variant = story.variant.name if story.variant else "?"
+        title = f"{made.task} by {variant}, repeat {made.number}"
+    else:
+        state, colour = (f"{mark} {outcome.result}", colour) if outcome else ("session", "cyan")
+        title = who(story.session)
     yield Text.assemble(
-        (f"{mark} {outcome.result if outcome else 'not graded'}", f"bold {colour}"),
-        (visible(f"  {made.task} by {variant}, repeat {made.number}"), "bold"),
-        (f"  {made.id}", "dim"),
+        (state, f"bold {colour}"), (visible(f"  {title}"), "bold"), (f"  {made.id}", "dim")
     )
+    if story.session is not None:
+        yield Text(f"  {visible(where(story))}", style="dim")
     for reason in outcome.reasons if outcome else ():
         yield Text(f"  {visible(reason)}", style=colour)
     if outcome and outcome.cause:
@@ -87,12 +96,41 @@ def head(story: Story) -> Iterator[Text]:
     facts = [exit_line]
     if made.started and made.ended:
         facts.append(f"{(made.ended - made.started).total_seconds():.1f} s")
-    if usage.input_tokens is not None or usage.output_tokens is not None:
-        facts.append(f"{usage.input_tokens or 0:,} tokens in, {usage.output_tokens or 0:,} out")
+    for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
+        if count is not None:
+            facts.append(f"{count:,} tokens {way}")
+    if usage.cache_read_tokens:
+        facts.append(f"{usage.cache_read_tokens:,} from the cache")
     if usage.cost is not None:
-        facts.append(f"${usage.cost:.4f}")
+        facts.append(f"${usage.cost:.4f}" + (" by list prices" if listed(usage) else ""))
     yield Text("  " + visible(" · ".join(facts)), style="dim")
     yield from graded_facts(grade)
+
+
+def listed(usage: Usage) -> bool:
+    """Whether the cost is our own sum."""
+    return usage.cost_from == "prices"
+
+
+def who(session: Session) -> str:
+    """`claude-code 2.1.0 with claude-sonnet-4-5, session 0b1c…`."""
+    agent = " ".join(filter(None, (session.agent, session.agent_version)))
+    model = f" with {session.model}" if session.model else ""
+    return f"{agent}{model}, session {session.id}"
+
+
+def where(story: Story) -> str:
+    """When and where a session went on, as far as it is known."""
+    made, session = story.attempt, story.session
+    facts = [
+        made.started and f"{made.started:%Y-%m-%d %H:%M} UTC",
+        made.repo,
+        made.branch and f"branch {made.branch}",
+        session and session.directory != made.repo and session.directory,
+        made.user,
+        made.parent and f"continues {made.parent}",
+    ]
+    return " · ".join(fact for fact in facts if fact) or "when and where is not known"
 
 
 def graded_facts(grade: Grade | None) -> Iterator[Text]:
@@ -126,17 +164,30 @@ def events(trace: Trace, *, full: bool) -> Iterator[Text]:
     from rich.text import Text
 
     yield Text("\nWhat happened", style="bold")
-    depth = {lane.id: 0 if lane.parent is None else 1 for lane in trace.lanes}
+    depth = depths(trace)
     for event in trace.events:
         indent = "    " * depth.get(event.lane, 0)
         title, body, style = told(event)
+        first, *rest = shortened(title, full=full, most=SHORT_TITLE) or [""]
         line = Text(f"{indent}{'#' + str(event.number):>4} ", style="dim")
-        line.append(visible(title), style=style)
+        line.append(first, style=style)
         yield line
-        for text in shortened(body, full=full):
+        for text in (*rest, *shortened(body, full=full)):
             yield Text(f"{indent}     {text}", style="dim")
     for why, count in trace.skipped.items():
         yield Text(visible(f"  {count} records skipped: {why}"), style="yellow")
+
+
+def depths(trace: Trace) -> dict[str, int]:
+    """How far each lane is indented: one step more than the lane that started it."""
+    parents = {lane.id: lane.parent for lane in trace.lanes}
+    found: dict[str, int] = {}
+    for name, parent in parents.items():
+        above, steps = parent, 0
+        while above is not None and steps < DEEPEST:
+            above, steps = parents.get(above), steps + 1
+        found[name] = steps
+    return found
 
 
 def told(event: AnyEvent) -> tuple[str, str | None, str]:
@@ -151,16 +202,21 @@ def told(event: AnyEvent) -> tuple[str, str | None, str]:
             return "thinks", text, "dim"
         case t.Command(command=command, exit_code=code, output=output, stopped=stopped):
             ended = stopped or ("exit unknown" if code is None else f"exit {code}")
-            return f"$ {command}   → {ended}", output, "green" if code == 0 else "red"
+            line, *more = command.splitlines() or [""]
+            colour = {0: "green", None: "yellow"}.get(code, "red")
+            return "\n".join([f"$ {line}   → {ended}", *more]), output, colour
         case t.Edit(path=path, action=action, ok=ok, error=error):
             failed = f"   → {error}" if ok is False else ""
             return f"{action} {path}{failed}", edited(event), "red" if failed else "magenta"
         case t.Read(path=path, ok=ok, error=error):
             return f"read {path}" + (f"   → {error}" if ok is False else ""), None, "blue"
-        case t.ToolUse(name=name, arguments=arguments, output=output):
-            return f"{name} {arguments or ''}", output, "blue"
+        case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
+            failed = "   → failed" if ok is False else ""
+            return f"{name} {arguments or ''}{failed}", output, "red" if failed else "blue"
         case t.Handoff(brief=brief, child=child, report=report):
-            return f"hands over to {child}", f"brief: {brief}\nreport: {report}", "yellow"
+            came = "nothing" if report is None else report
+            to = child or "a sub-agent whose work is not recorded"
+            return f"hands over to {to}", f"brief: {brief}\nreport: {came}", "yellow"
         case t.Note(text=text, about=about):
             return f"note{f', {about}' if about else ''}", text, "yellow"
 
@@ -177,14 +233,15 @@ def edited(event: AnyEvent) -> str | None:
     return "\n".join(removed + added) or None
 
 
-def shortened(text: str | None, *, full: bool) -> Iterator[str]:
+def shortened(text: str | None, *, full: bool, most: int = SHORT_LINES) -> list[str]:
     """The lines worth showing: all of them, or the last few, where failures speak."""
     lines = visible(text or "").strip("\n").splitlines()
-    if not full and len(lines) > SHORT_LINES:
-        yield f"… {len(lines) - SHORT_LINES} lines (--full shows them)"
-        lines = lines[-SHORT_LINES:]
-    for line in lines:
-        yield line if full or len(line) <= SHORT_TEXT else line[:SHORT_TEXT] + " …"
+    if full:
+        return lines
+    if len(lines) > most:
+        left_out = f"… {len(lines) - most} lines (--full shows them)"
+        lines = [left_out, *lines[-most:]] if most == SHORT_LINES else [*lines[:most], left_out]
+    return [line if len(line) <= SHORT_TEXT else line[:SHORT_TEXT] + " …" for line in lines]
 
 
 def change(patch: str, *, full: bool) -> Iterator[Text]:

@@ -8,6 +8,7 @@ from typing import Literal
 from closeloop.model.attempt import Attempt, AttemptRow, Grade
 from closeloop.model.change import Change
 from closeloop.model.record import Record
+from closeloop.model.session import Session
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, Variant
@@ -95,3 +96,5 @@ class Story(Record):
     trace: Trace | None
     change: Change | None
     grade: Grade | None
+    session: Session | None = None
+    """Of an imported one, what its files say besides the trace."""

@@ -25,7 +25,7 @@ class _Codecs(threading.local):
     """zstd contexts are costly to make and not safe to share between threads."""
 
     def __init__(self) -> None:
-        self.compress = zstandard.ZstdCompressor(level=3).compress
+        self.compress = zstandard.ZstdCompressor(level=1).compress
         self.decompress = zstandard.ZstdDecompressor().decompress
 
 
@@ -34,14 +34,19 @@ _codecs = _Codecs()
 
 def pack(record: Record) -> bytes:
     """A record as a body."""
-    return _codecs.compress(_encode(record))
+    return compress(encode(record))
+
+
+def compress(content: bytes) -> bytes:
+    """Encoded content as a body."""
+    return _codecs.compress(content)
 
 
 def pack_shared(record: Record | None) -> Blob | None:
     """A record as a body, under the digest of its content."""
     if record is None:
         return None
-    content = _encode(record)
+    content = encode(record)
     return hashlib.sha256(content).hexdigest(), _codecs.compress(content)
 
 
@@ -67,7 +72,8 @@ def same(one: bytes | None, other: bytes | None) -> bool:
     return one == other or _codecs.decompress(one) == _codecs.decompress(other)
 
 
-def _encode(record: Record) -> bytes:
+def encode(record: Record) -> bytes:
+    """A record as bytes, whatever it holds."""
     try:
         return _encoder.encode(record)
     except (UnicodeEncodeError, OverflowError):

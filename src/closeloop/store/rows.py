@@ -132,9 +132,15 @@ def _rows(gradings: Collection[str] | None) -> Select[Any]:
         newest = newest.where(other.c.grading.in_(gradings))
     newest = newest.order_by(other.c.version.desc(), other.c.number.desc()).limit(1)
     shown = [column for column in (*grades.c, *sessions.c) if column.name in _FIELDS]
-    grown = attempts.alias()
-    later = select(grown.c.id).where(grown.c.parent == attempts.c.id)
-    later = later.where(grown.c.origin == "production")
+    # Of a session's versions the one that went on longest counts, and the last stored of equals.
+    grown, version = attempts.alias(), sessions.alias()
+    ends, end = func.coalesce(grown.c.ended, 0), func.coalesce(attempts.c.ended, 0)
+    last_stored = (ends == end) & (version.c.number > sessions.c.number)
+    later = (
+        select(version.c.number)
+        .join(grown, grown.c.id == version.c.attempt)
+        .where(version.c.key == sessions.c.key, (ends > end) | last_stored)
+    )
     return (
         select(attempts, *shown)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())

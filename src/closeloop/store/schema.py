@@ -192,7 +192,8 @@ spans = Table(
     "spans",
     metadata,
     Column("number", BigInteger, primary_key=True),
-    Column("conversation", Text, nullable=False),
+    Column("trace", Text, nullable=False),
+    Column("conversation", Text),
     Column("digest", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )

@@ -23,7 +23,7 @@ from closeloop.store.bodies import pack, pack_shared, unpack
 from closeloop.store.engine import faults, lost_connection, open_engines
 from closeloop.store.migrations import migrate
 from closeloop.store.rows import Wanted, attempt_columns, list_rows
-from closeloop.store.sessions import Imported, Packed
+from closeloop.store.sessions import Imported, Packed, Sent
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
@@ -292,13 +292,17 @@ class Store:
         body = self._read(work)
         return None if body is None else unpack(body, Session)
 
-    def add_spans(self, new: Sequence[dict[str, Any]]) -> int:
+    def add_spans(self, new: Sequence[Sent]) -> int:
         """Save spans; how many were not known."""
         return self._write(lambda on: sessions.add_spans(on, new))
 
-    def spans(self, conversation: str) -> list[bytes]:
-        """What was sent of a conversation, in the order it came."""
-        return self._read(lambda on: sessions.spans_of(on, conversation))
+    def spans(self, trace: str) -> list[bytes]:
+        """What was sent of a trace and the conversation it is part of, in the order it came."""
+        return self._read(lambda on: sessions.spans_with(on, trace))
+
+    def span_counts(self) -> dict[str, int]:
+        """How many spans were sent of each trace."""
+        return self._read(sessions.span_counts)
 
     # Jobs
 

@@ -130,6 +130,9 @@ _EXITS = (
     re.compile(r"completed with exit code (-?\d+)>"),
     re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
     re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
+    re.compile(
+        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
+    ),
     re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
 )
 

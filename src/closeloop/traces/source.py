@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,23 @@ HEAD_LINES = 12
 DOCUMENT_BYTES = 256 << 20
 """A JSON document larger than this is not read: it would be held in memory whole."""
 LINE_BYTES = 64 << 20
+BUFFER = 1 << 20
 ZSTD = b"\x28\xb5\x2f\xfd"
 
-_decode = msgspec.json.Decoder().decode
+_strict = msgspec.json.Decoder().decode
+
+
+def _decode(content: bytes) -> Any:
+    """A JSON value; half a surrogate pair, which agents cut from texts, is no reason to lose it."""
+    try:
+        return _strict(content)
+    except msgspec.DecodeError:
+        if b"\\ud" not in content and b"\\uD" not in content:
+            raise
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 class FileSource:
@@ -37,7 +52,7 @@ class FileSource:
 
     def open(self) -> BinaryIO:
         """The content, unpacked where it is packed as a whole."""
-        file = self.path.open("rb")
+        file = self.path.open("rb", BUFFER)
         if file.read(4) != ZSTD:
             file.seek(0)
             return file

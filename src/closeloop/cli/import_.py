@@ -1,0 +1,155 @@
+"""`closeloop import`: what agents recorded of their own work, read into the store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from closeloop.model.intake import Tally
+
+WATCH_SECONDS = 2.0
+
+
+def import_(
+    *paths: Path,
+    watch: Annotated[bool, Parameter(negative=())] = False,
+    since: str | None = None,
+    repo: Path | None = None,
+    jobs: int | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Read the sessions that coding agents recorded, from any file or folder.
+
+    What was read before and has not changed is passed over. Secrets are taken out first.
+
+    Parameters
+    ----------
+    paths
+        Files and folders; the folders where agents keep their sessions when none is named.
+    watch
+        Go on looking for new sessions until stopped.
+    since
+        Only sessions that went on after this date, such as 2026-11-01.
+    repo
+        Only sessions in this folder.
+    jobs
+        How many files are read at once; as many as there are processors when not given.
+    json
+        Print one JSON document instead of tables.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say_json, show, warn
+    from closeloop.intake.imports import import_sessions
+    from closeloop.model.errors import BadInput
+    from closeloop.model.intake import Wish
+    from closeloop.traces.find import default_folders
+
+    if jobs is not None and jobs < 1:
+        raise BadInput("--jobs must be at least 1.")
+    places = list(paths) or default_folders(Path.home())
+    if not places:
+        raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")
+    wish = Wish(since=moment(since), repo=str(repo.resolve()) if repo else None)
+    found = load(Path.cwd())
+    with flow.open_named_store(found.settings, found.root) as store:
+        while True:
+            with progress(quiet=json or watch) as tell:
+                tally = import_sessions(
+                    places, store, wish=wish, jobs=jobs or os.cpu_count() or 1, tell=tell
+                )
+            if not watch or any(count.new for count in tally.formats.values()):
+                say_json(tally) if json else show(*tables(tally))
+            for trouble in () if watch else warnings(tally):
+                warn(trouble)
+            if not watch:
+                return 0 if tally.formats or tally.unchanged or tally.unwanted else 2
+            time.sleep(WATCH_SECONDS)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A date, or a date and time, of this machine's clock where it does not say another."""
+    from closeloop.model.errors import BadInput
+
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"--since takes a date such as 2026-11-01, not {text!r}.") from error
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Callable[[Tally], None]]:
+    """One line that counts, on a terminal."""
+    from closeloop.cli.console import console
+
+    output = console(stderr=True)
+    if quiet or not output.is_terminal:
+        yield lambda tally: None
+        return
+    with output.status("looking for sessions") as status:
+
+        def tell(tally: Tally) -> None:
+            sessions = sum(count.sessions for count in tally.formats.values())
+            files = sum(count.files for count in tally.formats.values())
+            status.update(
+                f"{sessions:,} sessions in {files:,} files, {tally.unchanged:,} unchanged"
+            )
+
+        yield tell
+
+
+def tables(tally: Tally) -> Iterator[RenderableType]:
+    """What came of it, by format."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import visible
+
+    if tally.formats:
+        table = Table(box=None)
+        table.add_column("format", no_wrap=True)
+        for name in ("files", "sessions", "new", "events", "calls", "paired"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("skipped", overflow="fold")
+        for name, count in tally.formats.items():
+            numbers = (count.files, count.sessions, count.new, count.events, count.calls)
+            skipped = ", ".join(f"{number} × {why}" for why, number in count.skipped.items())
+            cells = [f"{number:,}" for number in (*numbers, count.paired)]
+            table.add_row(Text(visible(name)), *cells, Text(visible(skipped), style="dim"))
+        yield table
+    notes = [
+        (tally.unchanged, "files unchanged since they were read"),
+        (tally.unwanted, "not asked for"),
+        (tally.others, "files that are no recordings"),
+    ]
+    if line := " · ".join(f"{number:,} {what}" for number, what in notes if number):
+        yield Text(line, style="dim")
+    if tally.redacted:
+        taken = ", ".join(f"{number} × {rule}" for rule, number in tally.redacted.items())
+        yield Text(f"redacted: {taken}", style="yellow")
+
+
+def warnings(tally: Tally) -> Iterator[str]:
+    """What could not be read, and where to look."""
+    yield from tally.troubles
+    if (more := tally.unreadable - len(tally.troubles)) > 0:
+        yield f"{more} more files could not be read."
+    if not (tally.formats or tally.unchanged or tally.unwanted):
+        yield (
+            f"nothing could be read: {tally.others} files are no recordings of an agent that "
+            "closeloop knows."
+            if tally.others
+            else "nothing could be read: there is no file."
+        )

@@ -1,0 +1,1 @@
+"""Recorded sessions come in: files are found, read, rid of secrets, and kept."""

@@ -1,0 +1,1 @@
+"""Harbor's trajectories: their files, their steps, their numbers."""

@@ -1,0 +1,76 @@
+"""The end of a conversation: lanes joined to their calls, how it ended, what was claimed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from closeloop.model.attempt import Exit
+from closeloop.model.trace import AnyEvent, Command, Handoff, Message, Note, Thought
+from closeloop.traces.builder import ROOT
+from closeloop.traces.claude.talk import Talk
+
+
+def join(talk: Talk) -> None:
+    """Give every lane to the call that began it: by id, or by the words both begin with."""
+    taken: set[str] = set()
+    waiting = []
+    for number in talk.kinds:
+        event = talk.builder.events[number - 1]
+        if isinstance(event, Handoff):
+            child = next((one for one in (event.child, event.call) if one in talk.lanes), None)
+            if child is None or child in taken or not _give(talk, event, child):
+                waiting.append(event)
+            else:
+                taken.add(child)
+    by_words = {text.strip(): lane for lane, text in talk.asked.items() if lane not in taken}
+    for event in waiting:
+        child = by_words.pop(event.brief.strip(), None)
+        if child is None or not _give(talk, event, child):
+            talk.builder.finish(event, child=None)
+
+
+def _give(talk: Talk, event: Handoff, child: str) -> bool:
+    above: str | None = event.lane
+    while above is not None:
+        if above == child:
+            return False
+        above = talk.lanes[above]
+    talk.lanes[child] = event.lane
+    talk.builder.lane(child, event.lane, talk.kinds[event.number] or None)
+    talk.builder.finish(event, child=child)
+    return True
+
+
+def last_words(talk: Talk, *, finished: bool) -> str | None:
+    """The agent's last words; those that end a finished session are its claim."""
+    ends = finished
+    for place in range(len(talk.builder.events) - 1, -1, -1):
+        event = talk.builder.events[place]
+        if event.lane != ROOT or isinstance(event, Note | Thought):
+            continue
+        if isinstance(event, Message) and event.role == "agent":
+            if ends and event.intent is None:
+                talk.builder.events[place] = msgspec.structs.replace(event, intent="claim")
+            return event.text
+        ends = False
+    return None
+
+
+def ended(talk: Talk) -> tuple[Exit, str | None]:
+    """How it ended, as far as the last events tell."""
+    if talk.trouble is not None:
+        return "machine", talk.trouble.strip().partition("\n")[0][:300]
+    last = next((event for event in reversed(talk.builder.events) if _counts(event)), None)
+    if isinstance(last, Message) and last.intent == "interrupt":
+        return "gave_up", "The user interrupted it."
+    if last is None or isinstance(last, Message) or last.call is None:
+        return "finished", None
+    if isinstance(last, Command) and last.stopped == "rejected":
+        return "gave_up", "The user refused a command."
+    if talk.builder.waiting(ROOT, last.call) is not None:
+        return "crashed", "The recording ends before a call's result."
+    return "finished", None
+
+
+def _counts(event: AnyEvent) -> bool:
+    return event.lane == ROOT and not isinstance(event, Note | Thought)

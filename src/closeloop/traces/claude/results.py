@@ -1,0 +1,246 @@
+"""What a tool's result says of its call, in the words and fields of Claude Code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from closeloop.model.record import Record
+from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
+from closeloop.traces.claude.usage import number
+
+_EXIT = re.compile(r"(?:Error: )?Exit code:? (-?\d{1,10})\b")
+_SAID = re.compile(
+    r"(?:the user said|the following reason for the rejection):\s*(.+)", re.DOTALL | re.IGNORECASE
+)
+_BACKGROUND = re.compile(r"Command [^\n]{0,60}background[^\n]{0,20} with ID: ([\w-]+)")
+_CHILD = re.compile(r"^agentId: ([\w-]+)", re.MULTILINE)
+_REJECTIONS = (
+    "The user doesn't want to proceed with this tool use",
+    "The user doesn't want to take this action right now",
+    "User rejected tool use",
+    "User declined",
+)
+_STOPS = {
+    "Sibling tool call errored": "another call failed",
+    "Cancelled: parallel tool call": "another call failed",
+    "Command timed out": "out of time",
+    "Permission to use": "not permitted",
+    "Claude requested permissions": "not permitted",
+    "This command requires approval": "not permitted",
+    "[Request interrupted by user": "interrupted",
+}
+_SPECIAL_EXITS = {
+    # Commands whose 1 is an answer, not an error: the text stands for that 1 alone.
+    "No matches found": 1,
+    "Some directories were inaccessible": 1,
+    "Files differ": 1,
+    "Condition is false": 1,
+}
+
+
+class Result(Record):
+    """A tool's result as the files give it."""
+
+    text: str
+    """What the model saw."""
+    failed: bool | None
+    """None where the file leaves it open, which the format reads as: it did not fail."""
+    detail: Any = None
+    """The structured copy, or the text of an error, where the file has one."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return self.detail if isinstance(self.detail, dict) else {}
+
+    @property
+    def words(self) -> str:
+        """The text without the tags that mark an error."""
+        return self.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
+
+    @property
+    def rejection(self) -> str | None:
+        """What the user said in refusing the call, or that they did."""
+        if not self.failed and self.detail != "User rejected tool use":
+            return None
+        if not self.words.startswith(_REJECTIONS):
+            return None
+        said = _SAID.search(self.words)
+        return said[1].strip() if said else self.words.partition(".")[0] + "."
+
+    @property
+    def background(self) -> str | None:
+        """The id under which a command goes on in the background."""
+        named = self.fields.get("backgroundTaskId")
+        if isinstance(named, str):
+            return named
+        found = _BACKGROUND.match(self.text)
+        return found[1] if found else None
+
+    @property
+    def child(self) -> str | None:
+        """The id of the sub-agent that did the work."""
+        named = self.fields.get("agentId")
+        if isinstance(named, str):
+            return named
+        found = _CHILD.search(self.text[-2000:])
+        return found[1] if found else None
+
+
+def said_of(event: AnyEvent, result: Result) -> dict[str, Any]:
+    """The fields of an event that its result fills."""
+    if isinstance(event, Command):
+        return _command(result)
+    ok = not result.failed
+    error = None if ok else result.words
+    if isinstance(event, Edit):
+        return {"ok": ok, "error": error, **(_edited(event, result) if ok else {})}
+    if isinstance(event, Read):
+        return {"ok": ok, "error": error, **(_read(result) if ok else {})}
+    if isinstance(event, Handoff):
+        return _returned(result, ok)
+    if isinstance(event, ToolUse):
+        return {"output": result.text, "ok": ok, "seconds": _seconds(result.fields)}
+    return {}
+
+
+def _command(result: Result) -> dict[str, Any]:
+    stdout = result.fields.get("stdout")
+    output = result.text
+    if isinstance(stdout, str) and output.startswith("<persisted-output>"):
+        output = max(stdout, output, key=len)
+    stopped = _stopped(result)
+    code = None if stopped else _exit_code(result)
+    return {
+        "output": output,
+        "exit_code": code,
+        "exit_from": None if code is None else "parsed",
+        "stopped": stopped,
+    }
+
+
+def _stopped(result: Result) -> str | None:
+    if result.rejection:
+        return "rejected"
+    if result.fields.get("interrupted") is True:
+        return "interrupted"
+    if result.failed:
+        return next((why for text, why in _STOPS.items() if result.words.startswith(text)), None)
+    return None
+
+
+def _exit_code(result: Result) -> int | None:
+    if result.failed:
+        found = _EXIT.match(result.words)
+        if found is None and isinstance(result.detail, str):
+            found = _EXIT.match(result.detail)
+        return int(found[1]) if found else None
+    if result.background is not None:
+        return None
+    meaning = result.fields.get("returnCodeInterpretation")
+    if meaning is not None:
+        return _SPECIAL_EXITS.get(meaning) if isinstance(meaning, str) else None
+    # A command that fails is marked as an error: what says that it is none ended with 0.
+    return 0 if result.failed is False or "stdout" in result.fields else None
+
+
+def _edited(event: Edit, result: Result) -> dict[str, Any]:
+    fields = result.fields
+    said: dict[str, Any] = {}
+    if patch := patch_of(fields.get("structuredPatch")):
+        said["patch"] = patch
+    if fields.get("type") == "update" or "has been updated" in result.text[:2000]:
+        said["action"] = "change"
+        if isinstance(fields.get("originalFile"), str) and event.before is None:
+            said["before"] = fields["originalFile"]
+    if fields.get("userModified") is True and isinstance(fields.get("newString"), str):
+        said["after"] = fields["newString"]
+    return said
+
+
+def patch_of(hunks: Any) -> str | None:
+    """A unified diff without file names, as the hunks of the file give it."""
+    if not isinstance(hunks, list):
+        return None
+    lines: list[str] = []
+    for hunk in hunks:
+        if isinstance(hunk, dict) and isinstance(hunk.get("lines"), list):
+            at = [hunk.get(name) for name in ("oldStart", "oldLines", "newStart", "newLines")]
+            lines.append("@@ -{},{} +{},{} @@".format(*at))
+            lines += [line for line in hunk["lines"] if isinstance(line, str)]
+    return "\n".join(lines) or None
+
+
+def _read(result: Result) -> dict[str, Any]:
+    file = result.fields.get("file")
+    if not isinstance(file, dict):
+        return {"text": result.text}
+    content = file.get("content")
+    said: dict[str, Any] = {"text": content if isinstance(content, str) else result.text}
+    first, count = number(file.get("startLine")), number(file.get("numLines"))
+    if first and count:
+        said |= {"first_line": first, "last_line": first + count - 1}
+    return said
+
+
+def _returned(result: Result, ok: bool) -> dict[str, Any]:
+    fields = result.fields
+    said: dict[str, Any] = {"seconds": _seconds(fields)}
+    if (child := result.child) is not None:
+        said["child"] = child
+    if fields.get("isAsync") is True or "launched successfully" in result.text[:200]:
+        return said
+    report = text_of(fields.get("content")) or result.words
+    if (trailer := _CHILD.search(report, max(0, len(report) - 2000))) is not None:
+        report = report[: trailer.start()].rstrip()
+    return {**said, "report": report, "ok": ok}
+
+
+def _seconds(fields: Mapping[str, Any]) -> float | None:
+    for name in ("totalDurationMs", "durationMs"):
+        value = fields.get(name)
+        if (count := number(value)) is not None:
+            return count / 1000
+    return None
+
+
+def is_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def text_of(content: Any) -> str:
+    """The text of a content that is a text or a list of blocks; other blocks are named."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = []
+    for block in content:
+        if isinstance(block, dict):
+            text = block.get("text")
+            texts.append(text if isinstance(text, str) else f"[{block.get('type')}]")
+        elif isinstance(block, str):
+            texts.append(block)
+    return "\n".join(texts)
+
+
+def replacements(edits: list[Any]) -> str:
+    """Several replacements of one call as a patch without places."""
+    hunks = []
+    for edit in edits:
+        if isinstance(edit, dict):
+            old, new = (str(edit.get(name) or "") for name in ("old_string", "new_string"))
+            hunks += ["@@", *(f"-{line}" for line in old.splitlines())]
+            hunks += [f"+{line}" for line in new.splitlines()]
+    return "\n".join(hunks)
+
+
+def answer_in(fields: Any) -> str | None:
+    """The user's answers, each with its question where there are several."""
+    answers = fields.get("answers")
+    if not isinstance(answers, dict) or not answers:
+        return None
+    if len(answers) == 1:
+        return str(next(iter(answers.values())))
+    return "\n".join(f"{question}: {answer}" for question, answer in answers.items())

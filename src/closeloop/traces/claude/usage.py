@@ -1,0 +1,29 @@
+"""Tokens as the provider counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from closeloop.model.attempt import Usage
+
+
+def usage_of(given: dict[str, Any], output: int | None) -> Usage:
+    """Tokens of one message. A provider that says 0 for everything has not counted."""
+    fresh = number(given.get("input_tokens"))
+    read = number(given.get("cache_read_input_tokens"))
+    written = number(given.get("cache_creation_input_tokens"))
+    if not (fresh or read or written):
+        fresh = read = written = None
+    return Usage(
+        input_tokens=fresh,
+        output_tokens=output or None,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def number(value: Any) -> int | None:
+    """A count that can be one."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53:
+        return value
+    return None

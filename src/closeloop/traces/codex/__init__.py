@@ -1,0 +1,1 @@
+"""Codex rollouts: one file a thread, and the threads it started."""

@@ -1,0 +1,185 @@
+"""A dialogue that is told again with every request: each thing said or done is taken once."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from closeloop.model.trace import AnyEvent, Handoff, Message, Thought
+from closeloop.traces.builder import ROOT, Builder
+from closeloop.traces.calls import Origin, event_of
+from closeloop.traces.results import restored, result_of
+from closeloop.traces.said import Said
+from closeloop.traces.texts import shortened
+from closeloop.traces.values import written
+
+
+class Dialogue:
+    """Events of all lanes, and what was heard of them so far."""
+
+    def __init__(self, builder: Builder, skipped: dict[str, int]) -> None:
+        self.builder = builder
+        self.skipped = skipped
+        self.system: str | None = None
+        self._most: Counter[tuple[Any, ...]] = Counter()
+        self._requested: set[str] = set()
+        self._by_id: dict[tuple[str | None, str | None], deque[int]] = {}
+        self._by_name: dict[tuple[str, str | None], deque[int]] = {}
+        self._without_id: dict[tuple[str, str | None], deque[int]] = {}
+        self._done: set[int] = set()
+
+    def hear(self, parts: Iterable[Said], lane: str, at: datetime | None) -> None:
+        """What a request repeats and adds: a part is new where it is there more often than ever."""
+        here: Counter[tuple[Any, ...]] = Counter()
+        for part in parts:
+            key = _key(part)
+            here[key] += 1
+            if here[key] > self._most[key]:
+                self._most[key] = here[key]
+                self.add(part, lane, at)
+
+    def speak(self, part: Said, lane: str, at: datetime | None, turn: int | None) -> None:
+        """What an agent says now: new, though it may have said the same before."""
+        self.knows(part)
+        self.add(part, lane, at, turn)
+
+    def knows(self, part: Said) -> None:
+        """A part that a later request may repeat."""
+        self._most[_key(part)] += 1
+
+    def add(
+        self, part: Said, lane: str, at: datetime | None, turn: int | None = None
+    ) -> AnyEvent | None:
+        """The event of a part; none where it is the system prompt or a result."""
+        if part.kind == "result":
+            event = self.called(lane, part)
+            if event is not None:
+                self.finish(event, part.text, part.ok)
+            elif part.text and not self._repeats(lane, part):
+                self.builder.note(self._short(part.text), about="result without a call", lane=lane)
+            return None
+        if part.kind == "call":
+            return self._call(part, lane, at, turn)
+        if part.role == "system" and part.own is None:
+            self._instruct(part, lane, at)
+            return None
+        if not part.text and part.own is None:
+            return None
+        event = self._message(part, lane, at, turn)
+        return self.builder.add(restored(event, part.own))
+
+    def called(self, lane: str, call: Said) -> AnyEvent | None:
+        """The oldest call without a result that has this id, or this name where ids are missing."""
+        if call.id:
+            places = ((lane, call.id), (None, call.id))
+            queues = [*map(self._by_id.get, places), self._without_id.get((lane, call.name))]
+        else:
+            queues = [self._by_name.get((lane, call.name))]
+        for queue in queues:
+            while queue and queue[0] in self._done:
+                queue.popleft()
+            if queue:
+                return self.builder.events[queue[0] - 1]
+        return None
+
+    def finish(self, event: AnyEvent, output: str | None, ok: bool | None) -> AnyEvent:
+        """A call's result; the answer to a question is what the user said."""
+        self._done.add(event.number)
+        output = None if output is None else self._short(output)
+        done = self.builder.finish(event, **result_of(event, output, ok))
+        if isinstance(event, Message) and event.intent == "question" and output:
+            self.builder.add(
+                Message(
+                    number=self.builder.number,
+                    lane=event.lane,
+                    role="user",
+                    text=output,
+                    intent="answer",
+                )
+            )
+        return done
+
+    def settle(self, event: AnyEvent) -> None:
+        """A call of which no result is still to come."""
+        self._done.add(event.number)
+
+    def replace(self, event: AnyEvent) -> None:
+        """More is known of an event."""
+        self.builder.events[event.number - 1] = event
+
+    def _call(self, part: Said, lane: str, at: datetime | None, turn: int | None) -> AnyEvent:
+        number = self.builder.number
+        origin = Origin(number=number, lane=lane, turn=turn, at=at, call=part.id)
+        given = part.arguments
+        if given is not None and not isinstance(given, dict):
+            given = {"input": given} if given != "" else {}
+        event = self.builder.add(event_of(part.name or "unknown", given, origin))
+        if part.id:
+            for where in (lane, None):
+                self._by_id.setdefault((where, part.id), deque()).append(number)
+        else:
+            self._without_id.setdefault((lane, part.name), deque()).append(number)
+        for name in (part.name, None):
+            self._by_name.setdefault((lane, name), deque()).append(number)
+        return event
+
+    def _repeats(self, lane: str, part: Said) -> bool:
+        """Whether a result is one that is known, told again in other words."""
+        return (None, part.id) in self._by_id or (lane, part.name) in self._by_name
+
+    def _message(
+        self, part: Said, lane: str, at: datetime | None, turn: int | None
+    ) -> Message | Thought:
+        text, number = self._short(part.text), self.builder.number
+        if part.kind == "thought":
+            return Thought(number=number, lane=lane, turn=turn, at=at, text=text)
+        if part.role == "agent":
+            return Message(number=number, lane=lane, turn=turn, at=at, role="agent", text=text)
+        if part.role == "system":
+            return Message(number=number, lane=lane, at=at, role="system", text=text)
+        intent = None if lane in self._requested else "request"
+        self._requested.add(lane)
+        return msgspec.structs.replace(
+            Message(number=number, lane=lane, at=at, role="user", text=text), intent=intent
+        )
+
+    def _instruct(self, part: Said, lane: str, at: datetime | None) -> None:
+        if lane == ROOT and self.system is None:
+            self.system = self._short(part.text)
+        else:
+            self.builder.note(self._short(part.text), about="system prompt", lane=lane, at=at)
+
+    def _short(self, text: str) -> str:
+        return shortened(text, self.skipped)
+
+
+def brief_of(event: AnyEvent) -> str:
+    """What a call that handed work over asked for."""
+    if isinstance(event, Handoff):
+        return event.brief
+    given = getattr(event, "arguments", None) or getattr(event, "command", None) or ""
+    if isinstance(given, dict):
+        given = next((one for one in given.values() if isinstance(one, str)), given)
+    return written(given)
+
+
+def handed(event: AnyEvent, child: str, brief: str = "") -> Handoff:
+    """A call of which it turns out that another agent carried it out."""
+    report = getattr(event, "report", getattr(event, "output", None))
+    return Handoff(
+        number=event.number, lane=event.lane, turn=event.turn, at=event.at, seconds=event.seconds,
+        call=event.call, brief=brief or brief_of(event), child=child, report=report,
+        ok=getattr(event, "ok", None),
+    )  # fmt: skip
+
+
+def _key(part: Said) -> tuple[Any, ...]:
+    if part.kind == "call" and not part.id:
+        return (part.kind, part.name, written(part.arguments))
+    if part.id:
+        return (part.kind, part.id)
+    return (part.role, part.kind, part.name, part.text)

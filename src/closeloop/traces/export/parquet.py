@@ -1,0 +1,61 @@
+"""A trace as a Parquet table: one row an event. Needs the extra `parquet`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any, BinaryIO, get_args
+
+import msgspec
+
+from closeloop.model.errors import BadInput
+from closeloop.model.trace import AnyEvent, Trace
+from closeloop.traces.export.told import Exported
+
+_INTEGERS = frozenset({"number", "turn", "exit_code", "first_line", "last_line"})
+
+
+def export(of: Exported, trace: Trace) -> bytes:
+    """One table of one trace."""
+    file = io.BytesIO()
+    write([(of, trace)], file)
+    return file.getvalue()
+
+
+def write(traces: Iterable[tuple[Exported, Trace]], file: BinaryIO) -> int:
+    """One table of many traces, each written when it comes; how many rows there are."""
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
+    except ImportError:
+        raise BadInput("Parquet needs pyarrow: install closeloop[parquet].") from None
+    schema = _schema(pyarrow)
+    rows = 0
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for of, trace in traces:
+            found = [_row(of, event) for event in trace.events]
+            writer.write_table(pyarrow.Table.from_pylist(found, schema=schema))
+            rows += len(found)
+    return rows
+
+
+def columns() -> list[str]:
+    """Every field that any event has, those of all events first."""
+    fields = (name for event in get_args(AnyEvent) for name in event.__struct_fields__)
+    return ["attempt", "kind", *dict.fromkeys(fields)]
+
+
+def _schema(pyarrow: Any) -> Any:
+    kinds = {"at": pyarrow.timestamp("us", "UTC"), "seconds": pyarrow.float64(),
+             "ok": pyarrow.bool_()}  # fmt: skip
+    kinds |= dict.fromkeys(_INTEGERS, pyarrow.int64())
+    return pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in columns()])
+
+
+def _row(of: Exported, event: AnyEvent) -> dict[str, Any]:
+    row = {"attempt": of.id, "kind": type(event).__struct_config__.tag}
+    row |= msgspec.structs.asdict(event)
+    arguments = row.get("arguments")
+    if arguments is not None:
+        row["arguments"] = msgspec.json.encode(arguments).decode()
+    return row

@@ -1,0 +1,1 @@
+"""What Qwen Code's files hold beside the chat itself."""

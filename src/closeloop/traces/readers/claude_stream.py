@@ -1,0 +1,260 @@
+"""Claude Code's output as it works: `--output-format stream-json`, or `json` with all messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from closeloop.model.attempt import Exit, Usage
+from closeloop.model.protocols import Source
+from closeloop.model.record import digest
+from closeloop.model.session import Session
+from closeloop.model.trace import Message
+from closeloop.traces.builder import ROOT, total
+from closeloop.traces.claude.ending import ended, join, last_words
+from closeloop.traces.claude.talk import Talk
+from closeloop.traces.claude.usage import number, usage_of
+from closeloop.traces.texts import raw, shortened
+
+name = "claude-stream"
+version = 1
+
+_EXITS: dict[str, Exit] = {
+    "success": "finished",
+    "error_max_turns": "out_of_budget",
+    "error_max_budget_usd": "out_of_budget",
+    "error_during_execution": "crashed",
+}
+_TOLD_ELSEWHERE = ("tool_progress", "keep_alive")
+_TASKS_TOLD_ELSEWHERE = ("task_started", "task_progress", "task_updated", "status")
+_START = b'{"type":"system","subtype":"init",'
+_FRAME = ("session_id", "subtype", "type", "uuid")
+
+
+def recognises(source: Source) -> bool:
+    lines = _beginning(source)
+    if not lines:
+        # A terminal's own words may stand before the first line, or that line may be a long one.
+        return _START in source.head and b'"session_id":' in source.head
+    return any(_is_ours(line) for line in lines) and not any(_is_qwen(line) for line in lines)
+
+
+def _is_qwen(line: Any) -> bool:
+    """Qwen Code writes much the same, but not what its tools' results mean."""
+    return isinstance(line, dict) and "qwen_code_version" in line
+
+
+def _beginning(source: Source) -> Sequence[Any]:
+    lines = source.lines
+    if len(lines) == 1 and isinstance(lines[0], list):
+        return lines[0][:12]
+    if not lines and source.head.lstrip()[:1] == b"[" and b'"session_id"' in source.head:
+        document = source.document
+        return document[:12] if isinstance(document, list) else ()
+    return lines
+
+
+def _is_ours(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("session_id"), str):
+        return False
+    kind = line.get("type")
+    if kind == "system":
+        return line.get("subtype") == "init" and isinstance(line.get("tools"), list)
+    if kind in ("assistant", "user"):
+        return "parent_tool_use_id" in line and isinstance(line.get("message"), dict)
+    return kind == "result" and "num_turns" in line and "subtype" in line
+
+
+def parts(source: Source) -> Sequence[Path]:
+    return ()
+
+
+def owner(source: Source) -> Path | None:
+    return None
+
+
+def read(source: Source) -> Iterator[Session]:
+    """One session for each id in the stream, in the order they begin."""
+    streams: dict[str, _Stream] = {}
+    current = None
+    for record in _records(source):
+        if not isinstance(record, dict):
+            source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
+            continue
+        session = record.get("session_id")
+        if current is None or (isinstance(session, str) and session != current.id):
+            named = session if isinstance(session, str) else ""
+            current = streams.get(named) or streams.pop("", None) or _Stream(source)
+            current.id = named
+            streams[named] = current
+        current.take(record)
+    for stream in streams.values():
+        if stream.talk.builder.events or stream.results:
+            yield stream.session()
+
+
+def _records(source: Source) -> Iterator[Any]:
+    first = _beginning(source)
+    lines = source.lines
+    if first and (not lines or first is not lines):
+        document = source.document
+        yield from document if isinstance(document, list) else ()
+    else:
+        yield from source.records()
+
+
+class _Stream:
+    """Takes the lines of one session."""
+
+    def __init__(self, source: Source) -> None:
+        self.id = ""
+        self.talk = Talk(name, version, source.skipped)
+        self.start: dict[str, Any] = {}
+        self.results: list[dict[str, Any]] = []
+        self.spent: list[Usage] = []
+        """What whole runs of the program used; a run says again what it said before."""
+        self._starts: dict[str, dict[str, Any]] = {}
+
+    def take(self, record: dict[str, Any]) -> None:
+        kind, at = record.get("type"), self.talk.moment(record.get("timestamp"))
+        lane = self._lane(record)
+        if kind == "assistant":
+            self.talk.agent(lane, record, at)
+        elif kind == "user":
+            self.talk.user(lane, record, record.get("tool_use_result"), at)
+        elif kind == "system":
+            self._system(lane, record, at)
+        elif kind == "result":
+            self._result(record)
+        elif kind == "stream_event":
+            self._partial(lane, record.get("event"))
+        elif kind not in _TOLD_ELSEWHERE:
+            self.talk.unknown(kind, record, lane, at)
+
+    def _lane(self, record: dict[str, Any]) -> str:
+        """A sub-agent's lines name the call that began it."""
+        call = record.get("parent_tool_use_id")
+        if not isinstance(call, str) or not call:
+            return ROOT
+        return self.talk.open(shortened(call, most=200))
+
+    def _partial(self, lane: str, event: Any) -> None:
+        """Messages as they come in. Only their ends matter: they have the real counts."""
+        if not isinstance(event, dict):
+            return
+        message, delta, usage = event.get("message"), event.get("delta"), event.get("usage")
+        if event.get("type") == "message_start" and isinstance(message, dict):
+            self._starts[lane] = message
+        elif isinstance(usage, dict) and isinstance(delta, dict) and lane in self._starts:
+            message = self._starts.pop(lane)
+            before = message.get("usage")
+            counted = {**(before if isinstance(before, dict) else {}), **usage}
+            reason = delta.get("stop_reason")
+            self.talk.count(lane, {**message, "usage": counted, "stop_reason": reason}, None, None)
+
+    def _system(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+        subtype = record.get("subtype")
+        if subtype == "init":
+            self.start = self.start or record
+            return
+        if subtype in _TASKS_TOLD_ELSEWHERE:
+            return
+        about = "compaction" if subtype == "compact_boundary" else f"system: {subtype}"
+        if subtype == "task_notification":
+            self.talk.settle(record.get("task_id"), _notified(record))
+        text = raw({name: value for name, value in record.items() if name not in _FRAME})
+        self.talk.note(text, shortened(about, most=100), lane, at)
+
+    def _result(self, record: dict[str, Any]) -> None:
+        """The end of a run; one program may answer several prompts, and counts on."""
+        used = _used(record)
+        before = self.spent[-1] if self.spent else None
+        if before is not None and (used.cost or 0) >= (before.cost or 0):
+            self.spent.pop()
+        self.spent.append(used)
+        self.results.append(record)
+        denials = record.get("permission_denials")
+        for denial in denials if isinstance(denials, list) else ():
+            self.talk.note(raw(denial), "permission denied")
+
+    def session(self) -> Session:
+        talk = self.talk
+        join(talk)
+        outcome, cause = self._ended()
+        words = last_words(talk, finished=outcome == "finished")
+        said = self.results[-1].get("result") if self.results else None
+        if isinstance(said, str) and said.strip() and words is None:
+            words = shortened(said, talk.skipped)
+            place = talk.builder.number
+            talk.builder.add(Message(number=place, lane=ROOT, role="agent", text=words))
+            last_words(talk, finished=outcome == "finished")
+        release, model, cwd = (
+            shortened(value, most=1000) if isinstance(value, str) else None
+            for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
+        )
+        said_most = max(talk.models, key=lambda one: talk.models[one], default=model)
+        trace = talk.builder.trace(talk.skipped)
+        return Session(
+            id=shortened(self.id, most=400) or digest(msgspec.msgpack.encode(trace)),
+            agent="claude-code",
+            trace=trace,
+            agent_version=release,
+            model=said_most and shortened(said_most, most=1000),
+            started=talk.started,
+            ended=talk.ended,
+            exit=outcome,
+            cause=cause,
+            usage=total(self.spent) if self.spent else talk.builder.usage(),
+            summary=words,
+            directory=cwd,
+        )
+
+    def _ended(self) -> tuple[Exit, str | None]:
+        if not self.results:
+            if self.talk.trouble is not None:
+                return ended(self.talk)
+            return "crashed", "The stream ends without a result."
+        last = self.results[-1]
+        subtype, text = str(last.get("subtype")), last.get("result")
+        if subtype == "success" and last.get("is_error") is True:
+            words = text if isinstance(text, str) else "The run ended in an error."
+            return "machine", shortened(words, most=300)
+        outcome = _EXITS.get(subtype, "crashed")
+        return outcome, None if outcome == "finished" else shortened(subtype, most=100)
+
+
+def _notified(record: dict[str, Any]) -> str:
+    """A notice of the stream in the words of the session file's."""
+    status, summary = record.get("status"), record.get("summary")
+    return f"<status>{status}</status>\n<summary>{summary}</summary>"
+
+
+def _used(record: dict[str, Any]) -> Usage:
+    """Of all models, so of sub-agents too; a result without that tells of the main lane only."""
+    cost = record.get("total_cost_usd")
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e9:
+        cost = None
+    models = record.get("modelUsage")
+    each = [
+        Usage(
+            input_tokens=number(one.get("inputTokens")),
+            output_tokens=number(one.get("outputTokens")),
+            cache_read_tokens=number(one.get("cacheReadInputTokens")),
+            cache_write_tokens=number(one.get("cacheCreationInputTokens")),
+        )
+        for one in (models.values() if isinstance(models, dict) else ())
+        if isinstance(one, dict)
+    ]
+    usage = record.get("usage")
+    if each:
+        counted = total(each)
+    else:
+        given = usage if isinstance(usage, dict) else {}
+        counted = usage_of(given, number(given.get("output_tokens")))
+    if cost is None:
+        return counted
+    return msgspec.structs.replace(counted, cost=float(cost), cost_from="reported")

@@ -1,0 +1,152 @@
+"""OpenCode's own database: all sessions of a machine, children with their parents."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from closeloop.model.protocols import Source
+from closeloop.model.session import Session
+from closeloop.traces.databases import columns, has_tables, is_database, journal, opened
+from closeloop.traces.opencode_sessions import Family, Recorded, session_of
+from closeloop.traces.untrusted import decoded, mapping
+
+name = "opencode-store"
+version = 1
+
+_TABLES: dict[str, Sequence[str]] = {
+    "session": ("id", "parent_id", "directory", "version", "time_created", "time_updated"),
+    "message": ("id", "session_id", "time_created", "data"),
+    "part": ("id", "message_id", "session_id", "data"),
+}
+_PARTS = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
+_MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+
+
+def recognises(source: Source) -> bool:
+    return is_database(source) and has_tables(source.path, _TABLES)
+
+
+def parts(source: Source) -> Sequence[Path]:
+    pending = journal(source.path)
+    return [pending] if pending else ()
+
+
+def owner(source: Source) -> Path | None:
+    return None
+
+
+def read(source: Source) -> Iterator[Session]:
+    try:
+        with opened(source.path) as base:
+            yield from _sessions(base, source.skipped)
+    except (sqlite3.Error, OSError, ValueError):
+        _skip(source.skipped, "a database that cannot be read to its end")
+
+
+def _skip(skipped: dict[str, int], why: str) -> None:
+    skipped[why] = skipped.get(why, 0) + 1
+
+
+def _sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
+    found = _described(base)
+    told: set[str] = set()
+    roots = [one for one, info in found.items() if info.get("parentID") not in found]
+    # Those whose parents only name each other, or never mention them, come last.
+    for one in [*roots, *found]:
+        if one in told:
+            continue
+        lost: dict[str, int] = {}
+        children = _Children(base, found, lost)
+        family = Family(children, lost)
+        recorded = children[one]
+        told.add(one)
+        if recorded is not None:
+            yield session_of(recorded, family, (name, version))
+            told |= family.told
+        elif _elsewhere(base, one):
+            _skip(lost, "a session in tables of a newer OpenCode")
+        else:
+            _skip(lost, "a session without messages")
+        for why, number in lost.items():
+            skipped[why] = skipped.get(why, 0) + number
+
+
+def _elsewhere(base: sqlite3.Connection, session: str) -> bool:
+    """Whether a session's messages are in the table that newer versions prepare for."""
+    if "session_id" not in columns(base, "session_message"):
+        return False
+    asked = "SELECT 1 FROM session_message WHERE session_id = ? LIMIT 1"
+    return base.execute(asked, (session,)).fetchone() is not None
+
+
+def _described(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+    known = columns(base, "session")
+    chosen = [column for column in ("agent", "revert", "share_url", "title") if column in known]
+    listed = ", ".join([*_TABLES["session"], *chosen])
+    result = {}
+    for row in base.execute(f"SELECT {listed} FROM session ORDER BY time_created, id"):  # noqa: S608
+        told = dict(zip((*_TABLES["session"], *chosen), row, strict=True))
+        if not isinstance(told["id"], str) or not told["id"]:
+            continue
+        result[told["id"]] = {
+            "id": told["id"],
+            "parentID": told["parent_id"],
+            "directory": told["directory"],
+            "version": told["version"],
+            "agent": told.get("agent"),
+            "revert": decoded(told.get("revert")),
+            "share": {"url": told.get("share_url")},
+            "time": {"created": told["time_created"], "updated": told["time_updated"]},
+        }
+    return result
+
+
+class _Children(Mapping[str, Recorded | None]):
+    """Sessions by id, read when they are asked for."""
+
+    def __init__(
+        self,
+        base: sqlite3.Connection,
+        found: Mapping[str, Mapping[str, Any]],
+        skipped: dict[str, int],
+    ) -> None:
+        self._base = base
+        self._found = found
+        self._skipped = skipped
+
+    def __getitem__(self, session: str) -> Recorded | None:
+        messages = _messages(self._base, session, self._skipped)
+        return Recorded(self._found[session], messages) if messages else None
+
+    def __contains__(self, session: object) -> bool:
+        return session in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _messages(
+    base: sqlite3.Connection, session: str, skipped: dict[str, int]
+) -> list[dict[str, Any]]:
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for message, part, data in base.execute(_PARTS, (session,)):
+        told = decoded(data)
+        if isinstance(told, dict):
+            parts.setdefault(str(message), []).append({**told, "id": part})
+        else:
+            _skip(skipped, "a part that is not JSON")
+    result = []
+    for message, data in base.execute(_MESSAGES, (session,)):
+        told = decoded(data)
+        if isinstance(told, dict):
+            info = {**mapping(told), "id": message}
+            result.append({"info": info, "parts": parts.get(str(message), [])})
+        else:
+            _skip(skipped, "a message that is not JSON")
+    return result

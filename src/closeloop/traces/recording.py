@@ -1,0 +1,179 @@
+"""Record what an orchestrator of your own does: `with closeloop.record("planner") as run: …`.
+
+The outermost recording becomes a session; one that is opened inside another is a handoff to a
+lane of its own. Which one is open is known per thread and per task; the object itself may be
+handed to other threads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from functools import wraps
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+from closeloop.model import trace as events
+from closeloop.model.attempt import Usage
+from closeloop.model.errors import BadInput
+from closeloop.model.session import Session
+from closeloop.model.trace import Turn
+from closeloop.traces.book import Book, now, write
+from closeloop.traces.builder import ROOT
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_open: ContextVar[Recording | None] = ContextVar("closeloop_recording", default=None)
+
+
+def record(
+    agent: str, request: str | None = None, *, system: str | None = None, folder: str | Path = ""
+) -> Recording:
+    """A recording, for `with` or as a decorator; written into `folder` as ATIF when it ends."""
+    return Recording(agent, request, system, Path(folder) if folder else None)
+
+
+def recording() -> Recording:
+    """The one that is open here: for code that is called inside it."""
+    if (found := _open.get()) is None:
+        raise BadInput("Nothing is being recorded here: open a recording with closeloop.record().")
+    return found
+
+
+class Recording:
+    """One agent's line of work: say what it is told, what it says and what it does, as it does."""
+
+    def __init__(
+        self, agent: str, request: str | None, system: str | None, folder: Path | None
+    ) -> None:
+        self.agent, self.request, self.system, self.folder = agent, request, system, folder
+        self.session: Session | None = None
+        """What was recorded, once the outermost recording has ended."""
+        self.lane = ROOT
+        self._above: Recording | None = None
+        self._book: Book | None = None
+        self._token: Token[Recording | None] | None = None
+        self._turn: int | None = None
+        self._handoff = 0
+        self._last: str | None = None
+
+    def __enter__(self) -> Self:
+        if self._book is not None:
+            raise BadInput("A recording is opened once; call closeloop.record() for another.")
+        self._above = self._above or _open.get()
+        self._book = self._above._opened if self._above else Book()
+        if self._above is None:
+            self._book.builder.lane(agent=self.agent)
+        else:
+            self._handoff, self.lane = self._book.hand_over(
+                self._above._place, self.agent, self.request or ""
+            )
+        if self.request:
+            self.user(self.request, intent="request")
+        self._token = _open.set(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        assert self._token is not None
+        _open.reset(self._token)
+        cause = None if error is None else f"{type(error).__name__}: {error}"
+        if self._above is not None:
+            self._opened.take_back(self._handoff, self._last or cause, error is None)
+            return
+        self.session = self._opened.session(self.agent, self.system, self._last, cause)
+        if self.folder is not None:
+            write(self.session, self.folder)
+
+    def __call__(self, function: Function) -> Function:
+        """Record every call: a text given first is the request, a text given back the claim."""
+
+        def begin(given: tuple[Any, ...]) -> Recording:
+            asked = next((one for one in given if isinstance(one, str)), None)
+            return Recording(self.agent, self.request or asked, self.system, self.folder)
+
+        def end(run: Recording, result: Any) -> Any:
+            if isinstance(result, str):
+                run.claim(result)
+            return result
+
+        @wraps(function)
+        def plain(*given: Any, **named: Any) -> Any:
+            with begin(given) as run:
+                return end(run, function(*given, **named))
+
+        @wraps(function)
+        async def waiting(*given: Any, **named: Any) -> Any:
+            with begin(given) as run:
+                return end(run, await function(*given, **named))
+
+        return cast(Function, waiting if inspect.iscoroutinefunction(function) else plain)
+
+    def handoff(self, agent: str, brief: str) -> Recording:
+        """Another agent takes over a part, in a lane of its own; for `with`, also in a thread."""
+        child = Recording(agent, brief, None, None)
+        child._above = self
+        return child
+
+    def turn(self, model: str | None = None, **usage: Any) -> None:
+        """A reply of the model begins, with what it used: the fields of `Usage`, and `seconds`."""
+        seconds = usage.pop("seconds", None)
+        if usage.get("cost") is not None:
+            usage.setdefault("cost_from", "reported")
+        reply = Turn(usage=Usage(**usage), model=model, at=now(), seconds=seconds)
+        self._turn = self._opened.turn(self.lane, reply)
+
+    def user(self, text: str, intent: Any = None) -> None:
+        """What the user says."""
+        self._add(events.Message, role="user", text=text, intent=intent, turn=None)
+
+    def say(self, text: str) -> None:
+        """What the agent says."""
+        self._last = text
+        self._add(events.Message, role="agent", text=text)
+
+    def think(self, text: str) -> None:
+        self._add(events.Thought, text=text)
+
+    def ask(self, question: str, answer: str | None = None) -> None:
+        """A question to the user, and the answer where there is one already."""
+        self._add(events.Message, role="agent", text=question, intent="question")
+        if answer is not None:
+            self.user(answer, intent="answer")
+
+    def claim(self, text: str) -> None:
+        """The agent says that its work is done; for a lane, what it reports back."""
+        self._last = text
+        self._add(events.Message, role="agent", text=text, intent="claim")
+
+    def command(self, command: str, output: str | None = None, **more: Any) -> None:
+        """A command that ran; `exit_code`, `directory`, `seconds` where they are known."""
+        more["exit_from"] = None if more.get("exit_code") is None else "stated"
+        self._add(events.Command, command=command, output=output, **more)
+
+    def edit(self, path: str, **more: Any) -> None:
+        """A change of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
+        self._add(events.Edit, path=path, **more)
+
+    def read(self, path: str, text: str | None = None, **more: Any) -> None:
+        self._add(events.Read, path=path, text=text, **more)
+
+    def tool(self, name: str, arguments: Mapping[str, Any], output: str | None = None) -> None:
+        """The use of any other tool."""
+        self._add(events.ToolUse, name=name, arguments=dict(arguments), output=output)
+
+    def note(self, text: str, about: str) -> None:
+        """Anything else worth keeping."""
+        self._add(events.Note, text=text, about=about, turn=None)
+
+    def _add(self, kind: Any, **fields: Any) -> None:
+        self._opened.add(kind, {**self._place, **fields})
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"lane": self.lane, "turn": self._turn, "at": now()}
+
+    @property
+    def _opened(self) -> Book:
+        if self._book is None:
+            raise BadInput("Nothing is recorded yet: open the recording using `with`.")
+        return self._book

@@ -1,0 +1,126 @@
+"""The result of a call, as its event tells it; and what closeloop's own exports add to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from closeloop.model.attempt import Attempt, Exit
+from closeloop.model.record import Record, Time
+from closeloop.model.session import Session
+from closeloop.model.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Thought,
+    ToolUse,
+)
+from closeloop.traces.builder import ROOT, Builder
+from closeloop.traces.calls import exit_code_in
+
+OWN = "closeloop"
+"""The name under which our exports keep what another format has no place for."""
+_PLACE = frozenset({"number", "lane", "turn"})
+
+
+def result_of(event: AnyEvent, output: str | None, ok: bool | None = None) -> dict[str, object]:
+    """What a result says of its action: the fields to finish the event with."""
+    failed = output if ok is False else None
+    match event:
+        case Command():
+            code = exit_code_in(output)
+            found = None if code is None else "parsed"
+            return {"output": output, "exit_code": code, "exit_from": found}
+        case Edit():
+            return {"ok": ok, "error": failed}
+        case Read():
+            return {"ok": ok, "error": failed, "text": None if failed else output}
+        case ToolUse():
+            return {"output": output, "ok": ok}
+        case Handoff():
+            return {"report": output, "ok": ok}
+    return {}
+
+
+def is_action(event: AnyEvent) -> bool:
+    """Whether it is something done, not something said."""
+    return not isinstance(event, Message | Thought | Note)
+
+
+def mark_claim(builder: Builder) -> str | None:
+    """The agent's last words; with nothing done after them, they claim that the work is done."""
+    for event in reversed(builder.events):
+        if event.lane != ROOT:
+            continue
+        if is_action(event):
+            break
+        if isinstance(event, Message) and event.role == "agent":
+            if event.intent is None:
+                builder.events[event.number - 1] = msgspec.structs.replace(event, intent="claim")
+            break
+    for event in reversed(builder.events):
+        if event.lane == ROOT and isinstance(event, Message) and event.role == "agent":
+            return event.text
+    return None
+
+
+def facts(event: AnyEvent, plain: AnyEvent) -> dict[str, Any]:
+    """What `plain`, as another format would tell it, does not say of an event."""
+    same = type(event) is type(plain)
+    told = msgspec.structs.asdict(plain) if same else {}
+    more = {
+        name: msgspec.to_builtins(value)
+        for name, value in msgspec.structs.asdict(event).items()
+        if name not in _PLACE and (name not in told or told[name] != value)
+    }
+    return more if same else {"kind": type(event).__struct_config__.tag, **more}
+
+
+class Kept(Record):
+    """What our exports keep of a session besides its trace."""
+
+    exit: Exit = "finished"
+    cause: str | None = None
+    started: Time | None = None
+    ended: Time | None = None
+    summary: str | None = None
+    directory: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    user: str | None = None
+    parent: str | None = None
+    links: dict[str, str] = {}
+
+
+def kept(of: Attempt | Session) -> dict[str, Any]:
+    """What `kept_in` reads again."""
+    names = (name for name in Kept.__struct_fields__ if name in of.__struct_fields__)
+    return cast(
+        dict[str, Any], msgspec.to_builtins(Kept(**{name: getattr(of, name) for name in names}))
+    )
+
+
+def kept_in(value: Any) -> Kept | None:
+    """None where closeloop did not write it."""
+    try:
+        return msgspec.convert(value, Kept) if isinstance(value, Mapping) else None
+    except msgspec.ValidationError:
+        return None
+
+
+def restored(event: AnyEvent, more: Any) -> AnyEvent:
+    """The event with what `facts` kept of it; as it is where they do not fit."""
+    if not isinstance(more, Mapping):
+        return event
+    place = {name: getattr(event, name) for name in _PLACE}
+    try:
+        whole = {**msgspec.to_builtins(event), **more, **place}
+        return cast(AnyEvent, msgspec.convert(whole, AnyEvent))
+    except (msgspec.ValidationError, TypeError):
+        return event

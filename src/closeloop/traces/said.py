@@ -1,0 +1,184 @@
+"""Messages in the shapes that providers and instrumentations give them, as parts of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from closeloop.traces.results import OWN
+from closeloop.traces.values import decoded, mapping, sequence, text, written
+
+Role = Literal["user", "agent", "system", "tool"]
+DEEPEST = 16
+
+_ROLES: dict[str, Role] = {
+    "user": "user", "human": "user", "assistant": "agent", "model": "agent", "ai": "agent",
+    "agent": "agent", "system": "system", "developer": "system", "tool": "tool",
+    "function": "tool",
+}  # fmt: skip
+_TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
+_THOUGHTS = frozenset({"reasoning", "thinking", "redacted_thinking"})
+_CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_call",
+                    "server_tool_use", "mcp_call"})  # fmt: skip
+_RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output",
+                      "server_tool_call_response", "mcp_tool_result"})  # fmt: skip
+_SYSTEM = ("system", "system_instruction", "systemInstruction", "instructions")
+_WRAPPERS = (*_SYSTEM, "config", "messages", "contents", "new_message", "prompt", "choices",
+             "candidates", "message")  # fmt: skip
+
+
+class Said(NamedTuple):
+    """One part of a message."""
+
+    role: Role
+    kind: Literal["text", "thought", "call", "result"]
+    text: str = ""
+    name: str | None = None
+    id: str | None = None
+    arguments: Any = None
+    ok: bool | None = None
+    own: Mapping[str, Any] | None = None
+
+
+def said(value: Any, role: Role, depth: int = 0) -> Iterator[Said]:
+    """The parts of messages, of one message, of parts, or of plain text said by `role`."""
+    value = decoded(value)
+    if depth > DEEPEST:
+        return
+    if isinstance(value, str):
+        if value.strip():
+            yield Said(role, "text", value)
+    elif isinstance(value, list):
+        for one in value:
+            yield from said(one, role, depth + 1)
+    elif isinstance(value, dict):
+        yield from _message(value, role, depth)
+
+
+def identity(value: Any) -> str | None:
+    """An id, which some make of several; None where there is none."""
+    value = decoded(value)
+    return written(value) if value not in (None, "", [], {}) else None
+
+
+def _message(value: Mapping[str, Any], role: Role, depth: int) -> Iterator[Said]:
+    part = _part(value, role)
+    if part is not None:
+        yield part
+        return
+    stated = _ROLES.get(str(value.get("role") or value.get("type")))
+    content = decoded(value.get("parts") or value.get("content"))
+    if stated is None:
+        for name in _WRAPPERS:
+            yield from said(value.get(name), "system" if name in _SYSTEM else role, depth + 1)
+        if not isinstance(content, list | dict) and role == "user":
+            # A content of which nobody says whose it is says nothing about the user.
+            content = None
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(value.get(name), str):
+            yield Said("agent", "thought", value[name])
+    yield from _content(value, content, stated or role, depth)
+    for call in sequence(decoded(value.get("tool_calls") or value.get("toolCalls"))):
+        if isinstance(call, dict):
+            yield _call(call, None)
+
+
+def _content(value: Mapping[str, Any], content: Any, role: Role, depth: int) -> Iterator[Said]:
+    if role != "tool" or _holds_results(content):
+        yield from said(content, role, depth + 1)
+        return
+    words = "\n".join(one.text for one in said(content, "tool", depth + 1))
+    name = value.get("name")
+    called = identity(value.get("tool_call_id") or value.get("id"))
+    yield Said("tool", "result", words, name if isinstance(name, str) else None, called)
+
+
+def _holds_results(content: Any) -> bool:
+    """Whether a tool's message consists of parts that say themselves which call they answer."""
+    parts = content if isinstance(content, list) else [content]
+    return any(
+        text(part.get("type")) in _RESULTS
+        or "functionResponse" in part
+        or "function_response" in part
+        for part in parts
+        if isinstance(part, dict)
+    )
+
+
+def _part(value: Mapping[str, Any], role: Role) -> Said | None:
+    kind = text(value.get("type"))
+    own = value.get(OWN)
+    own = own if isinstance(own, dict) else None
+    if kind in _RESULTS:
+        return _result(value, own)
+    if kind in _CALLS or "toolCallId" in value or _function(value):
+        return _call(value, own)
+    if kind in _TEXTS or (
+        kind is None and "role" not in value and isinstance(value.get("text"), str)
+    ):
+        words = value.get("text") or value.get("content") or value.get("refusal") or ""
+        return Said(role, "text", written(words), own=own)
+    if kind in _THOUGHTS:
+        names = ("content", "thinking", "reasoning", "text", "summary", "data")
+        words = next((value[name] for name in names if value.get(name)), "")
+        return Said("agent", "thought", written(words), own=own)
+    for name in ("functionResponse", "function_response"):
+        if isinstance(value.get(name), dict):
+            return _result(value[name], own)
+    if (
+        isinstance(kind, str)
+        and "role" not in value
+        and "content" not in value
+        and (kind not in _ROLES)
+    ):
+        return Said(role, "text", f"[{kind}]")
+    return None
+
+
+def _function(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in ("function", "functionCall", "function_call"):
+        if isinstance(value.get(name), dict):
+            return mapping(value[name])
+    return {}
+
+
+def _call(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
+    function = _function(value) or value
+    name = function.get("name") or value.get("toolName")
+    called = value.get("call_id") or value.get("toolCallId") or value.get("id")
+    names = ("arguments", "args", "input")
+    given = next((function[key] for key in names if key in function), value.get("input"))
+    found = identity(called or function.get("id"))
+    return Said("agent", "call", "", written(name or "unknown"), found, decoded(given), own=own)
+
+
+def _result(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
+    ids = ("tool_use_id", "tool_call_id", "toolCallId", "call_id", "id")
+    called = next((value[name] for name in ids if value.get(name)), None)
+    names = ("response", "result", "content", "output")
+    given = next((value[name] for name in names if name in value), "")
+    name = value.get("name") or value.get("toolName")
+    ok = False if value.get("is_error") is True or value.get("isError") is True else None
+    named = name if isinstance(name, str) else None
+    return Said("tool", "result", result_text(given), named, identity(called), ok=ok, own=own)
+
+
+def result_text(value: Any) -> str:
+    """What a tool gave back, without the envelope that protocols put around texts."""
+    inner = decoded(value)
+    if isinstance(inner, dict):
+        if inner.get("type") in ("text", "json") and ("value" in inner or "text" in inner):
+            return written(inner.get("value", inner.get("text")))
+        if isinstance(inner.get("content"), list) and set(inner) <= {
+            "content",
+            "isError",
+            "is_error",
+        }:
+            inner = inner["content"]
+    if (
+        isinstance(inner, list)
+        and inner
+        and all(isinstance(one, dict) and isinstance(one.get("text"), str) for one in inner)
+    ):
+        return "\n".join(written(one["text"]) for one in inner)
+    return written(value)

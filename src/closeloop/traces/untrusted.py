@@ -1,0 +1,154 @@
+"""Values of JSON nobody vouches for: each as what it should be, or None."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from closeloop.traces.texts import NOTE_CHARACTERS, clean, shortened
+
+DEPTH = 40
+_LARGEST = 1 << 53
+_LABEL = 4096
+_LATEST = 253_402_300_800_000
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """An object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    """A list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def text(value: object) -> str | None:
+    """A text that says something."""
+    return value if isinstance(value, str) and value else None
+
+
+def label(value: object) -> str | None:
+    """A short text that can be stored: an id, a name, a path."""
+    return clean(value[:_LABEL]) if isinstance(value, str) and value else None
+
+
+def count(value: object) -> int | None:
+    """A number of things."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value < _LARGEST:
+        return None
+    return int(value)
+
+
+def amount(value: object) -> float | None:
+    """A sum of money or a duration."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _LARGEST and math.isfinite(value) else None
+
+
+def exit_code(value: object) -> int | None:
+    """What a process ended with."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(1 << 31) <= value < 1 << 32 else None
+
+
+def millis(value: object) -> datetime | None:
+    """A time given as milliseconds since 1970."""
+    if type(value) is int and 0 < value < _LATEST:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    number = amount(value)
+    return seconds(number / 1000) if number else None
+
+
+def seconds(value: object) -> datetime | None:
+    """A time given as seconds since 1970."""
+    number = amount(value)
+    if not number:
+        return None
+    try:
+        return datetime.fromtimestamp(number, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def moment(value: object) -> datetime | None:
+    """A time in words; one without a zone is in UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def between(start: datetime | None, end: datetime | None) -> float | None:
+    """Seconds from one time to a later one."""
+    if start is None or end is None or end < start:
+        return None
+    return (end - start).total_seconds()
+
+
+def safe(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
+    """A value that can be stored: clean texts, numbers that fit, not nested without end."""
+    if isinstance(value, str):
+        return shortened(value, skipped)
+    if isinstance(value, dict):
+        if depth == DEPTH:
+            return "…"
+        return {shortened(str(k), skipped): safe(v, skipped, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return "…" if depth == DEPTH else [safe(item, skipped, depth + 1) for item in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def arguments(value: object, skipped: dict[str, int]) -> dict[str, Any] | None:
+    """What a tool was called with; None where that is no object."""
+    return safe(value, skipped) if isinstance(value, dict) else None
+
+
+def raw(value: object) -> str:
+    """A record as JSON text, as much of it as a note holds."""
+    try:
+        told = msgspec.json.encode(value).decode(errors="replace")
+    except (msgspec.EncodeError, TypeError, ValueError, RecursionError, OverflowError):
+        told = str(safe(value, {}))
+    return shortened(told, most=NOTE_CHARACTERS)
+
+
+def decoded(value: object) -> Any:
+    """The JSON a text or bytes hold; None where they hold none."""
+    if not isinstance(value, str | bytes):
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        pass
+    # Half a surrogate pair, which agents cut from texts, is no reason to lose the rest.
+    if (b"\\ud" if isinstance(value, bytes) else "\\ud") not in value.lower():  # type: ignore[operator]
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def first(found: Mapping[str, Any], *names: str) -> str | None:
+    """The first of these that is a text."""
+    for name in names:
+        if (value := text(found.get(name))) is not None:
+            return value
+    return None

@@ -1,0 +1,1 @@
+"""What closeloop serves over HTTP."""

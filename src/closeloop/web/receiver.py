@@ -1,0 +1,161 @@
+"""OTLP over HTTP: `POST /v1/traces`, as the OpenTelemetry protocol describes it.
+
+https://opentelemetry.io/docs/specs/otlp/#otlphttp
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from starlette.requests import Request
+from starlette.responses import Response
+
+from closeloop.intake.spans import keep_spans
+from closeloop.model.errors import MachineFailed
+from closeloop.store import Store
+from closeloop.traces.readers.otlp import spans_in, spans_of
+from closeloop.traces.spans import Span
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+BODY_LIMIT, UNPACKED_LIMIT = 4 << 20, 16 << 20
+"""Bytes of a request as it comes, and unpacked."""
+_ID = re.compile(r"[0-9a-f]{1,64}")
+
+
+class Refused(Exception):
+    """A request that cannot be taken, and the status that says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+Arrived = Callable[[set[str]], None]
+
+
+def receiver(store: Store, arrived: Arrived) -> Callable[[Request], Any]:
+    """The endpoint; it tells which traces there is more of."""
+
+    async def receive(request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            content = _unpacked(await _body(request), request.headers.get("content-encoding"))
+            spans, rejected = _spans(content, kind)
+            traces = await anyio.to_thread.run_sync(keep_spans, spans, store)
+        except Refused as refused:
+            return _answer({"message": str(refused)}, kind, refused.status)
+        except MachineFailed as fault:
+            # Exporters try again after this, and the spans are not lost.
+            return _answer({"message": str(fault)}, kind, 503)
+        arrived(traces)
+        return _accepted(rejected, kind)
+
+    return receive
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans.")
+    return bytes(body)
+
+
+def _unpacked(body: bytes, encoding: str | None) -> bytes:
+    """The content, never more than the limit of it, however small it was packed."""
+    match (encoding or "identity").strip().lower():
+        case "identity":
+            return body
+        case "gzip":
+            pass
+        case other:
+            raise Refused(415, f"The encoding {other!r} is not known: send gzip, or none.")
+    content = b""
+    while body:
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            content += stream.decompress(body, UNPACKED_LIMIT + 1 - len(content))
+        except zlib.error as error:
+            raise Refused(400, "The body is not gzip.") from error
+        if len(content) > UNPACKED_LIMIT:
+            raise Refused(413, f"A request may unpack to {UNPACKED_LIMIT >> 20} MiB.")
+        if not stream.eof:
+            raise Refused(400, "The body ends in the middle.")
+        body = stream.unused_data
+    return content
+
+
+def _spans(content: bytes, kind: str) -> tuple[list[Span], int]:
+    """The spans that can be taken, and how many cannot."""
+    if kind not in (JSON, PROTOBUF):
+        raise Refused(415, f"Send {JSON} or {PROTOBUF}.")
+    if kind == JSON:
+        try:
+            export = msgspec.json.decode(content, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise Refused(400, "The body is not a JSON object.") from error
+        found, sent = list(spans_of(export)), _count(export)
+    else:
+        request = ExportTraceServiceRequest()
+        try:
+            request.ParseFromString(content)
+        except DecodeError as error:
+            raise Refused(400, "The body is not an ExportTraceServiceRequest.") from error
+        found = list(spans_in(request))
+        sent = len(found)
+    good = [span for span in found if _ID.fullmatch(span.trace) and _ID.fullmatch(span.id)]
+    return good, max(sent - len(good), 0)
+
+
+def _count(export: Any) -> int:
+    """How many spans an export in JSON means to hold."""
+    total = 0
+    for group in _list(export.get("resourceSpans", export.get("resource_spans"))):
+        inner = group if isinstance(group, dict) else {}
+        for scope in _list(inner.get("scopeSpans", inner.get("scope_spans"))):
+            total += len(_list(scope.get("spans"))) if isinstance(scope, dict) else 0
+    return total
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _accepted(rejected: int, kind: str) -> Response:
+    why = "Spans need a trace id and a span id."
+    if kind == JSON:
+        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": why}}
+        return _answer(partial if rejected else {}, kind, 200)
+    answer = ExportTraceServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_spans = rejected
+        answer.partial_success.error_message = why
+    return Response(answer.SerializeToString(), media_type=kind)
+
+
+def _answer(content: dict[str, Any], kind: str, status: int) -> Response:
+    headers = {"retry-after": "5"} if status == 503 else None
+    if kind == PROTOBUF:
+        # A google.rpc.Status, of which only field 2, the message, is said.
+        text = content.get("message", "").encode()
+        body = b"\x12" + _length(len(text)) + text
+        return Response(body, status, headers, media_type=PROTOBUF)
+    return Response(msgspec.json.encode(content), status, headers, media_type=JSON)
+
+
+def _length(number: int) -> bytes:
+    low = b""
+    while number > 0x7F:
+        low, number = low + bytes([number & 0x7F | 0x80]), number >> 7
+    return low + bytes([number])

@@ -1,0 +1,156 @@
+"""`closeloop import`, `export`, `attempts` and `show`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
+
+
+def closeloop(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "closeloop", *arguments],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), **environ},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Somebody's home, with sessions of two agents in it."""
+    shutil.copytree(FIXTURES / "claude_code", tmp_path / ".claude/projects/-tmp-billing")
+    shutil.copytree(FIXTURES / "pi", tmp_path / ".pi/agent/sessions/billing")
+    return tmp_path
+
+
+def imported(folder: Path, *arguments: str) -> dict[str, Any]:
+    result = closeloop(folder, "import", *arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    tally: dict[str, Any] = json.loads(result.stdout)
+    return tally
+
+
+def test_agents_folders_are_found_when_none_is_named(home: Path) -> None:
+    first = imported(home)
+    assert set(first["formats"]) == {"claude-code", "pi"}
+    assert first["formats"]["claude-code"]["sessions"] == 1
+    assert first["formats"]["claude-code"]["calls"] == first["formats"]["claude-code"]["paired"]
+    second = imported(home)
+    assert second["formats"] == {}
+    assert second["unchanged"] >= 3
+
+
+def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Path) -> None:
+    told = closeloop(home, "import", ".claude")
+    assert told.returncode == 0
+    header, row, *_ = told.stdout.splitlines()
+    assert " ".join(header.split()) == "format files sessions new events calls paired skipped"
+    assert row.split()[:4] == ["claude-code", "2", "1", "1"]
+    listed = closeloop(home, "attempts").stdout
+    assert "claude-code" in listed
+    name = listed.splitlines()[1].split()[0]
+    shown = closeloop(home, "show", name)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("session  claude-code ")
+    assert "None" not in shown.stdout.splitlines()[0]
+    assert "hands over to" in shown.stdout
+    assert closeloop(home, "show", name, "--json").returncode == 0
+
+
+def test_a_home_without_agents_says_what_to_do(tmp_path: Path) -> None:
+    result = closeloop(tmp_path, "import")
+    assert result.returncode == 2
+    assert "name a file or a folder" in result.stderr
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times: int) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/notes.txt").write_text("hello")
+    for _ in range(times):
+        result = closeloop(tmp_path, "import", "in")
+    assert result.returncode == 2
+    assert "nothing could be read: 1 files are no recordings" in result.stderr
+    absent = closeloop(tmp_path, "import", "absent")
+    assert absent.returncode == 2
+    assert "absent: No such file or directory" in absent.stderr
+
+
+def test_what_could_not_be_read_is_named_and_the_rest_is_imported(home: Path) -> None:
+    result = closeloop(home, "import", ".pi", "absent")
+    assert result.returncode == 0
+    assert "absent: No such file or directory" in result.stderr
+    assert "pi" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--since", "yesterday"), "--since takes a date such as 2026-11-01"),
+        (("--jobs", "0"), "--jobs must be at least 1"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(
+    home: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = closeloop(home, "import", *arguments)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_watching_goes_on_reading(home: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "closeloop", "import", "inbox", "--watch", "--jobs", "1"],
+        cwd=home,
+        env={**os.environ, "HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        time.sleep(1)
+        shutil.copytree(FIXTURES / "pi", home / "inbox")
+        assert watching.stdout is not None
+        assert watching.stdout.readline().split()[0] == "format"
+        assert watching.stdout.readline().split()[0] == "pi"
+    finally:
+        watching.kill()
+        watching.wait()
+
+
+def test_every_format_is_written_and_ours_is_read_again(home: Path) -> None:
+    imported(home)
+    rows = json.loads(closeloop(home, "attempts", "--json").stdout)
+    name = rows[0]["id"]
+    lines = closeloop(home, "export", name, "--jsonl").stdout.splitlines()
+    assert len(lines) == rows[0]["events"]
+    assert {json.loads(line)["attempt"] for line in lines}
+    assert closeloop(home, "export", "--parquet", "--out", "events.parquet").returncode == 0
+    assert (home / "events.parquet").read_bytes()[:4] == b"PAR1"
+    assert closeloop(home, "export", "--atif", "--out", "out").returncode == 0
+    assert len(list((home / "out").glob("*.json"))) == len(rows)
+    assert closeloop(home, "export", "--otlp", "--out", "spans.jsonl").returncode == 0
+    again = imported(home, "out", "spans.jsonl")
+    assert again["formats"]["atif"]["sessions"] == len(rows)
+    # Two of the files tell the same session, which is one conversation.
+    assert again["formats"]["otlp"]["sessions"] == len(rows) - 1
+
+
+def test_an_export_needs_one_format_and_something_to_write(tmp_path: Path) -> None:
+    for arguments in (("export",), ("export", "--atif", "--otlp")):
+        result = closeloop(tmp_path, *arguments)
+        assert result.returncode == 2
+        assert "Choose one format" in result.stderr
+    assert "nothing to export" in closeloop(tmp_path, "export", "--jsonl").stderr

@@ -1,0 +1,333 @@
+"""Roo Code and Cline task folders: made ones, the traps of their words, and real recordings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from closeloop.model.attempt import Usage
+from closeloop.model.session import Session
+from closeloop.model.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Thought,
+    ToolUse,
+)
+from closeloop.traces.readers import cline
+from closeloop.traces.source import FileSource
+
+MADE = Path(__file__).parent / "fixtures" / "cline"
+PARENT = MADE / "5b2c7a10-0000-4000-8000-000000000001"
+CHILD = MADE / "5b2c7a10-0000-4000-8000-000000000002"
+TALK, VIEW = "api_conversation_history.json", "ui_messages.json"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "roo_code"
+
+
+def read(path: Path) -> Session:
+    source = FileSource(path)
+    assert cline.recognises(source)
+    (session,) = cline.read(source)
+    return session
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def talk(tmp_path: Path, *turns: list[Any], rows: list[Any] | None = None) -> Session:
+    """A task whose user and agent speak in turn, the user first."""
+    folder = tmp_path / "tasks" / "1700000000000"
+    folder.mkdir(parents=True)
+    messages = [
+        {"role": ("user", "assistant")[n % 2], "ts": 1_700_000_000_000 + 10_000 * n, "content": one}
+        for n, one in enumerate([[text("<task>\nDo it.\n</task>")], *turns])
+    ]
+    (folder / TALK).write_text(json.dumps(messages))
+    if rows is not None:
+        (folder / VIEW).write_text(json.dumps(rows))
+    return read(folder / TALK)
+
+
+def brief(event: AnyEvent) -> Any:
+    match event:
+        case Message():
+            return (event.role, event.intent, event.text)
+        case Command():
+            return (event.command, event.exit_code, event.exit_from)
+        case Edit():
+            return (event.path, event.action, event.ok)
+        case Read():
+            return (event.path, event.ok)
+        case Handoff():
+            return (event.child, event.report)
+        case Note():
+            return event.about
+        case Thought():
+            return event.text
+        case ToolUse():
+            return (event.name, event.ok)
+
+
+def test_a_task_of_roo_code_is_told_with_its_sub_task_as_a_lane() -> None:
+    session = read(PARENT / TALK)
+    test, found = "python -m unittest -q", "`total` in billing.py adds floats and does not round."
+    asked = "Find where totals are rounded in billing.py. Change nothing. Report file and function."
+    told = [(event.lane, event.turn, brief(event)) for event in session.trace.events]
+    child = CHILD.name
+    assert told == [
+        ("root", None, ("user", "request", "The test of billing.py fails: make it pass.")),
+        ("root", 1, "The failing test shows what is wrong."),
+        ("root", 1, ("agent", None, "I run the test first.")),
+        ("root", 1, (test, 1, "parsed")),
+        ("root", 2, ("agent", None, "A sub-task looks where.")),
+        ("root", 2, (child, found)),
+        (child, None, ("user", "request", asked)),
+        (child, 1, ("agent", None, "I read both files.")),
+        (child, 1, ("billing.py", True)),
+        (child, 1, ("missing.py", False)),
+        (child, 2, "That answers it."),
+        (child, 2, ("agent", "claim", found)),
+        ("root", 3, ("agent", "question", "Round to cents, or use Decimal?")),
+        ("root", None, ("user", "answer", "Round to cents")),
+        ("root", 4, ("billing.py", "change", False)),
+        ("root", None, "error"),
+        ("root", 5, ("billing.py", "change", True)),
+        ("root", 5, ("agent", None, "Done already.")),
+        ("root", 6, ("git push --force", None, None)),
+        ("root", None, ("user", "correction", "Never push. Run the test.")),
+        ("root", 7, (test, 0, "parsed")),
+        ("root", 8, ("agent", "claim", "`total` rounds to cents now, and the test passes.")),
+    ]
+    assert (session.agent, session.model, session.exit) == (
+        "roo-code",
+        "scripted/large",
+        "finished",
+    )
+    assert (session.directory, session.parent) == ("/workspace", None)
+    assert [lane.agent for lane in session.trace.lanes] == ["code", "ask"]
+
+
+def test_tokens_and_cost_come_from_the_view_and_cached_input_is_not_fresh() -> None:
+    session = read(PARENT / TALK)
+    assert session.usage == Usage(
+        input_tokens=2000, output_tokens=330, cache_read_tokens=10400, cache_write_tokens=0,
+        cost=pytest.approx(0.08), cost_from="reported",
+    )  # fmt: skip
+
+
+def test_every_file_of_a_family_of_tasks_belongs_to_its_first_conversation() -> None:
+    root = PARENT / TALK
+    for path in [*CHILD.iterdir(), PARENT / VIEW, PARENT / "history_item.json"]:
+        assert cline.recognises(FileSource(path))
+        assert cline.owner(FileSource(path)) == root
+        assert list(cline.parts(FileSource(path))) == []
+    assert cline.owner(FileSource(root)) is None
+    assert set(cline.parts(FileSource(root))) == {
+        PARENT / VIEW, PARENT / "history_item.json", *CHILD.iterdir(),
+    }  # fmt: skip
+
+
+def test_a_sub_task_is_found_by_its_brief_where_no_file_names_its_parent(tmp_path: Path) -> None:
+    for folder in (PARENT, CHILD):
+        shutil.copytree(folder, tmp_path / "tasks" / folder.name)
+        (tmp_path / "tasks" / folder.name / "history_item.json").unlink()
+    session = read(tmp_path / "tasks" / PARENT.name / TALK)
+    assert [lane.id for lane in session.trace.lanes] == ["root", CHILD.name]
+
+
+def test_a_sub_task_without_its_parent_is_a_session_that_names_it(tmp_path: Path) -> None:
+    shutil.copytree(CHILD, tmp_path / "tasks" / CHILD.name)
+    path = tmp_path / "tasks" / CHILD.name / TALK
+    assert cline.owner(FileSource(path)) is None
+    assert read(path).parent == PARENT.name
+
+
+def test_the_view_alone_tells_the_task_too(tmp_path: Path) -> None:
+    alone = tmp_path / "tasks" / PARENT.name / VIEW
+    alone.parent.mkdir(parents=True)
+    shutil.copy(PARENT / VIEW, alone)
+    session = read(alone)
+    kinds = [type(event).__name__ for event in session.trace.events]
+    assert kinds == [
+        "Message", "Thought", "Message", "Command", "Handoff", "Message", "Message", "Note",
+        "Message", "Message",
+    ]  # fmt: skip
+    assert session.usage == read(PARENT / TALK).usage
+    command, handoff = session.trace.events[3], session.trace.events[4]
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.output is None) == (None, False)
+    assert isinstance(handoff, Handoff)
+    assert handoff.report == "`total` in billing.py adds floats and does not round."
+    assert session.trace.skipped == {"a draft": 1}
+
+
+def test_a_task_of_cline_pairs_results_that_have_no_id() -> None:
+    session = read(MADE / "1794700100000" / TALK)
+    assert [(event.call, brief(event)) for event in session.trace.events] == [
+        (None, ("user", "request", "Say what billing.py does.")),
+        (None, "I read it."),
+        ("call_a", ("billing.py", True)),
+        ("call_b", ("python -c 'import billing'", None, None)),
+        ("call_c", ("agent", "claim", "It adds prices and rounds to cents.")),
+    ]
+    assert (session.agent, session.model) == ("cline", "scripted-small")
+    assert session.usage == Usage(
+        input_tokens=300, output_tokens=45, cache_read_tokens=2700,
+        cost=pytest.approx(0.004), cost_from="reported",
+    )  # fmt: skip
+
+
+def test_a_call_without_a_result_does_not_take_the_result_of_the_next(tmp_path: Path) -> None:
+    call = "<execute_command>\n<command>{}</command>\n</execute_command>"
+    resumed = "[TASK RESUMPTION] It was interrupted.\n\n<user_message>\nOn.\n</user_message>"
+    result = "[execute_command for 'b'] Result:", "Command executed. Exit code: 2\nOutput:\n"
+    session = talk(
+        tmp_path,
+        [text(call.format("a"))],
+        [text(resumed)],
+        [text(call.format("b"))],
+        [text(words) for words in result],
+    )
+    commands = [event for event in session.trace.events if isinstance(event, Command)]
+    assert [(one.command, one.output is None, one.exit_code) for one in commands] == [
+        ("a", True, None), ("b", False, 2),
+    ]  # fmt: skip
+
+
+def test_an_exit_code_in_the_output_itself_is_not_believed(tmp_path: Path) -> None:
+    session = talk(
+        tmp_path,
+        [text("<execute_command><command>x</command></execute_command>")],
+        [text("[execute_command for 'x'] Result:\nCommand executed.\nOutput:\nExit code: 7\nend")],
+    )
+    command = session.trace.events[1]
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.exit_from) == (None, None)
+
+
+def test_refusals_in_the_newer_shape_are_corrections(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "t", "name": "write_to_file",
+           "input": {"path": "p", "content": "c"}}  # fmt: skip
+    denied = json.dumps({"status": "denied", "feedback": "Not that file."})
+    session = talk(
+        tmp_path, [use], [{"type": "tool_result", "tool_use_id": "t", "content": denied}]
+    )
+    assert [brief(event) for event in session.trace.events[1:]] == [
+        ("p", "create", False), ("user", "correction", "Not that file."),
+    ]  # fmt: skip
+
+
+def test_content_that_holds_tags_of_its_own_ends_where_its_tag_closes_last(tmp_path: Path) -> None:
+    inner = "<content>x</content>"
+    session = talk(
+        tmp_path,
+        [text(f"<write_to_file><path>a</path><content>\n{inner}\n</content></write_to_file>")],
+    )
+    edit = session.trace.events[1]
+    assert isinstance(edit, Edit)
+    assert edit.after == inner
+
+
+def test_a_tool_that_is_only_mentioned_is_not_called(tmp_path: Path) -> None:
+    session = talk(tmp_path, [text("I would use <read_file> here, but will not.")])
+    assert [type(event) for event in session.trace.events] == [Message, Message]
+
+
+def test_what_a_summary_replaced_is_told_from_the_view(tmp_path: Path) -> None:
+    start = 1_700_000_000_000
+
+    def request(at: int) -> dict[str, Any]:
+        used = json.dumps({"apiProtocol": "openai", "tokensIn": 10, "tokensOut": 1, "cost": 0.5})
+        return {"ts": start + at, "type": "say", "say": "api_req_started", "text": used}
+
+    rows = [
+        {"ts": start, "type": "say", "say": "text", "text": "Do it."},
+        request(100),
+        {"ts": start + 200, "type": "say", "say": "text", "text": "Lost words."},
+        {"ts": start + 300, "type": "ask", "ask": "command", "text": "lost command"},
+        {"ts": start + 400, "type": "say", "say": "condense_context",
+         "contextCondense": {"summary": "All so far.", "cost": 0.25}},
+        request(25_000),
+        {"ts": start + 26_000, "type": "say", "say": "text", "text": "Kept words."},
+    ]  # fmt: skip
+    folder = tmp_path / "tasks" / "1700000000000"
+    folder.mkdir(parents=True)
+    messages = [
+        {"role": "user", "ts": start, "content": [text("<task>\nDo it.\n</task>")]},
+        {"role": "assistant", "ts": start + 20_000, "isSummary": True, "content": "All so far."},
+        {"role": "assistant", "ts": start + 30_000, "content": [text("Kept words.")]},
+    ]
+    (folder / TALK).write_text(json.dumps(messages))
+    (folder / VIEW).write_text(json.dumps(rows))
+    session = read(folder / TALK)
+    assert [brief(event) for event in session.trace.events] == [
+        ("user", "request", "Do it."),
+        ("agent", None, "Lost words."),
+        ("lost command", None, None),
+        "compaction",
+        ("agent", None, "Kept words."),
+    ]
+    assert session.usage == Usage(
+        input_tokens=20, output_tokens=2, cost=pytest.approx(1.25), cost_from="reported"
+    )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}],
+        [{"ts": 1, "type": "event", "event": "x"}],
+        [],
+        {"id": "x", "ts": 1},
+    ],
+)
+def test_other_documents_are_refused(document: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(document))
+    assert not cline.recognises(FileSource(path))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared recordings here")
+def test_real_tasks_are_one_family_with_every_result_paired_and_every_cent_counted() -> None:
+    files = sorted(SHARED.rglob("*.json"))
+    assert all(cline.recognises(FileSource(path)) for path in files)
+    roots = [path for path in files if cline.owner(FileSource(path)) is None]
+    (root,) = roots
+    source = FileSource(root)
+    (session,) = cline.read(source)
+    assert {path.parent.name for path in files} - {root.parent.name} == {
+        lane.id for lane in session.trace.lanes[1:]
+    }
+    headers = cost = 0
+    for path in files:
+        for one in json.loads(path.read_text()):
+            if path.name == TALK and one["role"] == "user":
+                headers += sum(
+                    block["text"].startswith("[") and "] Result:" in block["text"]
+                    and not block["text"].startswith("[new_task")
+                    for block in one["content"]
+                )  # fmt: skip
+            if path.name == VIEW and one.get("say") == "api_req_started":
+                cost += json.loads(one["text"])["cost"]
+            if path.name == VIEW:
+                cost += one.get("contextCondense", {}).get("cost", 0)
+    done = [
+        event
+        for event in session.trace.events
+        if (isinstance(event, Command) and event.exit_code is not None)
+        or (isinstance(event, Edit | Read) and event.ok is not None)
+        or (isinstance(event, ToolUse) and event.name in ("list_files", "update_todo_list"))
+    ]
+    assert len(done) == headers
+    assert not [e for e in session.trace.events if brief(e) == "result without a call"]
+    assert session.usage.cost == pytest.approx(cost)
+    assert set(source.skipped) == {"environment details"}

@@ -1,0 +1,149 @@
+"""What Gemini CLI prints with `--output-format stream-json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from closeloop.model.session import Session
+from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read
+from closeloop.traces.readers import gemini, gemini_stream
+from closeloop.traces.source import FileSource
+
+FIXTURE = Path(__file__).parent / "fixtures" / "gemini_stream" / "stream.jsonl"
+AT = "2026-01-01T00:00:00Z"
+INIT = {"type": "init", "timestamp": AT, "session_id": "s1", "model": "gemini-2.5-pro"}
+
+
+def read(path: Path) -> Session:
+    source = FileSource(path)
+    assert gemini_stream.recognises(source)
+    [session] = gemini_stream.read(source)
+    return session
+
+
+def stream(path: Path, *records: Any) -> Session:
+    path.write_text("".join(json.dumps(record) + "\n" for record in (INIT, *records)))
+    return read(path)
+
+
+def said(role: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "message", "timestamp": AT, "role": role, "content": text} | more
+
+
+def used(name: str, call: str, **parameters: Any) -> dict[str, Any]:
+    head = {"type": "tool_use", "timestamp": AT, "tool_name": name, "tool_id": call}
+    return head | {"parameters": parameters}
+
+
+def result(call: str, status: str = "success", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "timestamp": AT, "tool_id": call, "status": status} | more
+
+
+def test_a_recorded_stream_is_told_event_by_event() -> None:
+    session = read(FIXTURE)
+    events = session.trace.events
+    assert [(type(event).__name__, event.turn) for event in events] == [
+        ("Message", None),
+        ("Message", 1),
+        ("Command", 1),
+        ("Message", 2),
+        ("Read", 2),
+        ("Read", 2),
+        ("Edit", 3),
+        ("Message", 4),
+        ("Edit", 4),
+        ("Command", 5),
+        ("Edit", 5),
+        ("Message", 6),
+        ("Handoff", 6),
+        ("Message", 7),
+    ]
+    assert all(event.at is not None for event in events)
+    assert all(event.seconds is not None for event in events if event.call)
+    assert [event.intent for event in events if isinstance(event, Message)] == [
+        "request", None, None, None, None, "claim",
+    ]  # fmt: skip
+    assert (session.exit, session.model) == ("finished", "gemini-scripted")
+    assert [event.ok for event in events if isinstance(event, Edit)] == [False, True, True]
+    assert [event.ok for event in events if isinstance(event, Read)] == [True, False]
+    assert [event.report for event in events if isinstance(event, Handoff)] == [None]
+
+
+def test_the_exit_code_of_a_command_is_not_known() -> None:
+    commands = [event for event in read(FIXTURE).trace.events if isinstance(event, Command)]
+    assert [event.exit_code for event in commands] == [None, None]
+    assert "FAILED (failures=1)" in (commands[0].output or "")
+
+
+def test_tokens_are_counted_once_for_the_whole_session() -> None:
+    stats = json.loads(FIXTURE.read_text().splitlines()[-1])["stats"]
+    usage = read(FIXTURE).usage
+    assert (usage.input_tokens, usage.output_tokens) == (
+        stats["input_tokens"],
+        stats["output_tokens"],
+    )
+
+
+def test_thoughts_are_counted_with_the_output_and_the_cache_apart(tmp_path: Path) -> None:
+    stats = {"total_tokens": 150, "input_tokens": 100, "output_tokens": 20, "cached": 30}
+    end = {"type": "result", "timestamp": AT, "status": "success", "stats": stats}
+    usage = stream(tmp_path / "s", end).usage
+    counts = (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens)
+    assert counts == (70, 30, 50)
+
+
+def test_pieces_of_a_message_are_one_message(tmp_path: Path) -> None:
+    session = stream(
+        tmp_path / "s",
+        said("assistant", "I ", delta=True),
+        said("assistant", "look.", delta=True),
+        used("read_file", "r", file_path="a", start_line=3, end_line=9),
+        result("r", output="Read lines 3-9 of 20"),
+        said("assistant", "Done.", delta=True),
+    )
+    assert [e.text for e in session.trace.events if isinstance(e, Message)] == ["I look.", "Done."]
+    [found] = [event for event in session.trace.events if isinstance(event, Read)]
+    assert (found.first_line, found.last_line, found.text, found.ok) == (3, 9, None, True)
+    assert len(session.trace.lanes[0].turns) == 2
+
+
+def test_a_stream_that_was_cut_off_did_not_finish(tmp_path: Path) -> None:
+    session = stream(tmp_path / "s", used("run_shell_command", "c", command="sleep 9"))
+    assert session.exit == "crashed"
+    [command] = [event for event in session.trace.events if isinstance(event, Command)]
+    assert (command.output, command.exit_code) == (None, None)
+
+
+def test_a_limit_and_a_fault_are_told_apart(tmp_path: Path) -> None:
+    for kind, ending in (("FatalTurnLimitedError", "out_of_budget"), ("Error", "crashed")):
+        error = {"type": kind, "message": "Too much"}
+        end = {"type": "result", "timestamp": AT, "status": "error", "error": error}
+        session = stream(tmp_path / "s", end)
+        assert (session.exit, session.cause) == (ending, "Too much")
+
+
+def test_warnings_strangers_and_results_without_a_call_are_notes(tmp_path: Path) -> None:
+    session = stream(
+        tmp_path / "s",
+        {"type": "error", "timestamp": AT, "severity": "warning", "message": "Loop detected"},
+        {"type": "hologram", "timestamp": AT},
+        result("nobody"),
+    )
+    notes = [event.about for event in session.trace.events if isinstance(event, Note)]
+    assert notes == ["warning", 'unknown: "hologram"', "result without a call"]
+
+
+def test_a_terminals_log_is_read_from_its_first_record_on(tmp_path: Path) -> None:
+    path = tmp_path / "agent.log"
+    path.write_text("YOLO mode is enabled.\n" + FIXTURE.read_text())
+    session = read(path)
+    assert len(session.trace.events) == len(read(FIXTURE).trace.events)
+    assert session.trace.skipped == {"a line that is not JSON": 1}
+
+
+def test_sessions_and_streams_are_told_apart() -> None:
+    assert not gemini.recognises(FileSource(FIXTURE))
+    for path in (FIXTURE.parents[1] / "gemini").rglob("*.jsonl"):
+        assert not gemini_stream.recognises(FileSource(path))

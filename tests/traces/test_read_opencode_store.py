@@ -1,0 +1,147 @@
+"""OpenCode's database: the recorded one, one that is being written, and hostile ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from closeloop.model.session import Session
+from closeloop.model.trace import Handoff, Message
+from closeloop.traces.readers import opencode, opencode_store
+from closeloop.traces.source import FileSource
+
+RECORDED = Path(__file__).parent / "fixtures" / "opencode"
+
+
+def read(path: Path) -> list[Session]:
+    source = FileSource(path)
+    assert opencode_store.recognises(source)
+    return list(opencode_store.read(source))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return Path(shutil.copy(RECORDED / "opencode.db", tmp_path / "anything"))
+
+
+def change(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as base:
+        for statement in statements:
+            base.execute(statement)
+    base.close()
+
+
+def test_the_database_tells_what_the_export_of_the_same_session_tells() -> None:
+    (stored,) = read(RECORDED / "opencode.db")
+    (exported,) = opencode.read(FileSource(RECORDED / "export.json"))
+    assert stored.trace.events == exported.trace.events
+    assert stored.trace.lanes == exported.trace.lanes
+    assert (stored.id, stored.usage, stored.system) == (exported.id, exported.usage, None)
+
+
+def test_a_database_is_left_as_it_was(store: Path) -> None:
+    before = store.read_bytes()
+    read(store)
+    assert store.read_bytes() == before
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+def test_what_is_only_in_the_journal_is_read_too(store: Path) -> None:
+    change(store, "PRAGMA journal_mode = WAL")
+    writer = sqlite3.connect(store)
+    writer.execute("PRAGMA wal_autocheckpoint = 0")
+    child = writer.execute("SELECT id FROM session WHERE parent_id IS NOT NULL").fetchone()[0]
+    data = json.dumps({"role": "user", "time": {"created": 1_900_000_000_000}})
+    writer.execute("INSERT INTO message VALUES ('zzz', ?, 9e15, 9e15, ?)", (child, data))
+    part = json.dumps({"type": "text", "text": "said later"})
+    writer.execute("INSERT INTO part VALUES ('zzz', 'zzz', ?, 1, 1, ?)", (child, part))
+    writer.commit()
+    journal = store.with_name(store.name + "-wal")
+    assert list(opencode_store.parts(FileSource(store))) == [journal]
+    (session,) = read(store)
+    said = [event.text for event in session.trace.events if isinstance(event, Message)]
+    assert "said later" in said
+    writer.close()
+
+
+def test_a_child_whose_parent_is_gone_is_a_session_of_its_own(store: Path) -> None:
+    parent = read(store)[0].id
+    change(store, f"DELETE FROM session WHERE id = '{parent}'")
+    (session,) = read(store)
+    assert session.parent == parent
+    assert len(session.trace.lanes) == 1
+
+
+def test_sessions_that_are_each_others_parents_are_all_told_once(store: Path) -> None:
+    change(
+        store,
+        "UPDATE session SET parent_id = (SELECT id FROM session AS o WHERE o.id != session.id)",
+    )
+    (session,) = read(store)
+    assert len(session.trace.lanes) == 2
+    assert len({(event.lane, event.call) for event in session.trace.events if event.call}) == 9
+
+
+def test_a_child_nobody_mentions_is_not_lost(store: Path) -> None:
+    change(store, 'DELETE FROM part WHERE data LIKE \'%"tool":"task"%\'')
+    sessions = read(store)
+    assert [len(session.trace.lanes) for session in sessions] == [1, 1]
+    assert sessions[1].parent == sessions[0].id
+
+
+def test_rows_that_are_not_json_are_counted(store: Path) -> None:
+    change(store, "UPDATE part SET data = '{' WHERE data LIKE '%step-start%'",
+           "UPDATE message SET data = x'00ff' WHERE data LIKE '%\"user\"%'")  # fmt: skip
+    source = FileSource(store)
+    (session,) = opencode_store.read(source)
+    assert source.skipped == {"a part that is not JSON": 10, "a message that is not JSON": 2}
+    assert session.trace.skipped == source.skipped
+    assert any(isinstance(event, Handoff) for event in session.trace.events)
+
+
+def test_half_a_surrogate_pair_in_a_row_costs_nothing_but_itself(store: Path) -> None:
+    change(store, """UPDATE part SET data = replace(data, 'I look for it.', 'I look\\ud83d')""")
+    (session,) = read(store)
+    said = [event.text for event in session.trace.events if isinstance(event, Message)]
+    assert "I look\ufffd" in said
+
+
+def test_a_session_without_messages_is_counted(store: Path) -> None:
+    change(store, "DELETE FROM message", "DELETE FROM part")
+    source = FileSource(store)
+    assert list(opencode_store.read(source)) == []
+    assert source.skipped == {"a session without messages": 2}
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "CREATE VIEW session AS SELECT * FROM gone",
+        "CREATE TABLE session (id TEXT, parent_id TEXT, directory TEXT, version TEXT,"
+        " time_created INT, time_updated AS (zeroblob(1000000000)) VIRTUAL)",
+        "CREATE VIRTUAL TABLE session USING fts5(id, parent_id, directory, version, time_created,"
+        " time_updated)",
+    ],
+)
+def test_views_and_computed_columns_are_not_run(trick: str, store: Path) -> None:
+    change(store, "ALTER TABLE session RENAME TO gone", trick)
+    assert not opencode_store.recognises(FileSource(store))
+
+
+def test_a_database_torn_in_the_middle_is_read_as_far_as_it_goes(store: Path) -> None:
+    content = store.read_bytes()
+    store.write_bytes(content[: len(content) // 2])
+    source = FileSource(store)
+    sessions = list(opencode_store.read(source))
+    assert len(sessions) <= 1
+    assert source.skipped
+
+
+def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    change(path, "CREATE TABLE session (id TEXT)")
+    assert not opencode_store.recognises(FileSource(path))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
+
+from closeloop.traces.readers import openhands_completions
+from closeloop.traces.source import FileSource
+
+FOLDER = FIXTURES / "openhands_completions"
+ABANDONED, *ATTEMPT = sorted((FOLDER / "sums-1").iterdir())
+RECORDINGS = [
+    path
+    for path in sorted((REAL / "openhands_llm_completions").rglob("*.json"))
+    if path.name not in ("metadata.json", "report.json")
+]
+
+
+def test_the_calls_of_an_attempt_are_one_recording_and_a_retry_is_another() -> None:
+    assert openhands_completions.owner(FileSource(ABANDONED)) is None
+    assert openhands_completions.parts(FileSource(ABANDONED)) == []
+    last = ATTEMPT[-1]
+    assert {openhands_completions.owner(FileSource(path)) for path in ATTEMPT} == {None, last}
+    assert list(openhands_completions.parts(FileSource(last))) == ATTEMPT[:-1]
+
+
+def test_an_attempt_is_read_event_by_event_across_a_compaction() -> None:
+    (session,) = sessions(openhands_completions, ATTEMPT[-1])
+    assert told(session) == [
+        ("user", "request", "Make the sum right."),
+        ("thought", "I run the test."),
+        ("run", "python test_sums.py", 1, "parsed", None),
+        ("thought", "I take all."),
+        ("change", "/workspace/sums.py", "numbers[1:]", "numbers", True),
+        ("run", "python test_sums.py", 0, "parsed", None),
+        ("note", "compaction", "The dialogue was shortened."),
+        ("user", None, "<summary>The test failed with 2; sums.py was edited.</summar"),
+        ("agent", "claim", "The sum is right."),
+    ]
+    assert [turn.usage.input_tokens for turn in session.trace.lanes[0].turns] == [
+        100,
+        150,
+        200,
+        160,
+    ]
+    assert session.usage.cost == pytest.approx(0.04)
+    assert (session.exit, session.system) == ("finished", "You are OpenHands agent.")
+    assert session.started is not None
+    assert session.ended is not None
+    assert (session.ended - session.started).total_seconds() == 6
+
+
+def test_an_abandoned_attempt_ends_with_its_call() -> None:
+    (session,) = sessions(openhands_completions, ABANDONED)
+    assert told(session)[-1] == ("run", "python test_sums.py", None, None, None)
+    assert (session.exit, session.cause) == ("crashed", "the log ends with a call")
+
+
+def test_calls_in_text_are_paired_with_the_results_that_follow() -> None:
+    (session,) = sessions(openhands_completions, next((FOLDER / "licence-2").iterdir()))
+    assert told(session)[1:] == [
+        ("thought", "I make the file."),
+        ("run", "touch LICENSE && cat LICENCE", 1, "parsed", None),
+        ("agent", "claim", "There is a LICENSE now."),
+    ]
+
+
+def test_one_id_for_every_call_pairs_in_order(tmp_path: Path) -> None:
+    def call(line: str) -> dict[str, Any]:
+        function = {"name": "execute_bash", "arguments": json.dumps({"command": line})}
+        return {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "t", "function": function}],
+        }
+
+    def result(text: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": "t", "content": text}
+
+    running = "[Command finished with exit code -1]"
+    messages = [
+        {"role": "user", "content": "Go"},
+        call("a"),
+        result("A"),
+        call("b"),
+        result(running),
+    ]
+    answer = {"choices": [{"message": {"role": "assistant", "content": "Done."}}]}
+    log = {"messages": messages, "response": answer, "kwargs": {}, "timestamp": 1.0, "cost": 0}
+    (session,) = sessions(openhands_completions, written(tmp_path / "x", log))
+    found = [(event.output, event.exit_code) for event in actions([session])]  # type: ignore[union-attr]
+    assert found == [("A", None), (running, None)]
+
+
+@pytest.mark.skipif(not RECORDINGS, reason="no shared recordings")
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_real_logs_pair_every_result_and_count_only_what_is_there(path: Path) -> None:
+    assert recognised_by(path) == ["openhands-completions"]
+    log = json.loads(path.read_text())
+    (session,) = sessions(openhands_completions, path)
+    results = [message for message in log["fncall_messages"] if message["role"] == "tool"]
+    assert not [
+        event
+        for event in session.trace.events
+        if getattr(event, "about", "") == "result without a call"
+    ]
+    named = [event for event in session.trace.events if event.call is not None]
+    replies = [message for message in log["fncall_messages"] if message["role"] == "assistant"]
+    calls = sum(len(reply.get("tool_calls") or ()) for reply in replies)
+    calls += len(log["fncall_response"]["choices"][0]["message"].get("tool_calls") or ())
+    assert len(named) == calls
+    assert len(results) in (calls, calls - 1)
+    assert len(session.trace.lanes[0].turns) == len(replies) + 1
+    assert session.usage.output_tokens == log["response"]["usage"]["completion_tokens"]

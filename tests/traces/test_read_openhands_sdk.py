@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from read_back import FIXTURES, recognised_by, sessions, told, written
+
+from closeloop.model.trace import Command
+from closeloop.traces.readers import openhands_sdk
+from closeloop.traces.source import FileSource
+
+FOLDER = FIXTURES / "openhands_sdk" / "conversation"
+STATE = FOLDER / "base_state.json"
+EVENTS = sorted((FOLDER / "events").iterdir())
+
+
+def event(kind: str, number: int, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "id": f"e{number}", "source": "environment", "timestamp": None, **more}
+
+
+def run(events: list[Any], tmp_path: Path) -> Any:
+    (session,) = sessions(openhands_sdk, written(tmp_path / "x", events))
+    return session
+
+
+def test_a_conversation_is_read_event_by_event() -> None:
+    (session,) = sessions(openhands_sdk, STATE)
+    assert told(session) == [
+        ("user", "request", "Make the sum right."),
+        ("thought", "I run the test first."),
+        ("run", "python test_sums.py", 1, "stated", None),
+        ("thought", "I take all of them."),
+        ("change", "/workspace/sums.py", "numbers[1:]", "numbers", True),
+        ("run", "git diff --stat", None, None, "not executed"),
+        ("user", "correction", "No git, please."),
+        ("note", "compaction", "The test failed with 2."),
+        ("handoff", "Run the tests and say how they end.", None, "The tests pass."),
+        ("run", "cat missing", None, None, None),
+        ("agent", "claim", "The sum is right."),
+    ]
+    assert session.id == "4b1f6f0e-5d0a-4b39-9a51-0a6f3d7a2c11"
+    assert (session.model, session.directory) == ("openai/gpt-5", "/workspace")
+    assert (session.system, session.exit) == ("You are OpenHands agent.", "finished")
+    assert session.trace.skipped == {"a copy of the state": 1}
+
+
+def test_tokens_are_counted_by_answer_and_the_condenser_is_paid_for() -> None:
+    (session,) = sessions(openhands_sdk, STATE)
+    turns = session.trace.lanes[0].turns
+    assert [turn.usage.input_tokens for turn in turns] == [1000, 200, 100, 100, 100]
+    assert [event.turn for event in session.trace.events[4:6]] == [2, 2]
+    usage = session.usage
+    assert (usage.input_tokens, usage.cache_read_tokens) == (1500 + 500, 4900)
+    assert usage.cost == pytest.approx(0.051)
+
+
+def test_the_state_owns_its_events() -> None:
+    assert openhands_sdk.owner(FileSource(STATE)) is None
+    assert list(openhands_sdk.parts(FileSource(STATE))) == EVENTS
+    assert {openhands_sdk.owner(FileSource(path)) for path in EVENTS} == {STATE}
+
+
+def test_events_without_a_state_are_read_from_the_first(tmp_path: Path) -> None:
+    paths = [
+        written(tmp_path / "events" / path.name, json.loads(path.read_text())) for path in EVENTS
+    ]
+    assert openhands_sdk.owner(FileSource(paths[0])) is None
+    assert list(openhands_sdk.parts(FileSource(paths[0]))) == paths[1:]
+    (session,) = sessions(openhands_sdk, paths[0])
+    assert len(session.trace.events) == 11
+    assert session.usage.input_tokens is None
+
+
+def test_an_event_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    for path in (STATE, *EVENTS):
+        written(tmp_path / path.relative_to(FOLDER), path.read_text())
+    (tmp_path / "events" / EVENTS[3].name).write_text('{"kind": "Obs')
+    (session,) = sessions(openhands_sdk, tmp_path / STATE.name)
+    assert session.trace.skipped["an event that cannot be read"] == 1
+    assert isinstance(command := session.trace.events[2], Command)
+    assert (command.output, command.exit_code) == (None, None)
+
+
+def test_a_list_of_events_and_an_evaluations_lines_are_read_too(tmp_path: Path) -> None:
+    events = [json.loads(path.read_text()) for path in EVENTS]
+    session = run(events, tmp_path)
+    assert len(session.trace.events) == 11
+    line = {
+        "instance_id": "i",
+        "history": events,
+        "test_result": {"git_patch": "diff"},
+        "error": None,
+    }
+    path = written(tmp_path / "output", json.dumps(line) + "\n" + json.dumps(line) + "\n")
+    found = sessions(openhands_sdk, path)
+    assert [told(one)[-1] for one in found] == [("note", "submission", "diff")] * 2
+    assert recognised_by(path) == ["openhands-sdk"]
+
+
+def test_a_command_that_still_runs_has_no_exit_code(tmp_path: Path) -> None:
+    action = {"kind": "TerminalAction", "command": "tail -f log"}
+    seen = {"kind": "TerminalObservation", "content": [], "exit_code": -1, "timeout": True}
+    session = run(
+        [
+            event("ActionEvent", 1, tool_name="terminal", tool_call_id="c", action=action),
+            event("ObservationEvent", 2, tool_name="terminal", action_id="e1", observation=seen),
+        ],
+        tmp_path,
+    )
+    assert told(session) == [("run", "tail -f log", None, None, "out of time")]
+
+
+def test_arguments_that_were_never_valid_are_taken_from_the_call(tmp_path: Path) -> None:
+    call = {"id": "c", "name": "terminal", "arguments": '{"command": "ls"}'}
+    session = run(
+        [
+            event("ActionEvent", 1, tool_name="terminal", action=None, tool_call=call),
+            event("AgentErrorEvent", 2, tool_call_id="c", error="not valid"),
+            event("ConversationErrorEvent", 3, code="MaxIterationsReached", detail="500"),
+            event("Unheard", 4),
+        ],
+        tmp_path,
+    )
+    assert told(session) == [
+        ("run", "ls", None, None, None),
+        ("note", "error", "MaxIterationsReached: 500"),
+        (
+            "note",
+            "unknown: Unheard",
+            '{"kind":"Unheard","id":"e4","source":"environment","timestam',
+        ),
+    ]
+    assert (session.exit, session.cause) == ("out_of_budget", "500")
