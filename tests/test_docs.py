@@ -35,7 +35,7 @@ from closeloop.tasks.files import load_task
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-WALK = ("first-task.md", "run.md", "commands.md")
+WALK = ("first-task.md", "run.md", "commands.md", "record.md")
 """Pages with blocks to run, in the order that a reader takes."""
 HOME = "/home/ann/billing"
 HIDDEN_TESTS = """\

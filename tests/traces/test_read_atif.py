@@ -176,6 +176,14 @@ def test_a_step_from_nobody_known_is_kept_as_a_note(tmp_path: Path) -> None:
     assert "Hm." in note.text
 
 
+def test_what_only_claims_to_be_ours_cannot_make_a_trace_that_does_not_fit(tmp_path: Path) -> None:
+    own = {"event": {"kind": "handoff", "brief": "b", "child": "nowhere", "lane": "x", "number": 9}}
+    session = made(tmp_path, {"source": "user", "message": "Hi.", "extra": {"closeloop": own}})
+    [event] = session.trace.events
+    assert isinstance(event, Handoff)
+    assert (event.number, event.lane, event.child) == (1, "root", None)
+
+
 def test_other_json_is_not_taken_for_a_trajectory(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     for other in ({"schema_version": "ATIF-v1.2"}, {"steps": []}, {"schema_version": 1}, []):
@@ -214,10 +222,8 @@ def test_every_shared_recording_is_read_with_all_its_pairs() -> None:
             for event in events
             if any(getattr(event, name, None) is not None for name in ("output", "text", "ok"))
         ]
-        # A write's result is in the file, but says neither yes nor no.
-        edits = [event for event in events if isinstance(event, Edit) and event.ok is None]
         assert len(events) == len(calls)
-        assert len(done) + len(edits) == len(paired)
+        assert len(done) == len(paired)
         final = document["final_metrics"]
         usage = session.usage
         assert usage.output_tokens == final["total_completion_tokens"]

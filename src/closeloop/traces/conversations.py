@@ -13,7 +13,14 @@ from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.dialogue import Dialogue, handed
-from closeloop.traces.results import OWN, Kept, kept_in, mark_claim, restored
+from closeloop.traces.results import (
+    OWN,
+    Kept,
+    drop_unknown_children,
+    kept_in,
+    mark_claim,
+    restored,
+)
 from closeloop.traces.said import Said, identity, result_text
 from closeloop.traces.spans import (
     Kind,
@@ -131,9 +138,7 @@ class _Conversation:
                 usage = usage_of(span)
                 if usage != Usage() and self.kinds.get(span.id) and self._above(span) is None:
                     self.builder.turn(self._lane(span), _turn(span, usage))
-        for event in self.builder.events:
-            if isinstance(event, Handoff) and event.child not in (None, *self.names):
-                self.dialogue.replace(msgspec.structs.replace(event, child=None))
+        drop_unknown_children(self.builder, self.names)
 
     def _name(self) -> str:
         found = agent_of(self.root) if self.root else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -68,6 +68,13 @@ def mark_claim(builder: Builder) -> str | None:
         if event.lane == ROOT and isinstance(event, Message) and event.role == "agent":
             return event.text
     return None
+
+
+def drop_unknown_children(builder: Builder, lanes: Collection[str]) -> None:
+    """Handoffs may only name lanes that are there, whatever a file says."""
+    for event in builder.events:
+        if isinstance(event, Handoff) and event.child is not None and event.child not in lanes:
+            builder.events[event.number - 1] = msgspec.structs.replace(event, child=None)
 
 
 def facts(event: AnyEvent, plain: AnyEvent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from closeloop.traces.atif.files import MOST_FILES, beside, embedded, is_traject
 from closeloop.traces.atif.steps import Steps
 from closeloop.traces.atif.values import usage_of
 from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.results import OWN, Kept, kept_in, mark_claim
+from closeloop.traces.results import OWN, Kept, drop_unknown_children, kept_in, mark_claim
 from closeloop.traces.texts import shortened
 from closeloop.traces.values import mapping, sequence, text, written
 
@@ -44,6 +44,7 @@ class Run:
         extra = mapping(agent.get("extra"))
         self.builder.lane(agent=text(agent.get("name")))
         self.lane(top, ROOT, self.source.path)
+        drop_unknown_children(self.builder, self.lanes)
         times = [event.at for event in self.builder.events if event.at]
         known = kept_in(mapping(top.get("extra")).get(OWN)) or Kept(
             started=min(times, default=None),

@@ -30,7 +30,6 @@ class Run(Protocol):
     builder: Builder
     system: str | None
     models: Counter[str]
-    lanes: set[str]
     asked: set[str]
     """Lanes whose agent was given its request."""
 
@@ -124,8 +123,6 @@ class Steps:
             more = mapping(call.get("extra")).get(OWN)
             if isinstance(more, dict):
                 whole = restored(self.builder.events[event.number - 1], more)
-                if isinstance(whole, Handoff) and whole.child not in (None, *self.run.lanes):
-                    whole = msgspec.structs.replace(whole, child=None)
                 self.builder.events[event.number - 1] = whole
 
     def _count(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
@@ -195,11 +192,13 @@ class Steps:
         output = None if content is None else words(content)
         extra, more = mapping(result.get("extra")), mapping(step.get("extra")) if alone else {}
         meta = mapping(more.get("tool_result_metadata"))
-        raw = mapping(meta.get("raw_tool_result")).get("content")
-        if isinstance(raw, str) and output is not None:
+        raw = mapping(meta.get("raw_tool_result"))
+        if isinstance(raw.get("content"), str) and output is not None:
             # Harbor's converter says the output twice in the content, with marks of its own.
-            output = raw
-        flags = (extra.get("is_error"), more.get("tool_result_is_error"), meta.get("is_error"))
+            output = written(raw["content"])
+        # A raw result is Anthropic's, where what is not said to be an error is none.
+        failed = raw.get("is_error", False) if raw else meta.get("is_error")
+        flags = (extra.get("is_error"), more.get("tool_result_is_error"), failed)
         ok = False if True in flags else True if False in flags else None
         if output is not None and output.endswith("[error] tool reported failure"):
             ok = False

@@ -20,8 +20,7 @@ version = 1
 
 
 def recognises(source: Source) -> bool:
-    if b"ATIF-v" not in source.head and b"schema_version" not in source.head:
-        # The version may stand last in a large document; Harbor writes it first.
+    if b"ATIF-v" not in source.head:
         return False
     lines = source.lines
     if lines and is_trajectory(lines[0]):

@@ -1,0 +1,312 @@
+"""OpenTelemetry's spans are read, whatever names their emitter used and however they came."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from closeloop.model.session import Session
+from closeloop.model.trace import Command, Handoff, Message, Note, ToolUse
+from closeloop.traces.detect import readers
+from closeloop.traces.readers import otlp
+from closeloop.traces.source import FileSource
+
+FIXTURES = Path(__file__).parent / "fixtures" / "otlp"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"
+NANO = 10**9
+
+
+def read(path: Path) -> Session:
+    assert otlp.recognises(FileSource(path))
+    [session] = list(otlp.read(FileSource(path)))
+    return session
+
+
+def span(number: int, parent: int | None, start: int, **attributes: Any) -> dict[str, Any]:
+    """A span of two seconds; names with `__` for dots, values as JSON has them."""
+    plain = {name.replace("__", "."): value for name, value in attributes.items()}
+    kinds = {str: "stringValue", int: "intValue", bool: "boolValue", float: "doubleValue"}
+    values = [
+        {"key": name, "value": {kinds[type(value)]: str(value) if type(value) is int else value}}
+        for name, value in plain.items()
+    ]
+    told = {
+        "traceId": "a" * 32,
+        "spanId": f"{number:016x}",
+        "name": f"span {number}",
+        "startTimeUnixNano": str((1000 + start) * NANO),
+        "endTimeUnixNano": str((1002 + start) * NANO),
+        "attributes": values,
+    }
+    return told if parent is None else {**told, "parentSpanId": f"{parent:016x}"}
+
+
+def export(*spans: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": list(spans)}]}]}
+
+
+def made(tmp_path: Path, *spans: dict[str, Any]) -> Session:
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps(export(*spans)))
+    return read(path)
+
+
+def words(session: Session) -> list[tuple[str, str]]:
+    return [(one.role, one.text) for one in session.trace.events if isinstance(one, Message)]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "spans.jsonl", "trace.pb"])
+def test_a_recorded_run_is_read_with_its_sub_agent_from_every_encoding(name: str) -> None:
+    session = read(FIXTURES / name)
+    request, failed, handoff, prompt, brief, counted, said, claim = session.trace.events
+    child = session.trace.lanes[1].id
+    assert (session.agent, session.model, session.system) == ("lead", "scripted", "You lead.")
+    assert [(lane.agent, len(lane.turns)) for lane in session.trace.lanes] == [
+        ("lead", 3), ("counter", 2),
+    ]  # fmt: skip
+    assert isinstance(request, Message)
+    assert (request.text, request.intent) == ("How long is the report?", "request")
+    assert isinstance(failed, Command)
+    assert (failed.command, failed.exit_code, failed.turn) == ("cat missing.txt", 1, 1)
+    assert isinstance(handoff, Handoff)
+    assert (handoff.call, handoff.child) == ("call_2", child)
+    assert (handoff.brief, handoff.report) == (
+        "Count the lines of the report.", "There are 2 lines.",
+    )  # fmt: skip
+    assert isinstance(prompt, Note)
+    assert (prompt.about, prompt.text) == ("system prompt", "You count.")
+    assert {event.lane for event in (prompt, brief, counted, said)} == {child}
+    assert isinstance(counted, Command)
+    assert (counted.output, counted.exit_code) == ("exit code 0\n2\n", 0)
+    assert isinstance(claim, Message)
+    assert (claim.intent, claim.turn) == ("claim", 3)
+    assert (session.usage.input_tokens, session.usage.output_tokens) == (310, 75)
+
+
+def test_the_order_in_which_spans_come_and_spans_sent_twice_change_nothing(tmp_path: Path) -> None:
+    lines = (FIXTURES / "spans.jsonl").read_text().splitlines()
+    random.Random(7).shuffle(lines)
+    path = tmp_path / "late.jsonl"
+    path.write_text("\n".join([*lines, *lines[:3], "not json", '{"resourceLogs": []}', ""]))
+    source = FileSource(path)
+    [session] = otlp.read(source)
+    assert session.trace.events == read(FIXTURES / "spans.jsonl").trace.events
+    assert source.skipped == {"a line that is not JSON": 1, "a line of another kind": 1} | {
+        name: count
+        for name, count in source.skipped.items()
+        if name == "a span of something else than an agent"
+    }
+
+
+def test_exports_with_their_sizes_before_them_are_read(tmp_path: Path) -> None:
+    content = (FIXTURES / "trace.pb").read_bytes()
+    path = tmp_path / "collected.pb"
+    path.write_bytes((len(content).to_bytes(4, "big") + content) * 2)
+    assert read(path).trace.events == read(FIXTURES / "trace.pb").trace.events
+
+
+def test_a_torn_export_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "torn.pb"
+    path.write_bytes((FIXTURES / "trace.pb").read_bytes()[:-100])
+    source = FileSource(path)
+    assert list(otlp.read(source)) == []
+    assert source.skipped == {"an export that cannot be read to its end": 1}
+
+
+def test_ids_in_base64_are_the_same_ids(tmp_path: Path) -> None:
+    document = json.loads((FIXTURES / "trace.json").read_text())
+    for one in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        for key in ("traceId", "spanId", "parentSpanId"):
+            if key in one:
+                one[key] = base64.b64encode(bytes.fromhex(one[key])).decode()
+    path = tmp_path / "base64.json"
+    path.write_text(json.dumps(document))
+    assert read(path) == read(FIXTURES / "trace.json")
+
+
+def test_older_names_of_the_conventions_are_known(tmp_path: Path) -> None:
+    session = made(
+        tmp_path,
+        span(
+            1, None, 0, gen_ai__system="openai", llm__request__type="chat",
+            gen_ai__request__model="m-0", gen_ai__prompt__0__role="system",
+            gen_ai__prompt__0__content="Be brief.", gen_ai__prompt__1__role="user",
+            gen_ai__prompt__1__content="List.", gen_ai__completion__0__role="assistant",
+            gen_ai__completion__0__tool_calls__0__id="c1",
+            gen_ai__completion__0__tool_calls__0__name="bash",
+            gen_ai__completion__0__tool_calls__0__arguments='{"command": "ls"}',
+            gen_ai__usage__prompt_tokens=30, gen_ai__usage__completion_tokens=4,
+            gen_ai__usage__cache_read_input_tokens=20,
+        ),
+        span(
+            2, None, 4, llm__request__type="chat", gen_ai__prompt__0__role="user",
+            gen_ai__prompt__0__content="List.", gen_ai__prompt__1__role="tool",
+            gen_ai__prompt__1__tool_call_id="c1", gen_ai__prompt__1__content="a.txt",
+            gen_ai__completion__0__content="There is a.txt.",
+        ),
+    )  # fmt: skip
+    assert words(session) == [("user", "List."), ("agent", "There is a.txt.")]
+    [command] = [event for event in session.trace.events if isinstance(event, Command)]
+    assert (command.command, command.output, command.exit_code) == ("ls", "a.txt", None)
+    assert (session.usage.input_tokens, session.usage.cache_read_tokens) == (10, 20)
+    assert session.system == "Be brief."
+
+
+def test_events_of_spans_are_known_as_messages(tmp_path: Path) -> None:
+    one = span(1, None, 0, gen_ai__operation__name="chat")
+    one["events"] = [
+        {"name": "gen_ai.user.message",
+         "attributes": [{"key": "content", "value": {"stringValue": "Hi."}}]},
+        {"name": "gen_ai.choice",
+         "attributes": [{"key": "message", "value": {"stringValue": '{"content": "Hello."}'}}]},
+    ]  # fmt: skip
+    assert words(made(tmp_path, one)) == [("user", "Hi."), ("agent", "Hello.")]
+
+
+def test_the_names_of_openinference_are_known(tmp_path: Path) -> None:
+    message = "llm__input_messages__0__message__"
+    reply = "llm__output_messages__0__message__"
+    tool = f"{reply}tool_calls__0__tool_call__"
+    session = made(
+        tmp_path,
+        span(1, None, 0, openinference__span__kind="AGENT", input__value="Look."),
+        span(
+            2, 1, 1, openinference__span__kind="LLM", llm__model_name="m-2",
+            llm__token_count__prompt=12, llm__token_count__completion=3,
+            llm__token_count__prompt_details__cache_read=2,
+            **{f"{message}role": "user", f"{message}contents__0__message_content__type": "text",
+               f"{message}contents__0__message_content__text": "Look.",
+               f"{reply}role": "assistant", f"{tool}id": "c9", f"{tool}function__name": "search",
+               f"{tool}function__arguments": '{"query": "x"}'},
+        ),
+        span(
+            3, 1, 5, openinference__span__kind="TOOL", tool__name="search",
+            input__value='{"query": "x"}', output__value="nothing",
+        ),
+        span(4, 1, 9, http__method="GET"),
+    )  # fmt: skip
+    assert words(session) == [("user", "Look.")]
+    [tool_use] = [event for event in session.trace.events if isinstance(event, ToolUse)]
+    assert (tool_use.name, tool_use.output, tool_use.call) == ("search", "nothing", "c9")
+    assert (session.usage.input_tokens, session.usage.cache_read_tokens) == (10, 2)
+    assert session.trace.skipped == {"a span of something else than an agent": 1}
+
+
+def test_a_reply_told_by_two_spans_around_each_other_is_counted_once(tmp_path: Path) -> None:
+    used = {"gen_ai__usage__input_tokens": 10, "gen_ai__usage__output_tokens": 2}
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__operation__name="chat", **used),
+        span(2, 1, 0, gen_ai__operation__name="chat", **used),
+    )
+    assert session.usage.input_tokens == 10
+    assert len(session.trace.lanes[0].turns) == 1
+
+
+def test_replies_with_one_id_but_other_counts_are_several(tmp_path: Path) -> None:
+    shared = {"gen_ai__operation__name": "chat", "gen_ai__response__id": "run-1"}
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__usage__input_tokens=10, **shared),
+        span(2, None, 3, gen_ai__usage__input_tokens=20, **shared),
+        span(3, None, 6, gen_ai__usage__input_tokens=20, **shared),
+    )
+    assert [turn.usage.input_tokens for turn in session.trace.lanes[0].turns] == [10, 20]
+
+
+def test_what_the_user_says_twice_is_there_twice_and_what_is_told_again_is_not(
+    tmp_path: Path,
+) -> None:
+    def chat(number: int, texts: list[str], answer: str) -> dict[str, Any]:
+        roles = ("user", "assistant")
+        said = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+        return span(
+            number, None, number, gen_ai__operation__name="chat",
+            gen_ai__input__messages=json.dumps(said), gen_ai__output__messages=answer,
+        )  # fmt: skip
+
+    session = made(
+        tmp_path,
+        chat(1, ["go on"], "one"),
+        chat(2, ["go on", "one", "go on"], "two"),
+        chat(3, ["go on", "one", "go on", "two", "stop"], "three"),
+    )
+    assert [text for _, text in words(session)] == [
+        "go on", "one", "go on", "two", "stop", "three",
+    ]  # fmt: skip
+
+
+def test_a_tool_that_failed_says_so_and_one_of_which_nobody_says_it_does_not(
+    tmp_path: Path,
+) -> None:
+    tools = [span(n, None, n, gen_ai__tool__name=f"t{n}") for n in (1, 2, 3)]
+    tools[0]["status"] = {"code": 2, "message": "boom"}
+    tools[1]["status"] = {"code": "STATUS_CODE_OK"}
+    found = made(tmp_path, *tools).trace.events
+    assert [(event.ok, event.output) for event in found if isinstance(event, ToolUse)] == [
+        (False, "boom"), (True, None), (None, None),
+    ]  # fmt: skip
+
+
+def test_an_agent_inside_an_agent_without_a_tool_between_is_a_handoff(tmp_path: Path) -> None:
+    agent = {"gen_ai__operation__name": "invoke_agent"}
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__agent__name="lead", **agent),
+        span(2, 1, 1, gen_ai__agent__name="lead", **agent),
+        span(3, 2, 2, gen_ai__agent__name="helper", input__value="Help.", output__value="Helped.",
+             **agent),
+    )  # fmt: skip
+    [handoff] = [event for event in session.trace.events if isinstance(event, Handoff)]
+    assert (handoff.brief, handoff.report, handoff.lane) == ("Help.", "Helped.", "root")
+    assert [lane.agent for lane in session.trace.lanes] == ["lead", "helper"]
+
+
+def test_traces_of_one_conversation_are_one_session_and_others_are_not_sessions(
+    tmp_path: Path,
+) -> None:
+    shared = {"gen_ai__operation__name": "chat", "gen_ai__conversation__id": "talk"}
+    one, two = span(1, None, 0, **shared), span(2, None, 5, **shared)
+    two["traceId"] = "b" * 32
+    other = span(3, None, 0, http__method="GET")
+    other["traceId"] = "c" * 32
+    path = tmp_path / "three.json"
+    path.write_text(json.dumps(export(two, other, one)))
+    source = FileSource(path)
+    [session] = otlp.read(source)
+    assert session.id == "talk"
+    assert len(session.trace.lanes[0].turns) == 2
+    assert source.skipped == {"a trace without an agent's spans": 1}
+
+
+def test_spans_around_each_other_end_nowhere_but_are_read(tmp_path: Path) -> None:
+    chat = {"gen_ai__operation__name": "chat", "gen_ai__output__messages": "Hi."}
+    agent = {"gen_ai__operation__name": "invoke_agent", "gen_ai__agent__name": "a"}
+    session = made(tmp_path, span(1, 2, 0, **agent), span(2, 1, 1, **agent), span(3, 1, 2, **chat))
+    assert words(session) == [("agent", "Hi.")]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\n\n\nhello", b"\n\x05hello", b"\x00\x00\x00\x05\nhallo", b""]
+)
+def test_other_bytes_are_not_taken_for_protobuf(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    assert not otlp.recognises(FileSource(path))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
+def test_the_shared_trace_is_read_and_its_schema_is_not() -> None:
+    path = SHARED / "agentv_nested_subagent.json"
+    assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["otlp"]
+    session = read(path)
+    assert [lane.agent for lane in session.trace.lanes] == ["codex", "config-inspector"]
+    [handoff] = [event for event in session.trace.events if isinstance(event, Handoff)]
+    assert handoff.child == session.trace.lanes[1].id
+    for schema in (SHARED / "schema").iterdir():
+        assert not any(one.recognises(FileSource(schema)) for one in readers())
