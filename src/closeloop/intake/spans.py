@@ -13,11 +13,11 @@ from closeloop.model.record import digest
 from closeloop.store import Store
 from closeloop.store.bodies import pack, unpack
 from closeloop.store.sessions import Imported, Sent
-from closeloop.traces.conversations import sessions_of
+from closeloop.traces.otel.conversations import sessions_of
+from closeloop.traces.otel.spans import Span, conversation_of
 from closeloop.traces.readers import otlp
 from closeloop.traces.redact import redact
 from closeloop.traces.repositories import repository_of
-from closeloop.traces.spans import Span, conversation_of
 
 PLACE = "otlp:"
 """Stands before a trace's id where files have their path."""

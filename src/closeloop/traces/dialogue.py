@@ -12,8 +12,8 @@ import msgspec
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
+from closeloop.traces.otel.said import Said
 from closeloop.traces.results import restored, result_of
-from closeloop.traces.said import Said
 from closeloop.traces.texts import shortened
 from closeloop.traces.values import written
 

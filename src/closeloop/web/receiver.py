@@ -23,8 +23,8 @@ from starlette.responses import Response
 from closeloop.intake.spans import keep_spans
 from closeloop.model.errors import MachineFailed
 from closeloop.store import Store
+from closeloop.traces.otel.spans import Span
 from closeloop.traces.readers.otlp import spans_in, spans_of
-from closeloop.traces.spans import Span
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 BODY_LIMIT, UNPACKED_LIMIT = 4 << 20, 16 << 20

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeloop.model.attempt import Usage
-from closeloop.traces.spans import fresh
+from closeloop.traces.otel.spans import fresh
 from closeloop.traces.values import count, mapping, number, text, written
 
 

@@ -28,8 +28,8 @@ from closeloop.traces.export.told import (
     system_of,
     version_of,
 )
+from closeloop.traces.otel.spans import Span
 from closeloop.traces.results import OWN, facts, kept
-from closeloop.traces.spans import Span
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}

@@ -16,8 +16,8 @@ from closeloop.model.trace import AnyEvent, Command, Message, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.dialogue import Dialogue, handed
 from closeloop.traces.inspect_logs.values import usage_of, words
+from closeloop.traces.otel.said import Role, Said
 from closeloop.traces.results import mark_claim
-from closeloop.traces.said import Role, Said
 from closeloop.traces.texts import NOTE_CHARACTERS, shortened
 from closeloop.traces.values import count, mapping, moment, number, sequence, text, written
 

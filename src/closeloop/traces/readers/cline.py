@@ -14,8 +14,8 @@ from closeloop.model.protocols import Source
 from closeloop.model.record import digest
 from closeloop.model.session import Session
 from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.cline_calls import Call, segments
-from closeloop.traces.cline_tasks import Task, Telling
+from closeloop.traces.cline.calls import Call, segments
+from closeloop.traces.cline.tasks import Task, Telling
 from closeloop.traces.untrusted import (
     count,
     decoded,

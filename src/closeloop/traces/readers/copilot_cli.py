@@ -22,7 +22,7 @@ from closeloop.model.trace import (
 )
 from closeloop.traces.builder import ROOT, Builder, total
 from closeloop.traces.calls import Origin
-from closeloop.traces.copilot_calls import event_for, usage_in
+from closeloop.traces.copilot.calls import event_for, usage_in
 from closeloop.traces.results import result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (

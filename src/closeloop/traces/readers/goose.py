@@ -10,7 +10,7 @@ from typing import Any
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces.databases import columns, has_tables, is_database, journal, opened
-from closeloop.traces.goose_sessions import Recorded, Telling
+from closeloop.traces.goose.sessions import Recorded, Telling
 from closeloop.traces.untrusted import count, decoded, mapping, text
 
 name = "goose"

@@ -8,8 +8,8 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.conversations import sessions_of
-from closeloop.traces.spans import Span
+from closeloop.traces.otel.conversations import sessions_of
+from closeloop.traces.otel.spans import Span
 from closeloop.traces.values import count, decoded, mapping, moment, number, text, written
 
 name = "langfuse"

@@ -8,7 +8,7 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.opencode_sessions import Family, Recorded, session_of
+from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import mapping, text
 
 name = "opencode-run"

@@ -10,7 +10,7 @@ from typing import Any
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces.databases import columns, has_tables, is_database, journal, opened
-from closeloop.traces.opencode_sessions import Family, Recorded, session_of
+from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import decoded, mapping
 
 name = "opencode-store"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from closeloop.model.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
 from closeloop.traces.builder import Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.cline_calls import Call, Verdict, events, of_file, result, segments, verdict
-from closeloop.traces.cline_rows import Rows, usage_of_metrics
+from closeloop.traces.cline.calls import Call, Verdict, events, of_file, result, segments, verdict
+from closeloop.traces.cline.rows import Rows, usage_of_metrics
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import arguments, items, label, mapping, millis, raw, text
 

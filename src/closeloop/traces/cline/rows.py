@@ -33,7 +33,7 @@ from closeloop.traces.untrusted import (
 )
 
 if TYPE_CHECKING:
-    from closeloop.traces.cline_tasks import Telling
+    from closeloop.traces.cline.tasks import Telling
 
 _ASIDES = {
     "condense_context": "compaction", "sliding_window_truncation": "compaction",

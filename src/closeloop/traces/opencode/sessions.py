@@ -19,7 +19,7 @@ from closeloop.model.trace import (
 )
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.opencode_parts import REPORT, TASK, finished, started, usage_of
+from closeloop.traces.opencode.parts import REPORT, TASK, finished, started, usage_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (
     arguments,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from closeloop.model.attempt import Usage
 from closeloop.model.record import Record
-from closeloop.traces.said import Role, Said, identity, said
+from closeloop.traces.otel.said import Role, Said, identity, said
 from closeloop.traces.values import count, decoded, number, text
 
 Kind = Literal["agent", "model", "tool"]

@@ -13,16 +13,8 @@ from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.dialogue import Dialogue, handed
-from closeloop.traces.results import (
-    OWN,
-    Kept,
-    drop_unknown_children,
-    kept_in,
-    mark_claim,
-    restored,
-)
-from closeloop.traces.said import Said, identity, result_text
-from closeloop.traces.spans import (
+from closeloop.traces.otel.said import Said, identity, result_text
+from closeloop.traces.otel.spans import (
     Kind,
     Span,
     agent_of,
@@ -35,6 +27,14 @@ from closeloop.traces.spans import (
     outputs,
     result_in,
     usage_of,
+)
+from closeloop.traces.results import (
+    OWN,
+    Kept,
+    drop_unknown_children,
+    kept_in,
+    mark_claim,
+    restored,
 )
 from closeloop.traces.values import count, decoded, text
 

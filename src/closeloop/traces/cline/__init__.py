@@ -1,0 +1,1 @@
+"""Roo Code and Cline: what their task folders hold."""

@@ -1,0 +1,1 @@
+"""Copilot CLI: its tools' calls."""

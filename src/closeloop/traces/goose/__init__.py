@@ -1,0 +1,1 @@
+"""Goose: what its files and its database have in common."""

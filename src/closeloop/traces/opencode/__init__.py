@@ -1,0 +1,1 @@
+"""OpenCode: what its exports, lines and database have in common."""

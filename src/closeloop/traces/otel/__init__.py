@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of agents, models and tools, joined to conversations."""
