@@ -47,7 +47,7 @@ def visible(text: str) -> str:
 
 def say(text: str) -> None:
     """A line of plain text."""
-    print(visible(text))  # noqa: T201
+    print(visible(text), flush=True)  # noqa: T201
 
 
 def warn(text: str) -> None:
