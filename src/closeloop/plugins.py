@@ -20,10 +20,19 @@ def find(kind: Kind, name: str) -> Any:
     entries = known(kind)
     if name not in entries:
         raise unknown(kind.removesuffix("s"), name, entries)
+    return _load(kind, entries[name])
+
+
+def every(kind: Kind) -> list[Any]:
+    """All of a kind, in the order of their names."""
+    return [_load(kind, entry) for _, entry in sorted(known(kind).items())]
+
+
+def _load(kind: Kind, entry: EntryPoint) -> Any:
     try:
-        return entries[name].load()
+        return entry.load()
     except Exception as error:
         raise PluginFailed(
-            f"The {kind.removesuffix('s')} {name!r} could not be loaded: {error}. "
-            f"Reinstall the package that provides {entries[name].value!r}."
+            f"The {kind.removesuffix('s')} {entry.name!r} could not be loaded: {error}. "
+            f"Reinstall the package that provides {entry.value!r}."
         ) from error

@@ -12,7 +12,7 @@ from closeloop.model.protocols import Reader, Source
 @cache
 def readers() -> Sequence[Reader]:
     """Every reader that is installed, in a fixed order."""
-    return [plugins.find("readers", name) for name in sorted(plugins.known("readers"))]
+    return plugins.every("readers")
 
 
 def reader_of(source: Source) -> Reader | None:
