@@ -16,6 +16,7 @@ from closeloop.model.protocols import Ran
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import bwrap, ladder, landlock
+from closeloop.runs.sandbox.place import real_paths
 from closeloop.runs.workspaces import Workspaces
 
 TIERS = {
@@ -203,7 +204,7 @@ def test_a_command_does_not_read_other_workspaces_or_bases(
             workspaces.open(None, Limits()) as other,
         ):
             await other.cage.write("secret", b"SECRET")
-            theirs = f"{other.cage.place.folder}/root/workspace/secret"
+            theirs = f"{real_paths(other.cage.place)[0]}/secret"
             assert await anyio.Path(theirs).exists()
             return (await mine.cage.run(f"cat '{secret}' '{theirs}'; find {cache}")).output
 

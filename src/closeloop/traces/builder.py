@@ -9,7 +9,8 @@ from datetime import datetime
 import msgspec
 
 from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Lane, Note, Trace, Turn
+from closeloop.model.trace import AnyEvent, Lane, Message, Note, Trace, Turn
+from closeloop.model.usage import token_sums
 
 ROOT = "root"
 
@@ -25,6 +26,7 @@ class Builder:
         self._turns: dict[str, list[Turn]] = {}
         self._messages: dict[tuple[str, str], int] = {}
         self._open: dict[tuple[str, str], deque[int]] = {}
+        self._asked: set[str] = set()
         self.lane()
 
     def lane(self, name: str = ROOT, parent: str | None = None, agent: str | None = None) -> str:
@@ -81,6 +83,24 @@ class Builder:
             queue.remove(event.number)
         return done
 
+    def hear(
+        self, text: str, *, lane: str, at: datetime | None, own: bool = False, asks: bool = True
+    ) -> None:
+        """What a lane is told, by a user or its own program; the first that asks is its request."""
+        asks = asks and not own and lane not in self._asked
+        if asks:
+            self._asked.add(lane)
+        self.add(
+            Message(
+                number=self.number,
+                lane=lane,
+                at=at,
+                role="system" if own else "user",
+                text=text,
+                intent="request" if asks else None,
+            )
+        )
+
     def note(self, text: str, *, about: str, lane: str = ROOT, at: datetime | None = None) -> None:
         """Keep what has no other place."""
         self.add(Note(number=self.number, lane=lane, at=at, text=text, about=about))
@@ -105,22 +125,11 @@ class Builder:
 
 def total(usages: Iterable[Usage]) -> Usage:
     """Sums of what is known; None where nothing is. A cost is reported only if all of it was."""
-    counts: dict[str, int] = {}
-    costs: list[float] = []
-    origins: set[str] = set()
-    for usage in usages:
-        for name in _COUNTS:
-            value = getattr(usage, name)
-            if value is not None:
-                counts[name] = counts.get(name, 0) + value
-        if usage.cost is not None:
-            costs.append(usage.cost)
-            origins.add(usage.cost_from or "reported")
-    return Usage(
-        **counts,
-        cost=sum(costs) if costs else None,
-        cost_from=("prices" if "prices" in origins else "reported") if costs else None,
+    each = list(usages)
+    costs = [usage.cost for usage in each if usage.cost is not None]
+    if not costs:
+        return token_sums(each)
+    priced = any(usage.cost is not None and usage.cost_from == "prices" for usage in each)
+    return msgspec.structs.replace(
+        token_sums(each), cost=sum(costs), cost_from="prices" if priced else "reported"
     )
-
-
-_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))

@@ -5,15 +5,40 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from closeloop.model.protocols import Source
+
+Value = TypeVar("Value")
 
 MAGIC = b"SQLite format 3\x00"
 VALUE_BYTES = 64 << 20
 COPY_BYTES = 4 << 30
+
+
+class OnDemand(Mapping[str, Value]):
+    """What a table has by id, read when it is asked for."""
+
+    def __init__(self, ids: Collection[str], read: Callable[[str], Value]) -> None:
+        self._ids = ids
+        self._read = read
+
+    def __getitem__(self, one: str) -> Value:
+        if one not in self._ids:
+            raise KeyError(one)
+        return self._read(one)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
 
 def is_database(source: Source) -> bool:

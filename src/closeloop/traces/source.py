@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, BinaryIO
 import msgspec
 import zstandard
 
+from closeloop.traces.untrusted import decode
+
 HEAD_BYTES = 1 << 16
 HEAD_LINES = 12
 DOCUMENT_BYTES = 256 << 20
@@ -19,21 +20,6 @@ DOCUMENT_BYTES = 256 << 20
 LINE_BYTES = 64 << 20
 BUFFER = 1 << 20
 ZSTD = b"\x28\xb5\x2f\xfd"
-
-_strict = msgspec.json.Decoder().decode
-
-
-def _decode(content: bytes) -> Any:
-    """A JSON value; half a surrogate pair, which agents cut from texts, is no reason to lose it."""
-    try:
-        return _strict(content)
-    except msgspec.DecodeError:
-        if b"\\ud" not in content and b"\\uD" not in content:
-            raise
-    try:
-        return json.loads(content)
-    except ValueError as error:
-        raise msgspec.DecodeError(str(error)) from error
 
 
 class FileSource:
@@ -79,7 +65,7 @@ class FileSource:
         values = []
         for line in complete[:HEAD_LINES]:
             try:
-                values.append(_decode(line))
+                values.append(decode(line))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 if not values:
                     return ()
@@ -95,7 +81,7 @@ class FileSource:
             if len(content) > DOCUMENT_BYTES:
                 self.skip("a document that is too large")
                 return None
-            return _decode(content.removeprefix(b"\xef\xbb\xbf"))
+            return decode(content.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OSError):
             return None
         except zstandard.ZstdError:
@@ -118,6 +104,6 @@ class FileSource:
             if line.isspace():
                 continue
             try:
-                yield _decode(line.removeprefix(b"\xef\xbb\xbf"))
+                yield decode(line.removeprefix(b"\xef\xbb\xbf"))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 self.skip("a line that is not JSON")

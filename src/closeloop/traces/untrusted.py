@@ -13,6 +13,7 @@ import msgspec
 from closeloop.traces.texts import NOTE_CHARACTERS, clean, shortened
 
 DEPTH = 40
+_strict = msgspec.json.Decoder().decode
 _LARGEST = 1 << 53
 _LABEL = 4096
 _LATEST = 253_402_300_800_000
@@ -129,20 +130,27 @@ def raw(value: object) -> str:
     return shortened(told, most=NOTE_CHARACTERS)
 
 
+def decode(content: bytes | str) -> Any:
+    """A JSON value; half a surrogate pair, which agents cut from texts, is no reason to lose it."""
+    try:
+        return _strict(content)
+    except (msgspec.DecodeError, UnicodeError):
+        half = b"\\ud" if isinstance(content, bytes) else "\\ud"
+        if half not in content.lower():  # type: ignore[operator]
+            raise
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
 def decoded(value: object) -> Any:
     """The JSON a text or bytes hold; None where they hold none."""
     if not isinstance(value, str | bytes):
         return None
     try:
-        return msgspec.json.decode(value)
+        return decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        pass
-    # Half a surrogate pair, which agents cut from texts, is no reason to lose the rest.
-    if (b"\\ud" if isinstance(value, bytes) else "\\ud") not in value.lower():  # type: ignore[operator]
-        return None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
         return None
 
 

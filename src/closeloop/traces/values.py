@@ -1,9 +1,8 @@
-"""Values that may be of any type, taken only for what they should be."""
+"""Values as exports write them: numbers as text, JSON inside text; beside `untrusted`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,16 +12,6 @@ from closeloop.traces.texts import clean
 
 _decode = msgspec.json.Decoder().decode
 _LARGEST = 2**63
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A JSON object, or an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def sequence(value: Any) -> Sequence[Any]:
-    """A JSON array, or an empty one."""
-    return value if isinstance(value, list) else ()
 
 
 def text(value: Any) -> str | None:
@@ -51,17 +40,6 @@ def number(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LARGEST:
         return float(value)
     return None
-
-
-def moment(value: Any) -> datetime | None:
-    """A time as ISO 8601 writes it, in UTC; one without a zone is taken to be in UTC."""
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def instant(nanoseconds: Any) -> datetime | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.protocols import Model
+from closeloop.model.usage import token_sums
 from closeloop.model.variant import Limits
 
 
@@ -71,17 +74,8 @@ def total(usages: Iterable[Usage]) -> Usage:
     costs = [usage.cost for usage in each]
     cost = sum(cost for cost in costs if cost is not None) if each and None not in costs else None
     reported = {usage.cost_from for usage in each} == {"reported"}
-    return Usage(
-        input_tokens=_sum(usage.input_tokens for usage in each),
-        output_tokens=_sum(usage.output_tokens for usage in each),
-        cache_read_tokens=_sum(usage.cache_read_tokens for usage in each),
-        cache_write_tokens=_sum(usage.cache_write_tokens for usage in each),
-        reasoning_tokens=_sum(usage.reasoning_tokens for usage in each),
+    return msgspec.structs.replace(
+        token_sums(each),
         cost=cost,
         cost_from=None if cost is None else "reported" if reported else "prices",
     )
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

@@ -17,7 +17,7 @@ from closeloop.model.record import Record, digest
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage, OpenCage
 from closeloop.runs.sandbox.disk import size
-from closeloop.runs.sandbox.place import Place, Sandbox
+from closeloop.runs.sandbox.place import Place, Sandbox, real_paths
 from closeloop.runs.sandbox.view import reach
 from closeloop.runs.workspaces import patches
 from closeloop.runs.workspaces.folders import Folders
@@ -76,9 +76,10 @@ async def make(
 
 
 def _lay_out(folder: str) -> str:
-    for name in ("root/workspace", "root/home", "temporary", "git/objects", "git/info"):
-        Path(folder, name).mkdir(parents=True)
-    return f"{folder}/root/workspace"
+    places = real_paths(Place(folder=folder))
+    for path in (*places, f"{folder}/git/objects", f"{folder}/git/info"):
+        Path(path).mkdir(parents=True)
+    return places[0]
 
 
 def _publish(base: Base, final: Path) -> Base:

@@ -15,7 +15,7 @@ from closeloop.model.globs import matches
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage
-from closeloop.runs.sandbox.place import Share, seen
+from closeloop.runs.sandbox.place import Place, Share, real_paths, seen
 from closeloop.runs.sandbox.process import Ended
 
 PATCH_BYTES = 64 << 20
@@ -84,10 +84,11 @@ def open_ours(cage: Cage, base: str, tree: str) -> Ours:
         if (Path(base, "git", name)).exists():
             (folder / name).write_bytes(Path(base, "git", name).read_bytes())
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    workspace, _, _ = real_paths(Place(folder=base))
     shares = (
         Share(source=str(folder), target="/closeloop/git", write=True),
         Share(source=f"{base}/git/objects", target="/closeloop/base"),
-        Share(source=f"{base}/root/workspace/.git/objects", target="/closeloop/objects"),
+        Share(source=f"{workspace}/.git/objects", target="/closeloop/objects"),
     )
     private, *stores = (seen(cage.sandbox, share) for share in shares)
     quoted = (store.replace("\\", "\\\\").replace('"', '\\"') for store in stores)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from closeloop.traces.values import mapping, sequence, text
+from closeloop.traces.untrusted import items, mapping
+from closeloop.traces.values import text
 
 MOST_FILES = 1000
 
@@ -24,7 +25,7 @@ def is_trajectory(value: Any) -> bool:
 def named_in(document: Any) -> Iterator[str]:
     """The files that a trajectory names: sub-agents' and the one in which it goes on."""
     for trajectory in (document, *embedded(document)):
-        for step in sequence(mapping(trajectory).get("steps")):
+        for step in items(mapping(trajectory).get("steps")):
             for result in results_of(mapping(step)):
                 for reference in references_of(result):
                     if path := text(reference.get("trajectory_path")):
@@ -35,7 +36,7 @@ def named_in(document: Any) -> Iterator[str]:
 
 def embedded(trajectory: Any) -> Iterator[Mapping[str, Any]]:
     """Sub-agents' trajectories inside it, at any depth."""
-    for inner in sequence(mapping(trajectory).get("subagent_trajectories")):
+    for inner in items(mapping(trajectory).get("subagent_trajectories")):
         if isinstance(inner, dict):
             yield inner
             yield from embedded(inner)
@@ -54,7 +55,7 @@ def beside(path: Path, named: str) -> Path | None:
 
 
 def results_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    results = sequence(mapping(step.get("observation")).get("results"))
+    results = items(mapping(step.get("observation")).get("results"))
     return [result for result in results if isinstance(result, dict)]
 
 

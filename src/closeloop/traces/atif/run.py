@@ -19,7 +19,8 @@ from closeloop.traces.atif.values import usage_of
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.results import OWN, Kept, drop_unknown_children, kept_in, mark_claim
 from closeloop.traces.texts import shortened
-from closeloop.traces.values import mapping, sequence, text, written
+from closeloop.traces.untrusted import items, mapping
+from closeloop.traces.values import text, written
 
 COPIED = "copied context"
 
@@ -89,7 +90,7 @@ class Run:
     def lane(self, trajectory: Mapping[str, Any], lane: str, path: Path) -> None:
         """The steps of one agent, and what continues them."""
         self.read.add(id(trajectory))
-        steps = [mapping(step) for step in sequence(trajectory.get("steps"))]
+        steps = [mapping(step) for step in items(trajectory.get("steps"))]
         new = [step for step in steps if step.get("is_copied_context") is not True]
         if len(new) < len(steps):
             copied = f"steps that are copies: {len(steps) - len(new)}"
@@ -97,7 +98,7 @@ class Run:
         lane_steps = Steps(self, trajectory, lane, path)
         for step in new:
             lane_steps.add(step)
-        for inner in sequence(trajectory.get("subagent_trajectories")):
+        for inner in items(trajectory.get("subagent_trajectories")):
             if isinstance(inner, dict) and id(inner) not in self.read:
                 self.child(inner, lane, path)
         named = text(trajectory.get("continued_trajectory_ref"))
@@ -139,5 +140,5 @@ class Run:
 
 
 def _first_text(given: Mapping[str, Any], several: str, one: str) -> str | None:
-    listed = sequence(given.get(several))
+    listed = items(given.get(several))
     return text(listed[0]) if listed else text(given.get(one))

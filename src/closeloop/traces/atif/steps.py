@@ -18,7 +18,8 @@ from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.dialogue import handed
 from closeloop.traces.results import OWN, restored, result_of
 from closeloop.traces.texts import NOTE_CHARACTERS
-from closeloop.traces.values import count, mapping, moment, sequence, text, written
+from closeloop.traces.untrusted import items, mapping, moment
+from closeloop.traces.values import count, text, written
 
 Found = tuple[Mapping[str, Any], Path]
 
@@ -49,7 +50,7 @@ class Steps:
         self.lane = lane
         self.path = path
         self.model = text(mapping(trajectory.get("agent")).get("model_name"))
-        steps = sequence(trajectory.get("steps"))
+        steps = items(trajectory.get("steps"))
         self.counted = any(mapping(step).get("metrics") for step in steps)
         self.turn: int | None = None
         self.thought: str | None = None
@@ -110,7 +111,7 @@ class Steps:
             known = Thought(number=self.builder.number, **base, text=self.run.short(thought or ""))
             self.builder.add(restored(known, own.get("thought")))
         self.thought = thought
-        calls = [call for call in sequence(step.get("tool_calls")) if isinstance(call, dict)]
+        calls = [call for call in items(step.get("tool_calls")) if isinstance(call, dict)]
         said = words(step.get("message"))
         if (said and not _made_up(said, calls)) or "message" in own:
             message = Message(
@@ -238,7 +239,7 @@ class Steps:
 def _asked(trajectory: Mapping[str, Any]) -> tuple[str, str]:
     """What a sub-agent was asked, and what it said last."""
     brief = report = ""
-    for step in sequence(trajectory.get("steps")):
+    for step in items(trajectory.get("steps")):
         given = mapping(step)
         if given.get("is_copied_context") is True:
             continue

@@ -7,7 +7,8 @@ from typing import Any
 
 from closeloop.model.attempt import Usage
 from closeloop.traces.otel.spans import fresh
-from closeloop.traces.values import count, mapping, number, text, written
+from closeloop.traces.untrusted import mapping
+from closeloop.traces.values import count, number, text, written
 
 
 def words(content: Any) -> str:

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import zstandard
 
 from closeloop.model.protocols import Source
-from closeloop.traces.values import count, lenient, mapping, sequence
+from closeloop.traces.untrusted import items, mapping
+from closeloop.traces.values import count, lenient
 
 MEMBER_BYTES = 256 << 20
 RATIO = 400
@@ -53,7 +54,7 @@ def samples_of(source: Source) -> Iterator[tuple[Mapping[str, Any], Mapping[str,
     """Each sample, with the log's header: one sample at a time is unpacked."""
     if source.head[:4] != b"PK\x03\x04":
         log = mapping(source.document)
-        for sample in sequence(log.get("samples")):
+        for sample in items(log.get("samples")):
             if isinstance(sample, dict):
                 yield log, sample
         return
@@ -101,7 +102,7 @@ def _chunked(
         ]
         found: list[Any] = []
         for _, name in sorted(chunks):
-            found.extend(sequence(_member(source, file, archive, name)))
+            found.extend(items(_member(source, file, archive, name)))
         if chunks:
             sample[key] = found
     return sample

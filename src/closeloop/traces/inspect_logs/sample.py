@@ -19,7 +19,8 @@ from closeloop.traces.inspect_logs.values import usage_of, words
 from closeloop.traces.otel.said import Role, Said
 from closeloop.traces.results import mark_claim
 from closeloop.traces.texts import NOTE_CHARACTERS, shortened
-from closeloop.traces.values import count, mapping, moment, number, sequence, text, written
+from closeloop.traces.untrusted import items, mapping, moment
+from closeloop.traces.values import count, number, text, written
 
 SCORERS = "an event of scoring or set-up"
 ATTACHED = "attachment://"
@@ -62,12 +63,12 @@ class Sample:
         self.tool_span: dict[str, str] = {}
         """Which span was opened last in another for a call whose event comes next."""
         given = sample.get("attachments")
-        self.attached = given if isinstance(given, dict) else dict(enumerate(sequence(given)))
+        self.attached = given if isinstance(given, dict) else dict(enumerate(items(given)))
         data = mapping(sample.get("events_data"))
-        self.pool = sequence(data.get("messages") or sample.get("message_pool"))
+        self.pool = items(data.get("messages") or sample.get("message_pool"))
 
     def session(self, header: Mapping[str, Any]) -> Session:
-        events = sequence(self.sample.get("events"))
+        events = items(self.sample.get("events"))
         for event in events:
             if isinstance(event, dict):
                 self._event(event)
@@ -180,7 +181,7 @@ class Sample:
         turn = self.builder.turn(lane, Turn(usage=usage, model=model, at=at, seconds=seconds))
         if model:
             self.models[model] += 1
-        choices = sequence(output.get("choices"))
+        choices = items(output.get("choices"))
         message = mapping(mapping(choices[0]).get("message")) if choices else {}
         self.seen.add(written(message.get("id")))
         ended = moment(event.get("completed")) or at
@@ -191,11 +192,11 @@ class Sample:
 
     def _input(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Messages not met before: kept in the event, or in a pool that events refer to."""
-        for message in sequence(event.get("input")):
+        for message in items(event.get("input")):
             if isinstance(message, dict):
                 yield message
-        for pair in sequence(event.get("input_refs")):
-            first, last = (count(one) for one in (*sequence(pair), None, None)[:2])
+        for pair in items(event.get("input_refs")):
+            first, last = (count(one) for one in (*items(pair), None, None)[:2])
             for place in range(first or 0, min(last or 0, len(self.pool))):
                 if ("pool", place) not in self.pooled:
                     self.pooled.add(("pool", place))
@@ -213,7 +214,7 @@ class Sample:
 
     def _messages(self) -> None:
         """A log without events still has its messages."""
-        for message in sequence(self.sample.get("messages")):
+        for message in items(self.sample.get("messages")):
             turn = None
             if mapping(message).get("role") == "assistant":
                 turn = self.builder.turn(ROOT, Turn(model=text(message.get("model"))))
@@ -239,7 +240,7 @@ class Sample:
                 yield Said("agent", "call", "", name, text(given.get("id")), given.get("arguments"))
             else:
                 yield Said(speaker, "text", words(part))
-        for call in sequence(message.get("tool_calls")):
+        for call in items(message.get("tool_calls")):
             given = mapping(call)
             arguments = self._expand(given.get("arguments"))
             name, called = text(given.get("function")), text(given.get("id"))
@@ -316,7 +317,7 @@ class Sample:
 
     def _inner(self, event: Mapping[str, Any]) -> None:
         """Old logs keep a call's events inside the call."""
-        for inner in sequence(event.get("events")):
+        for inner in items(event.get("events")):
             if isinstance(inner, dict):
                 self._event({**inner, "span_id": event.get("span_id")})
 
@@ -388,5 +389,5 @@ _COMMON = frozenset({"uuid", "span_id", "timestamp", "working_start", "event", "
 
 
 def _last_solver(header: Mapping[str, Any]) -> str | None:
-    steps = sequence(mapping(header.get("plan")).get("steps"))
+    steps = items(mapping(header.get("plan")).get("steps"))
     return text(mapping(steps[-1]).get("solver")) if steps else None

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from closeloop.traces.results import OWN
-from closeloop.traces.values import decoded, mapping, sequence, text, written
+from closeloop.traces.untrusted import items, mapping
+from closeloop.traces.values import decoded, text, written
 
 Role = Literal["user", "agent", "system", "tool"]
 DEEPEST = 16
@@ -78,7 +79,7 @@ def _message(value: Mapping[str, Any], role: Role, depth: int) -> Iterator[Said]
         if isinstance(value.get(name), str):
             yield Said("agent", "thought", value[name])
     yield from _content(value, content, stated or role, depth)
-    for call in sequence(decoded(value.get("tool_calls") or value.get("toolCalls"))):
+    for call in items(decoded(value.get("tool_calls") or value.get("toolCalls"))):
         if isinstance(call, dict):
             yield _call(call, None)
 

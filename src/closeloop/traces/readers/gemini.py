@@ -231,7 +231,6 @@ class _Teller:
         self.last: datetime | None = None
         self.fault: str | None = None
         self.directory: str | None = None
-        self._asked: set[str] = set()
 
     def tell(self, log: _Log, lane: str) -> None:
         for entry in log.entries:
@@ -280,19 +279,7 @@ class _Teller:
         own = said.startswith(_OWN_WORDS)
         if own and self.directory is None and (found := _DIRECTORY.search(said)):
             self.directory = found[1].strip()
-        first = not own and lane not in self._asked and not said.startswith("/")
-        if first:
-            self._asked.add(lane)
-        self.builder.add(
-            Message(
-                number=self.builder.number,
-                lane=lane,
-                at=at,
-                role="system" if own else "user",
-                text=said,
-                intent="request" if first else None,
-            )
-        )
+        self.builder.hear(said, lane=lane, at=at, own=own, asks=not said.startswith("/"))
         self.fault = None
 
     def _notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.databases import columns, has_tables, is_database, journal, opened
+from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
 from closeloop.traces.goose.sessions import Recorded, Telling
 from closeloop.traces.untrusted import count, decoded, mapping, text
 
@@ -104,8 +105,9 @@ def _stored(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Sessi
         if one in told:
             continue
         lost: dict[str, int] = {}
-        telling = Telling(_Stored(base, found, lost), (name, version), lost)
-        session = telling.session(Recorded(found[one], _messages(base, one, lost)))
+        stored = OnDemand(found, partial(_recorded, base, found, lost))
+        telling = Telling(stored, (name, version), lost)
+        session = telling.session(stored[one])
         told |= telling.told
         for why, number in lost.items():
             skipped[why] = skipped.get(why, 0) + number
@@ -115,25 +117,10 @@ def _stored(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Sessi
             _skip(skipped, "a session without messages")
 
 
-class _Stored(Mapping[str, Recorded]):
-    """Sessions of a database by id, read when they are asked for."""
-
-    def __init__(
-        self, base: sqlite3.Connection, found: Mapping[str, Any], lost: dict[str, int]
-    ) -> None:
-        self._base, self._found, self._lost = base, found, lost
-
-    def __getitem__(self, session: str) -> Recorded:
-        return Recorded(self._found[session], _messages(self._base, session, self._lost))
-
-    def __contains__(self, session: object) -> bool:
-        return session in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+def _recorded(
+    base: sqlite3.Connection, found: Mapping[str, Any], lost: dict[str, int], session: str
+) -> Recorded:
+    return Recorded(found[session], _messages(base, session, lost))
 
 
 def _messages(base: sqlite3.Connection, session: str, lost: dict[str, int]) -> list[Any]:

@@ -10,7 +10,8 @@ from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces.otel.conversations import sessions_of
 from closeloop.traces.otel.spans import Span
-from closeloop.traces.values import count, decoded, mapping, moment, number, text, written
+from closeloop.traces.untrusted import mapping, moment
+from closeloop.traces.values import count, decoded, number, text, written
 
 name = "langfuse"
 version = 1

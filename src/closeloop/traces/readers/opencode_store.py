@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.databases import columns, has_tables, is_database, journal, opened
+from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
 from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import decoded, mapping
 
@@ -59,7 +60,7 @@ def _sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Ses
         if one in told:
             continue
         lost: dict[str, int] = {}
-        children = _Children(base, found, lost)
+        children = OnDemand(found, partial(_recorded, base, found, lost))
         family = Family(children, lost)
         recorded = children[one]
         told.add(one)
@@ -104,31 +105,14 @@ def _described(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
     return result
 
 
-class _Children(Mapping[str, Recorded | None]):
-    """Sessions by id, read when they are asked for."""
-
-    def __init__(
-        self,
-        base: sqlite3.Connection,
-        found: Mapping[str, Mapping[str, Any]],
-        skipped: dict[str, int],
-    ) -> None:
-        self._base = base
-        self._found = found
-        self._skipped = skipped
-
-    def __getitem__(self, session: str) -> Recorded | None:
-        messages = _messages(self._base, session, self._skipped)
-        return Recorded(self._found[session], messages) if messages else None
-
-    def __contains__(self, session: object) -> bool:
-        return session in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+def _recorded(
+    base: sqlite3.Connection,
+    found: Mapping[str, Mapping[str, Any]],
+    skipped: dict[str, int],
+    session: str,
+) -> Recorded | None:
+    messages = _messages(base, session, skipped)
+    return Recorded(found[session], messages) if messages else None
 
 
 def _messages(

@@ -17,7 +17,8 @@ from closeloop.model.session import Session
 from closeloop.traces.otel.conversations import sessions_of
 from closeloop.traces.otel.spans import Span
 from closeloop.traces.source import DOCUMENT_BYTES, FileSource
-from closeloop.traces.values import count, instant, mapping, moment, sequence, text, written
+from closeloop.traces.untrusted import items, mapping, moment
+from closeloop.traces.values import count, instant, text, written
 
 name = "otlp"
 version = 1
@@ -52,7 +53,7 @@ def read(source: Source) -> Iterator[Session]:
 def spans_of(export: Any) -> Iterator[Span]:
     """The spans of one export, decoded from JSON."""
     for name in _EXPORTS:
-        for group in sequence(mapping(export).get(name)):
+        for group in items(mapping(export).get(name)):
             yield from _of_resource(mapping(group))
 
 
@@ -99,7 +100,7 @@ def _is_document(value: Any) -> bool:
 def _flat(value: Any) -> Sequence[Any]:
     """Spans in one list, with plain attributes: how several tools keep a trace in a file."""
     for holder in (mapping(value), mapping(mapping(value).get("trace"))):
-        spans = sequence(holder.get("spans"))
+        spans = items(holder.get("spans"))
         if spans and all(
             isinstance(one, dict)
             and isinstance(_one(one, "span_id", "spanId"), str)
@@ -135,9 +136,9 @@ def _spans(source: Source) -> Iterator[Span]:
 def _of_resource(group: Mapping[str, Any]) -> Iterator[Span]:
     resource = _attributes(mapping(group.get("resource")).get("attributes"))
     scopes = _one(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-    for scope in sequence(scopes):
+    for scope in items(scopes):
         named = mapping(_one(mapping(scope), "scope", "instrumentationLibrary")).get("name")
-        for span in sequence(mapping(scope).get("spans")):
+        for span in items(mapping(scope).get("spans")):
             if isinstance(span, dict) and (made := _span(span, resource, text(named))):
                 yield made
 
@@ -148,7 +149,7 @@ def _of_flat(spans: Iterable[Any], above: str | None = None, depth: int = 0) -> 
         if made is not None:
             yield made
             if depth < 100:
-                yield from _of_flat(sequence(span.get("child_spans")), made.id, depth + 1)
+                yield from _of_flat(items(span.get("child_spans")), made.id, depth + 1)
 
 
 def _span(
@@ -174,7 +175,7 @@ def _span(
         error=text(status.get("message")) or text(given.get("exception.message")),
         events=tuple(
             (written(one.get("name") or ""), _attributes(one.get("attributes")))
-            for one in sequence(span.get("events"))
+            for one in items(span.get("events"))
             if isinstance(one, dict)
         ),
     )
@@ -201,7 +202,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         return value
     return {
         written(one["key"]): _value(one.get("value"))
-        for one in sequence(value)
+        for one in items(value)
         if isinstance(one, dict) and "key" in one
     }
 
@@ -214,9 +215,9 @@ def _value(value: Any, depth: int = 0) -> Any:
             case "intvalue":
                 return int(inner) if isinstance(inner, str) and count(inner) is not None else inner
             case "arrayvalue":
-                return [_value(one, depth + 1) for one in sequence(mapping(inner).get("values"))]
+                return [_value(one, depth + 1) for one in items(mapping(inner).get("values"))]
             case "kvlistvalue":
-                pairs = sequence(mapping(inner).get("values"))
+                pairs = items(mapping(inner).get("values"))
                 return {
                     written(one.get("key")): _value(one.get("value"), depth + 1)
                     for one in pairs

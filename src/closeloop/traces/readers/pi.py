@@ -114,7 +114,6 @@ class _Teller:
         self._leaf: object = None
         self._born: datetime | None = None
         self._copies = 0
-        self._asked: set[str] = set()
 
     def take(self, record: object) -> None:
         found = mapping(record)
@@ -203,19 +202,7 @@ class _Teller:
 
     def _user(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         said = shortened(_words(message.get("content")), self.source.skipped)
-        first = lane not in self._asked and not said.startswith("/")
-        if first:
-            self._asked.add(lane)
-        self.builder.add(
-            Message(
-                number=self.builder.number,
-                lane=lane,
-                at=at,
-                role="user",
-                text=said,
-                intent="request" if first else None,
-            )
-        )
+        self.builder.hear(said, lane=lane, at=at, asks=not said.startswith("/"))
         if lane == ROOT:
             self.fault = None
 

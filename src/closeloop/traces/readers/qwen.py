@@ -188,7 +188,6 @@ class _Chat:
         self.parent: str | None = None
         self._children = _children(source)
         self._rounds = Rounds(builder)
-        self._asked: set[str] = set()
         recorded = {child.agent for child in self._children}
         self._telemetry = Telemetry(builder, source, recorded)
         self._lanes = {ROOT}
@@ -251,19 +250,7 @@ class _Chat:
         if not said.strip():
             return
         own = found.get("subtype") in _OWN_WORDS
-        first = not own and lane not in self._asked
-        if first:
-            self._asked.add(lane)
-        self.builder.add(
-            Message(
-                number=self.builder.number,
-                lane=lane,
-                at=at,
-                role="system" if own else "user",
-                text=said,
-                intent="request" if first else None,
-            )
-        )
+        self.builder.hear(said, lane=lane, at=at, own=own)
 
     def _assistant(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         model = label(found.get("model"))
