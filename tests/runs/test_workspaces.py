@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from git_trees import git
 
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import SandboxSettings
@@ -20,37 +21,6 @@ from closeloop.runs.sandbox import ladder
 from closeloop.runs.workspaces import Base, Workspace, Workspaces, resolve_commit
 
 SETTINGS = ["overlay", "copy", "none"]
-
-
-def git(folder: Path, *arguments: str) -> str:
-    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    identity = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
-    argv = ["git", *identity, "-C", str(folder), *arguments]
-    return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout.strip()
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    """Three commits on two branches, with a tag, a link, a program and an ignored file."""
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    (folder / "readme").write_text("one\n")
-    (folder / "tool").write_text("#!/bin/sh\n")
-    (folder / "tool").chmod(0o755)
-    (folder / "link").symlink_to("readme")
-    (folder / ".gitignore").write_text("*.log\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
-    (folder / "readme").write_text("two\n")
-    git(folder, "commit", "-qam", "second")
-    git(folder, "tag", "-a", "v1", "-m", "v1")
-    git(folder, "checkout", "-qb", "later")
-    (folder / "answer").write_text("the future fix\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "future")
-    git(folder, "checkout", "-q", "main")
-    return folder
 
 
 @pytest.fixture(params=SETTINGS)
