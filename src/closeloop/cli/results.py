@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MOST_POINTERS = 6
 LONGEST_REASON = 110
+STUCK = 3
+"""So often the same failure in a row is told."""
 
 
 def summary_tables(results: Results) -> list[RenderableType]:
@@ -112,7 +114,7 @@ def pointers(results: Results) -> Iterable[RenderableType]:
 
 def stuck(row: AttemptRow) -> bool:
     """It edited, ran the same command and saw the same failure, three times or more in a row."""
-    return (row.same_failure or 0) >= 3
+    return (row.same_failure or 0) >= STUCK
 
 
 def telling(row: AttemptRow) -> int:

@@ -137,6 +137,8 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
     """What grading noticed besides the tests."""
     from rich.text import Text
 
+    from closeloop.cli.results import STUCK
+
     if grade is None:
         return
     for label, paths in (
@@ -146,7 +148,7 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
     ):
         if paths:
             yield Text(visible(f"  {label}: {', '.join(paths)}"), style="yellow")
-    if (grade.same_failure or 0) >= 3:
+    if (grade.same_failure or 0) >= STUCK:
         yield Text(
             f"  the same failure {grade.same_failure} times running, with edits in between",
             style="yellow",

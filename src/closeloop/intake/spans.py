@@ -43,7 +43,7 @@ def keep_spans(spans: Iterable[Span], store: Store) -> set[str]:
 
 def build(trace: str, store: Store) -> list[str]:
     """Put the session of a trace together as far as its spans have come; new versions' ids."""
-    count = store.span_counts().get(trace, 0)
+    count = store.span_counts(trace).get(trace, 0)
     spans = (unpack(body, Span) for body in store.spans(trace))
     skipped: dict[str, int] = {}
     packed = [

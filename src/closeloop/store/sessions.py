@@ -146,9 +146,11 @@ def spans_with(connection: Connection, trace: str) -> list[bytes]:
     return list(connection.execute(bodies.order_by(spans.c.number)).scalars())
 
 
-def span_counts(connection: Connection) -> dict[str, int]:
-    """How many spans there are of each trace."""
+def span_counts(connection: Connection, trace: str | None = None) -> dict[str, int]:
+    """How many spans there are of each trace, or of one."""
     query = select(spans.c.trace, func.count()).group_by(spans.c.trace)
+    if trace is not None:
+        query = query.where(spans.c.trace == trace)
     return {row[0]: row[1] for row in connection.execute(query)}
 
 

@@ -300,9 +300,9 @@ class Store:
         """What was sent of a trace and the conversation it is part of, in the order it came."""
         return self._read(lambda on: sessions.spans_with(on, trace))
 
-    def span_counts(self) -> dict[str, int]:
-        """How many spans were sent of each trace."""
-        return self._read(sessions.span_counts)
+    def span_counts(self, trace: str | None = None) -> dict[str, int]:
+        """How many spans were sent of each trace, or of one."""
+        return self._read(lambda on: sessions.span_counts(on, trace))
 
     # Jobs
 
