@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venv-peer
+HARBOR := .venv-harbor
 DEMO ?= .closeloop/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench quality lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,6 +29,10 @@ $(PEER)/.made: pyproject.toml
 	$(PEER)/bin/python -m pip install --quiet --group bench
 	touch $@
 
+$(HARBOR)/.made: bench/harbor.txt
+	-$(PYTHON) -m venv $(HARBOR) && $(HARBOR)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --no-deps --ignore-requires-python -r $< && touch $@
+
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
@@ -41,8 +46,11 @@ lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.base $(PEER)/.made  ## Ratios to floors and peers, measured in one run
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python
+bench: $(VENV)/.base $(PEER)/.made $(HARBOR)/.made  ## Ratios to floors and peers, measured in one run
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python $(HARBOR)/bin/python
+
+quality: $(VENV)/.test  ## How often each rule is right, on labelled traces; ARGS=--write keeps it
+	@$(BIN)/python quality/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEER) .closeloop
+	rm -rf $(VENV) $(PEER) $(HARBOR) .closeloop

@@ -1,6 +1,6 @@
 """Importing recordings beside decoding their JSON, in its own process: prints what it measured.
 
-python bench/imports.py make FOLDER MEGABYTES     recordings repeated with fresh ids
+python bench/imports.py make KIND FOLDER MEGABYTES  recordings, `long` as real ones or `short`
 python bench/imports.py decode FOLDER             msgspec.json.decode of the same bytes
 python bench/imports.py import FOLDER STORE JOBS  CPU, seconds and memory of an import
 python bench/imports.py lengthen STORE LONG TRACES MEGABYTES  longer traces, made of those
@@ -11,48 +11,33 @@ python bench/imports.py export STORE ATTEMPTS FILE  the same traces as JSON line
 from __future__ import annotations
 
 import json
-import re
+import os
 import resource
 import sys
+import threading
 import time
-import uuid
 from pathlib import Path
 
-FIXTURES = Path(__file__).parent.parent / "tests" / "traces" / "fixtures"
-_ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+import recordings
 
 
-def make(folder: Path, megabytes: int) -> None:
-    """Every fixture that is text, again and again, each time under other ids."""
-    files = [
-        path
-        for path in sorted(FIXTURES.rglob("*"))
-        if path.suffix in (".jsonl", ".json") and path.stat().st_size > 4000
-    ]
-    made, number = 0, 0
-    while made < megabytes << 20:
-        number += 1
-        for file in files:
-            place = folder / str(number) / file.relative_to(FIXTURES)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            fresh: dict[bytes, bytes] = {}
-
-            def renamed(found: re.Match[bytes], fresh: dict[bytes, bytes] = fresh) -> bytes:
-                return fresh.setdefault(found[0], str(uuid.uuid4()).encode())
-
-            content = _ID.sub(renamed, file.read_bytes())
-            place.write_bytes(content)
-            made += len(content)
+def make(kind: str, folder: Path, megabytes: int) -> dict[str, float]:
+    """Recordings, and how many there are now."""
+    recordings.MAKERS[kind](folder, megabytes)
+    sizes = sorted(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {"files": len(sizes), "bytes": sum(sizes), "median": sizes[len(sizes) // 2]}
 
 
 def decode(folder: Path) -> dict[str, float]:
-    """The floor: every byte decoded as JSON, and nothing done with it."""
+    """The floor: every file of JSON decoded, and nothing done with it; others are not counted."""
     import msgspec
 
     decoder = msgspec.json.Decoder()
     begun = cpu()
     size = 0
-    for path in sorted(folder.rglob("*.json*")):
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in recordings.JSON:
+            continue
         content = path.read_bytes()
         size += len(content)
         if path.suffix == ".jsonl":
@@ -68,14 +53,48 @@ def bring_in(folder: Path, store: str, jobs: int) -> dict[str, float]:
     from closeloop.model.intake import Wish
     from closeloop.store import open_store
 
-    with open_store(store) as opened:
+    with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = cpu(), time.perf_counter()
         tally = import_sessions([folder], opened, wish=Wish(), jobs=jobs, tell=lambda tally: None)
         used, seconds = cpu() - begun, time.perf_counter() - clock
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     new = sum(count.new for count in tally.formats.values())
-    return {"cpu": used, "seconds": seconds, "memory": max(own, workers) * 1024, "new": new}
+    return {"cpu": used, "seconds": seconds, "memory": watched.most, "new": new}
+
+
+class Watched:
+    """The most memory that this process and all below it have at once; workers, if there are."""
+
+    def __init__(self, jobs: int) -> None:
+        self.most = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch) if jobs > 1 else None
+
+    def __enter__(self) -> Watched:
+        if self._thread:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread:
+            self._thread.join()
+        else:
+            self.most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.2):
+            self.most = max(self.most, _memory(os.getpid()))
+
+
+def _memory(process: int) -> int:
+    """Pages that are shared count in parts."""
+    try:
+        about = Path(f"/proc/{process}/smaps_rollup").read_text()
+        below = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return 0
+    own = next(int(line.split()[1]) for line in about.splitlines() if line.startswith("Pss:"))
+    return own * 1024 + sum(_memory(int(child)) for child in below)
 
 
 def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, float]:
@@ -138,9 +157,8 @@ def cpu() -> float:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case "make", folder, megabytes:
-            make(Path(folder), int(megabytes))
-            print("{}")
+        case "make", kind, folder, megabytes:
+            print(json.dumps(make(kind, Path(folder), int(megabytes))))
         case "decode", folder:
             print(json.dumps(decode(Path(folder))))
         case "import", folder, store, jobs:

@@ -1,23 +1,28 @@
 """closeloop beside its floors and peers, measured in one run: prints ratios, never times.
 
-python bench/run.py PEER_PYTHON      the interpreter of an environment that has inspect-ai
+python bench/run.py PEER_PYTHON HARBOR_PYTHON
+
+The interpreters of two environments: one that has inspect-ai, one that has harbor.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import workspaces
 
 HERE = Path(__file__).parent
 ATTEMPTS = 2000
-IMPORT_MEGABYTES, READ_TRACES, READ_MEGABYTES = 200, 200, 14
+IMPORT_MEGABYTES, SHORT_MEGABYTES, READ_TRACES, READ_MEGABYTES = 200, 20, 200, 14
+LEAST_EVENTS, LONG = 200_000, 300_000
 PEER_TRIVIAL, PEER_LOOPS = 300, 60
 """Fewer for the peer: what it needs per sample does not depend on how many there are."""
 
@@ -45,8 +50,9 @@ def cpu_of(*argv: str, times: int = 5) -> float:
     return best
 
 
-def printed(*argv: str) -> str:
-    result = subprocess.run(argv, check=True, capture_output=True, text=True)
+def printed(*argv: str, env: Mapping[str, str] = {}) -> str:
+    around = {**os.environ, **env}
+    result = subprocess.run(argv, check=True, capture_output=True, text=True, env=around)
     return result.stdout.strip().splitlines()[-1]
 
 
@@ -87,15 +93,26 @@ def imports(peer: str | None, folder: Path) -> None:
     recorded, store = folder / "recorded", folder / "one.db"
     script = str(HERE / "imports.py")
 
-    def measured(*arguments: str) -> dict[str, float]:
-        return dict(json.loads(printed(sys.executable, script, *arguments)))
+    # As where it is installed: there, bytecode is written once. The short ones see to that here.
+    kept = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
 
-    measured("make", str(recorded), str(IMPORT_MEGABYTES))
+    def measured(*arguments: str) -> dict[str, float]:
+        return dict(json.loads(printed(sys.executable, script, *arguments, env=kept)))
+
+    short = folder / "short"
+    small = measured("make", "short", str(short), str(SHORT_MEGABYTES))
+    short_floor = measured("decode", str(short))["cpu"]
+    measured("import", str(short), str(folder / "before.db"), "1")
+    brief = measured("import", str(short), str(folder / "short.db"), "1")
+    made = measured("make", "long", str(recorded), str(IMPORT_MEGABYTES))
+    print(f"{made['files']:,} recordings, {made['bytes'] / 1e6:.0f} MB, of every format")
     floor = min(measured("decode", str(recorded))["cpu"] for _ in range(2))
     first = measured("import", str(recorded), str(store), "1")
     again = measured("import", str(recorded), str(store), "1")
     both = measured("import", str(recorded), str(folder / "two.db"), "2")
     line(f"import of {IMPORT_MEGABYTES} MB, CPU", "decoding their JSON", first["cpu"] / floor, 3)
+    size = small["bytes"] / small["files"] / 1000
+    line(f"  of files of {size:.0f} KB", "decoding their JSON", brief["cpu"] / short_floor, 3)
     line("  a second import, CPU", "the first", again["cpu"] / first["cpu"], 0.05)
     line("  memory", "300 MB", max(first["memory"], both["memory"]) / 300e6, 1)
     line("  seconds on two cores", "on one", both["seconds"] / first["seconds"], 0.65)
@@ -116,8 +133,38 @@ def imports(peer: str | None, folder: Path) -> None:
         )
 
 
+def measures(recorded: Path) -> None:
+    """What the rules take: of the recordings beside decoding them, of a trace beside its half."""
+    script = str(HERE / "measure.py")
+
+    def measured(*arguments: str) -> dict[str, float]:
+        return dict(json.loads(printed(sys.executable, script, *arguments)))
+
+    mixed = measured("mixed", str(recorded))
+    line("reading and all rules, CPU", "decoding the traces", mixed["measure"] / mixed["decode"], 2)
+    speed = mixed["events"] / mixed["measure"]
+    line("  events a second", f"{LEAST_EVENTS:,}", speed / LEAST_EVENTS, 1, at_least=True)
+    half, whole = (measured("long", str(events)) for events in (LONG // 2, LONG))
+    what = f"a trace of {LONG // 2:,} events"
+    line(f"  a trace of {LONG:,}, CPU", what, whole["cpu"] / half["cpu"], 2.2)
+    line(f"  a trace of {LONG:,}, memory", what, whole["memory"] / half["memory"], 2.2)
+
+
+def converters(harbor: str | None) -> None:
+    """Whether Harbor's converters find the same calls and results as our readers."""
+    there = harbor and shutil.which(harbor)
+    probe = [harbor, "-P", "-c", "import harbor"]
+    if not there or subprocess.run(probe, check=False, capture_output=True).returncode:
+        print("Harbor's converters are left out: they could not be installed")
+        return
+    script = [sys.executable, str(HERE / "harbor.py"), there]
+    found = subprocess.run(script, check=False, capture_output=True, text=True)
+    print(f"\n{found.stdout}{found.stderr}")
+    line("other calls or results than Harbor's converter", "explained ones", found.returncode, 0)
+
+
 def main() -> int:
-    peer = sys.argv[1] if len(sys.argv) > 1 else None
+    peer, harbor = (*sys.argv[1:3], None, None)[:2]
     start_up(peer)
     attempts(peer)
     folder = Path(tempfile.mkdtemp())
@@ -125,6 +172,8 @@ def main() -> int:
         for what, against, ratio, aim in workspaces.measure(folder):
             line(what, against, ratio, aim)
         imports(peer, folder)
+        measures(folder / "recorded")
+        converters(harbor)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     missed = [row for row in rows if not row[-1]]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,30 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     assert "absent: No such file or directory" in absent.stderr
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_recording_without_a_session_is_exit_2_however_often(tmp_path: Path, times: int) -> None:
+    with zipfile.ZipFile(tmp_path / "run.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", '{"version": 2, "eval": {"task": "t"}}')
+        archive.writestr("samples/1_epoch_1.json", '{"id": 1, "epoch"')
+    for _ in range(times):
+        result = closeloop(tmp_path, "import", "run.eval")
+    assert result.returncode == 2
+    assert ("inspect-eval" if times == 1 else "1 files unchanged") in result.stdout
+    assert "no recording holds a whole session, see what was skipped" in result.stderr
+
+
+def test_half_a_document_is_named_but_other_broken_files_are_not(home: Path) -> None:
+    (home / "in").mkdir()
+    talk = '{"sessionId": "s", "messages": [{"id": "1", "type": "user", "content": "hi"}, {"id'
+    (home / "in/half.json").write_text(talk)
+    (home / "in/settings.json").write_text('{"size": 1, // a comment\n}')
+    alone = closeloop(home, "import", "in")
+    assert alone.returncode == 2
+    assert "in/half.json: JSON that is broken or ends in the middle" in alone.stderr
+    assert "settings.json" not in alone.stderr
+    assert closeloop(home, "import", "in", ".pi").returncode == 0
+
+
 def test_what_could_not_be_read_is_named_and_the_rest_is_imported(home: Path) -> None:
     result = closeloop(home, "import", ".pi", "absent")
     assert result.returncode == 0
@@ -144,8 +169,7 @@ def test_every_format_is_written_and_ours_is_read_again(home: Path) -> None:
     assert closeloop(home, "export", "--otlp", "--out", "spans.jsonl").returncode == 0
     again = imported(home, "out", "spans.jsonl")
     assert again["formats"]["atif"]["sessions"] == len(rows)
-    # Two of the files tell the same session, which is one conversation.
-    assert again["formats"]["otlp"]["sessions"] == len(rows) - 1
+    assert again["formats"]["otlp"]["sessions"] == len(rows)
 
 
 def test_an_export_needs_one_format_and_something_to_write(tmp_path: Path) -> None:

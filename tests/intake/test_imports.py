@@ -207,6 +207,22 @@ def test_a_part_that_grew_makes_its_whole_recording_new(store: Store, folder: Pa
     assert bring_in(store, folder).formats == {}
 
 
+def test_a_part_of_a_recording_with_a_session_is_not_empty(store: Store, folder: Path) -> None:
+    shutil.copytree(FIXTURES / "claude_code", folder / "in")
+    (child,) = (folder / "in").rglob("agent-*.jsonl")
+    assert new(bring_in(store, child)) == 1
+    again = bring_in(store, child)
+    assert (again.unchanged, again.empty) == (1, 0)
+
+
+def test_records_that_nobody_knows_are_counted(store: Store, folder: Path) -> None:
+    path = session(folder / "one.jsonl", "Do it.")
+    strange = {"type": "weather", "id": "w", "parentId": "m1", "timestamp": "2026-11-15T05:46:09Z"}
+    path.write_text(path.read_text() + (json.dumps(strange) + "\n") * 2)
+    count = bring_in(store, folder).formats["pi"]
+    assert count.skipped == {"unknown, kept as a note": 2}
+
+
 def test_a_reader_that_fails_costs_one_file(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

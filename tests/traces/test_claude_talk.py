@@ -146,6 +146,7 @@ def test_a_message_in_several_records_counts_once(log: Log, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("outputs", "reason", "known"),
     [([1], None, None), ([1, 1], None, None), ([1, 90], None, 90), ([90], "end_turn", 90),
+     ([25], None, None), ([25, 25], None, None), ([90], None, 90), ([25], "end_turn", 25),
      ([0], "end_turn", None)],
 )  # fmt: skip
 def test_placeholders_are_not_believed(
@@ -196,11 +197,12 @@ def test_results_of_parallel_calls_are_no_rewind(log: Log, tmp_path: Path) -> No
     assert [e.output for e in session.trace.events if isinstance(e, ToolUse)] == ["x", "x"]
 
 
-def test_compaction_is_a_note(log: Log, tmp_path: Path) -> None:
+def test_a_compaction_is_one_note_with_its_summary(log: Log, tmp_path: Path) -> None:
     log.put("system", subtype="compact_boundary", content="Conversation compacted")
     log.user("This session is being continued…", isCompactSummary=True)
     events = session_of(log, tmp_path).trace.events
-    assert [event.about for event in events if isinstance(event, Note)] == ["compaction"] * 2
+    notes = [(event.about, event.text) for event in events if isinstance(event, Note)]
+    assert notes == [("compaction", "This session is being continued…")]
 
 
 def test_what_the_client_puts_among_the_users_words_is_not_theirs(tmp_path: Path) -> None:

@@ -244,6 +244,18 @@ def test_spans_follow_the_conventions_of_opentelemetry() -> None:
     assert span["startTimeUnixNano"] == "1777896000000000000"
 
 
+def test_attempts_with_one_session_id_are_as_many_when_they_are_read_again(tmp_path: Path) -> None:
+    of, trace = small()
+    grown = msgspec.structs.replace(trace, events=trace.events[:-1])
+    later = msgspec.structs.replace(of, started=START + timedelta(days=1))
+    told = [(of, trace), (of, grown), (later, trace)]
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(b"\n".join(otlp.export(*one) for one in [*told, told[0]]))
+    found = list(otlp_reader.read(FileSource(path)))
+    assert [session.id for session in found] == ["s1"] * 3
+    assert [len(session.trace.events) for session in found] == [7, 6, 7]
+
+
 def test_json_lines_hold_one_event_each() -> None:
     of, trace = small()
     lines = [json.loads(line) for line in jsonl.export(of, trace)]

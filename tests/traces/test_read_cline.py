@@ -331,3 +331,84 @@ def test_real_tasks_are_one_family_with_every_result_paired_and_every_cent_count
     assert not [e for e in session.trace.events if brief(e) == "result without a call"]
     assert session.usage.cost == pytest.approx(cost)
     assert set(source.skipped) == {"environment details"}
+
+
+def test_what_the_user_says_to_a_completion_sets_the_agent_right(tmp_path: Path) -> None:
+    done = "<attempt_completion><result>Done.</result></attempt_completion>"
+    said = "The user has provided feedback on the results.\n<feedback>\nNot yet.\n</feedback>"
+    session = talk(
+        tmp_path, [text(done)], [text("[attempt_completion] Result:"), text(said)], [text("Sorry.")]
+    )
+    told = [brief(event) for event in session.trace.events]
+    assert told[1:3] == [("agent", "claim", "Done."), ("user", "correction", "Not yet.")]
+
+
+def test_what_the_user_says_to_a_completion_is_known_from_the_view_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks" / "1700000000000"
+    folder.mkdir(parents=True)
+    rows = [
+        {"ts": 1, "type": "say", "say": "text", "text": "Do it."},
+        {"ts": 2, "type": "say", "say": "completion_result", "text": "Done."},
+        {"ts": 3, "type": "say", "say": "user_feedback", "text": "Not yet."},
+        {"ts": 4, "type": "say", "say": "user_feedback", "text": "And more."},
+    ]
+    (folder / VIEW).write_text(json.dumps(rows))
+    told = [brief(event)[1] for event in read(folder / VIEW).trace.events]
+    assert told == ["request", "claim", "correction", None]
+
+
+def test_thinking_in_the_text_is_a_thought(tmp_path: Path) -> None:
+    written = (
+        "<write_to_file><path>a</path><content><thinking>x</thinking></content></write_to_file>"
+    )
+    session = talk(
+        tmp_path,
+        [text(f"<thinking>\nLook first.\n</thinking>\nI look.\n{written}")],
+        [text("[write_to_file for 'a'] Result:"), text("saved successfully")],
+        [text("<thinking>cut off")],
+    )
+    assert [brief(event) for event in session.trace.events][1:] == [
+        "Look first.",
+        ("agent", None, "I look."),
+        ("a", "create", True),
+        "cut off",
+    ]
+    [edit] = [event for event in session.trace.events if isinstance(event, Edit)]
+    assert edit.after == "<thinking>x</thinking>"
+
+
+@pytest.mark.parametrize("told_by", ["rows", "words"])
+def test_a_cancelled_request_is_an_interrupt_and_what_follows_a_correction(
+    tmp_path: Path, told_by: str
+) -> None:
+    words = "I delete" + (
+        " it all.\n\n[Response interrupted by user]" if told_by == "words" else ""
+    )
+    info = json.dumps({"cancelReason": "user_cancelled"} if told_by == "rows" else {})
+    rows = [{"ts": 1_700_000_005_000, "type": "say", "say": "api_req_started", "text": info}]
+    session = talk(tmp_path, [text(words)], [text("Keep it.")], rows=rows)
+    assert [brief(event) for event in session.trace.events][1:] == [
+        ("agent", None, words.partition("\n")[0]),
+        ("user", "interrupt", "The request was cancelled."),
+        ("user", "correction", "Keep it."),
+    ]
+
+
+def test_an_agent_is_named_by_what_only_it_writes(tmp_path: Path) -> None:
+    def told(name: str, reply: str, **more: Any) -> str:
+        folder = tmp_path / "tasks" / name
+        folder.mkdir(parents=True)
+        messages = [
+            {"role": "user", "content": [text("<task>\nDo it.\n</task>")]},
+            {"role": "assistant", "content": [text(reply)], **more},
+        ]
+        (folder / TALK).write_text(json.dumps(messages))
+        return read(folder / TALK).agent
+
+    assert told("1700000000001", "<switch_mode><mode_slug>ask</mode_slug></switch_mode>") == (
+        "roo-code"
+    )
+    assert told("1700000000002", "Done.", ts=1_700_000_000_000) == "roo-code"
+    assert told("1700000000003", "Done.") == "cline"
+    known = {"modelInfo": {"modelId": "m"}, "ts": 1_700_000_000_000}
+    assert told("1700000000004", "Done.", **known) == "cline"

@@ -326,7 +326,7 @@ def test_a_message_told_twice_is_one(tmp_path: Path) -> None:
         ("user", "request", "Do it"),
         ("agent", None, "Fine."),
         ("user", None, "yes"),
-        ("agent", None, "Fine."),
+        ("agent", "claim", "Fine."),
     ]
 
 

@@ -126,7 +126,7 @@ def test_a_declined_command_has_no_exit_code(tmp_path: Path) -> None:
     (session,) = read(printed(tmp_path, START, declined))
     (command,) = session.trace.events
     assert isinstance(command, Command)
-    assert (command.exit_code, command.stopped) == (None, "declined")
+    assert (command.exit_code, command.stopped) == (None, "rejected")
 
 
 def test_a_connection_tried_again_is_no_failure_but_a_failed_turn_is(tmp_path: Path) -> None:

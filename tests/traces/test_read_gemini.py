@@ -295,7 +295,7 @@ def test_rejections_questions_and_interrupts_are_the_users_words(tmp_path: Path)
     assert said[1:] == [
         ("correction", "[Operation Cancelled] Reason: User did not allow tool call"),
         ("question", "Which one?"),
-        ("answer", '{"answers":{"0":"Blue"}}'),
+        ("answer", "Blue"),
         ("interrupt", "Request cancelled."),
     ]
     assert one(session, Edit).ok is False
@@ -320,7 +320,7 @@ def test_notices_unknown_records_and_faults_are_kept(tmp_path: Path) -> None:
         message("c", "error", "The API broke"),
     )
     abouts = [event.about for event in session.trace.events if isinstance(event, Note)]
-    assert abouts == ["warning", 'unknown: "hologram"', "unknown: mood", "unknown: record", "error"]
+    assert abouts == ["warning", "unknown: hologram", "unknown: mood", "unknown: record", "error"]
     assert (session.exit, session.cause) == ("crashed", "The API broke")
     assert session.ended == datetime(2026, 1, 2, tzinfo=UTC)
     assert session.trace.skipped == {}

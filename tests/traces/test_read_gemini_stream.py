@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read
 from closeloop.traces.readers import gemini, gemini_stream
@@ -75,6 +77,43 @@ def test_the_exit_code_of_a_command_is_not_known() -> None:
     commands = [event for event in read(FIXTURE).trace.events if isinstance(event, Command)]
     assert [event.exit_code for event in commands] == [None, None]
     assert "FAILED (failures=1)" in (commands[0].output or "")
+
+
+def failed(command: Path, output: str | None, why: str | None) -> Command:
+    end = result("c", status="error", output=output, error={"type": "x", "message": why})
+    session = stream(command, used("run_shell_command", "c", command="make"), end)
+    [event] = [event for event in session.trace.events if isinstance(event, Command)]
+    return event
+
+
+def test_a_failed_command_keeps_what_it_printed_and_why_it_failed(tmp_path: Path) -> None:
+    trailer = "Output: no rule\nExit Code: 2\nProcess Group PGID: 7"
+    event = failed(tmp_path / "s", trailer, "shell: it failed")
+    assert event.output == f"{trailer}\nshell: it failed"
+    assert (event.exit_code, event.exit_from) == (2, "parsed")
+    alone = failed(tmp_path / "s", None, "shell: it failed")
+    assert (alone.output, alone.exit_code) == ("shell: it failed", None)
+    assert failed(tmp_path / "s", "same", "same").output == "same"
+
+
+@pytest.mark.parametrize(
+    ("printed", "code"),
+    [
+        ("Command exited with code: 3", 3),
+        ("I say: Command exited with code: 3", None),
+        ("Output: x\nExit Code: 1\nProcess Group PGID: 7", None),
+    ],
+)
+def test_what_a_command_that_went_well_printed_is_believed_only_where_it_is_alone(
+    tmp_path: Path, printed: str, code: int | None
+) -> None:
+    session = stream(
+        tmp_path / "s",
+        used("run_shell_command", "c", command="make"),
+        result("c", output=printed),
+    )
+    [event] = [event for event in session.trace.events if isinstance(event, Command)]
+    assert event.exit_code == code
 
 
 def test_tokens_are_counted_once_for_the_whole_session() -> None:

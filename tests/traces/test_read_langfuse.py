@@ -47,10 +47,10 @@ def test_a_trace_is_read_with_its_calls_its_tokens_and_its_words() -> None:
     assert session.user == "u-1"
 
 
-def test_kinds_of_tokens_stand_beside_each_other_and_only_a_provided_cost_is_believed() -> None:
+def test_kinds_of_tokens_stand_beside_each_other_and_a_provided_cost_goes_first() -> None:
     first, second = read(TRACE).trace.lanes[0].turns
     assert (first.usage.input_tokens, first.usage.cache_read_tokens) == (20, 100)
-    assert (first.usage.cost, second.usage.cost) == (0.002, None)
+    assert (first.usage.cost, second.usage.cost) == (0.002, 0.1)
     assert second.usage.input_tokens == 150
 
 

@@ -255,10 +255,12 @@ def test_reasoning_is_part_of_the_output_and_zeros_are_not_believed(tmp_path: Pa
     assert second.usage == Usage()
 
 
-def test_an_aborted_answer_is_noted_and_ends_the_session_so(tmp_path: Path) -> None:
+def test_an_aborted_answer_is_an_interrupt_and_ends_the_session_so(tmp_path: Path) -> None:
     error = {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
     session = read(export(tmp_path / "e.json", [assistant(error=error)]))
-    assert [brief(event) for event in session.trace.events] == [("Note", None, "interrupt")]
+    assert [brief(event) for event in session.trace.events] == [
+        ("Message", None, "user", "interrupt", "Aborted")
+    ]
     assert session.exit == "gave_up"
 
 

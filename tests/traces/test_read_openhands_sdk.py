@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, recognised_by, sessions, told, written
 
-from closeloop.model.trace import Command
+from closeloop.model.trace import Command, Handoff
 from closeloop.traces.readers import openhands_sdk
 from closeloop.traces.source import FileSource
 
@@ -133,3 +133,90 @@ def test_arguments_that_were_never_valid_are_taken_from_the_call(tmp_path: Path)
         ),
     ]
     assert (session.exit, session.cause) == ("out_of_budget", "500")
+
+
+def said(number: int, source: str, text: str) -> dict[str, Any]:
+    message = {"role": "user", "content": [{"type": "text", "text": text}]}
+    return event("MessageEvent", number, llm_message=message) | {"source": source}
+
+
+def acted(number: int, tool: str, **given: Any) -> dict[str, Any]:
+    call = {"tool_name": tool, "tool_call_id": f"c{number}", "tool_call": {"id": f"c{number}"}}
+    action = event("ActionEvent", number, action=given, thought=[], **call)
+    return action | {"source": "agent"}
+
+
+def saw(number: int, cause: int, text: str, **more: Any) -> dict[str, Any]:
+    seen = {"content": [{"type": "text", "text": text}], **more}
+    return event("ObservationEvent", number, action_id=f"e{cause}", observation=seen)
+
+
+def conversation(folder: Path, *events: dict[str, Any]) -> Path:
+    for number, one in enumerate(events):
+        written(folder / "events" / f"event-{number:05d}-{one['id']}.json", one)
+    state = {**json.loads(STATE.read_text()), "id": folder.name, "stats": {}}
+    return written(folder / "base_state.json", state)
+
+
+def test_a_sub_agents_conversation_is_a_lane_of_the_one_that_started_it(tmp_path: Path) -> None:
+    state = conversation(
+        tmp_path / "main",
+        said(0, "user", "Mend it."),
+        acted(1, "task", prompt="Run the tests.", subagent_type="tester"),
+        saw(2, 1, "They fail.", task_id="task_00000001", status="completed"),
+        acted(3, "task", prompt="Again, please.", resume="task_00000001"),
+        saw(4, 3, "They pass.", task_id="task_00000001", status="completed"),
+    )
+    below = conversation(
+        tmp_path / "main" / "subagents" / "aa",
+        said(0, "user", "Run the tests."),
+        acted(1, "terminal", command="pytest"),
+        saw(2, 1, "1 failed", exit_code=1),
+        acted(3, "task", prompt="Look around."),
+        saw(4, 3, "Nothing.", task_id="task_00000001"),
+        said(5, "user", "Again, please."),
+    )
+    inner = conversation(
+        below.parent / "subagents" / "aa",
+        said(0, "user", "Look around."),
+        acted(1, "terminal", command="ls"),
+    )
+    (session,) = sessions(openhands_sdk, state)
+    lanes = [(lane.id, lane.parent, lane.agent) for lane in session.trace.lanes]
+    first, second = "subagents/aa", "subagents/aa/subagents/aa"
+    assert lanes == [("root", None, None), (first, "root", "tester"), (second, first, None)]
+    handed = [event for event in session.trace.events if isinstance(event, Handoff)]
+    assert [(one.lane, one.child, one.report) for one in handed] == [
+        ("root", first, "They fail."),
+        (first, second, "Nothing."),
+        ("root", first, "They pass."),
+    ]
+    ran = [(one.lane, one.command) for one in session.trace.events if isinstance(one, Command)]
+    assert ran == [(first, "pytest"), (second, "ls")]
+    for path in (below, inner, inner.parent / "events" / "event-00001-e1.json"):
+        assert openhands_sdk.owner(FileSource(path)) == state
+        assert path in openhands_sdk.parts(FileSource(state))
+
+
+def test_tasks_of_one_delegation_are_handed_over_each(tmp_path: Path) -> None:
+    state = conversation(
+        tmp_path / "main",
+        acted(1, "delegate", command="delegate", tasks={"one": "Read.", "two": "Write."}),
+        saw(2, 1, "1. Agent one: read"),
+        acted(3, "delegate", command="delegate", tasks={"two": "Write more."}),
+        saw(4, 3, "1. Agent two: wrote"),
+    )
+    for name, brief in (("aa", "Write."), ("bb", "Read."), ("cc", "Nobody asked this.")):
+        conversation(tmp_path / "main" / "subagents" / name, said(0, "user", brief))
+    (session,) = sessions(openhands_sdk, state)
+    handed = [event for event in session.trace.events if isinstance(event, Handoff)]
+    assert [(one.brief, one.child, one.report) for one in handed] == [
+        ("Read.", "subagents/bb", "1. Agent one: read"),
+        ("Write.", "subagents/aa", "1. Agent one: read"),
+        ("Write more.", "subagents/aa", "1. Agent two: wrote"),
+    ]
+    assert [lane.id for lane in session.trace.lanes][1:] == [
+        "subagents/bb",
+        "subagents/aa",
+        "subagents/cc",
+    ]

@@ -310,3 +310,42 @@ def test_the_shared_trace_is_read_and_its_schema_is_not() -> None:
     assert handoff.child == session.trace.lanes[1].id
     for schema in (SHARED / "schema").iterdir():
         assert not any(one.recognises(FileSource(schema)) for one in readers())
+
+
+def _with_events(told: dict[str, Any], *events: tuple[str, dict[str, str]]) -> dict[str, Any]:
+    listed = [
+        {
+            "name": name,
+            "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in given.items()],
+        }
+        for name, given in events
+    ]
+    return {**told, "events": listed}
+
+
+def test_an_event_of_a_tools_span_is_its_result(tmp_path: Path) -> None:
+    tool = span(2, 1, 1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="look",
+                gen_ai__tool__call__arguments='{"at": "x"}')  # fmt: skip
+    message = ("gen_ai.tool.message", {"role": "tool", "content": "seen", "id": "c"})
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__operation__name="invoke_agent"),
+        _with_events(tool, message),
+    )
+    [event] = session.trace.events
+    assert isinstance(event, ToolUse)
+    assert (event.arguments, event.output) == ({"at": "x"}, "seen")
+
+
+def test_strands_says_with_a_tools_message_what_the_tool_is_given(tmp_path: Path) -> None:
+    tool = span(2, 1, 1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="look")
+    message = ("gen_ai.tool.message", {"role": "tool", "content": '{"at": "x"}', "id": "c"})
+    choice = ("gen_ai.choice", {"message": '[{"text": "seen"}]', "id": "c"})
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__operation__name="invoke_agent"),
+        _with_events(tool, message, choice),
+    )
+    [event] = session.trace.events
+    assert isinstance(event, ToolUse)
+    assert (event.arguments, event.output) == ({"at": "x"}, "seen")

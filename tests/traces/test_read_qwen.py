@@ -234,7 +234,7 @@ def test_what_is_not_talk_is_noted(tmp_path: Path) -> None:
         system("ui_telemetry", uiEvent=error),
     )
     notes = [event.about for event in session.trace.events if isinstance(event, Note)]
-    assert notes == ["compaction", "rewind", 'unknown: "hologram"', "error"]
+    assert notes == ["compaction", "rewind", "unknown: hologram", "error"]
     said = [(e.role, e.intent) for e in session.trace.events if isinstance(e, Message)]
     assert said == [("user", "request"), ("system", None), ("user", None)]
     assert session.trace.skipped == {"bookkeeping: file_history_snapshot": 1}

@@ -14,7 +14,7 @@ import pytest
 import closeloop
 from closeloop import BadInput
 from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Handoff, Message
+from closeloop.model.trace import Command, Edit, Handoff, Message, ToolUse
 from closeloop.traces.readers import atif
 from closeloop.traces.recording import Recording
 from closeloop.traces.source import FileSource
@@ -190,7 +190,51 @@ def test_the_example_on_the_page_is_recorded_and_read_back(tmp_path: Path) -> No
     assert isinstance(edit, Edit)
     assert edit.after == "There are 2 tests."
     assert session.usage.input_tokens == 1200 + 210 + 1320
-    assert session.usage.cost == pytest.approx(0.009)
+    costs = [turn.usage.cost for lane in session.trace.lanes for turn in lane.turns]
+    assert costs == [0.004, 0.005, None]
+    assert session.usage.cost is None
+
+
+def test_whatever_a_caller_gives_is_kept_and_breaks_nothing(tmp_path: Path) -> None:
+    around: dict[str, object] = {"n": 1 << 90, "path": Path("x"), "key": {1: b"\xff", "s": {2}}}
+    around["self"] = around
+    with closeloop.record("me", folder=tmp_path) as run:
+        run.tool("look", around, ok=False)
+        run.edit(Path("a.py"), ok=True)
+        run.command(["ls", Path("b c")], b"out", exit_code=0)
+    [path] = tmp_path.iterdir()
+    [session] = atif.read(FileSource(path))
+    tool, edit, command = session.trace.events
+    assert isinstance(tool, ToolUse)
+    assert tool.arguments is not None
+    assert tool.ok is False
+    assert tool.arguments["n"] == str(1 << 90)
+    assert (tool.arguments["path"], tool.arguments["key"]) == ("x", {"1": "\ufffd", "s": [2]})
+    assert isinstance(edit, Edit)
+    assert edit.path == "a.py"
+    assert isinstance(command, Command)
+    assert (command.command, command.output) == ("ls b c", "out")
+
+
+def test_a_brief_given_by_name_is_the_request() -> None:
+    @closeloop.record("child")
+    def child(*, number: int, brief: str) -> str:
+        return f"{brief} {number}"
+
+    with closeloop.record("parent") as run:
+        child(number=1, brief="Count.")
+    handoff = recorded(run).trace.events[0]
+    assert isinstance(handoff, Handoff)
+    assert (handoff.brief, handoff.report) == ("Count.", "Count. 1")
+
+
+def test_a_secret_is_not_written_into_the_folder(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    with closeloop.record("me", folder=tmp_path) as run:
+        run.command("env", f"GITHUB_TOKEN={secret}", exit_code=0)
+    [path] = tmp_path.iterdir()
+    assert secret not in path.read_text()
+    assert "[redacted: " in path.read_text()
 
 
 def test_every_method_is_on_the_page() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import string
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeloop.model.leaks import find
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace
-from closeloop.traces.redact import find, redact, redact_text
+from closeloop.traces.redact import redact, redact_text
 
 ROOT = Path(__file__).parents[2]
 _draw = random.Random(7)
@@ -23,6 +25,10 @@ def made(alphabet: str, size: int) -> str:
     """Random characters, at least one digit among them."""
     text = "".join(_draw.choice(alphabet) for _ in range(size - 1))
     return text[: size // 2] + "7" + text[size // 2 :]
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 ANY = string.ascii_letters + string.digits
@@ -48,6 +54,23 @@ SECRETS = {
     "hashicorp-token": f"{made(ANY, 14)}.atlasv1.{made(ANY, 64)}",
     "telegram-token": f"{made(string.digits, 10)}:AA{made(ANY, 33)}",
     "groq-key": f"gs{'k'}_{made(ANY, 52)}",
+    "defined-networking-token": f"dn{'key'}-{made(HEX, 26)}-{made(HEX, 52)}",
+    "django-key": f"django-{'insecure'}-{made(ANY + '!@#%^&*(-_=+)', 50)}",
+    "figma-token": f"fig{'d'}_{made(ANY, 43)}",
+    "infracost-key": f"ic{'o'}-{made(ANY, 32)}",
+    "langsmith-key": f"ls{'v2'}_pt_{made(HEX, 32)}_{made(HEX, 10)}",
+    "netlify-token": f"nf{'p'}_{made(ANY, 36)}",
+    "new-relic-key": f"NR{'AK'}-{made(string.ascii_uppercase + string.digits, 27)}",
+    "octopus-key": f"AP{'I'}-{made(string.ascii_uppercase + string.digits, 26)}",
+    "onepassword-token": f"op{'s'}_eyJ{made(ANY, 250)}",
+    "scalingo-token": f"tk-{'us'}-{made(ANY, 48)}",
+    "sourcegraph-token": f"sg{'p'}_{made(HEX, 16)}_{made(HEX, 40)}",
+    "supabase-token": f"sb{'p'}_{made(HEX, 40)}",
+    "tailscale-key": f"ts{'key'}-auth-{made(ANY, 12)}-{made(ANY, 32)}",
+    "tavily-key": f"tv{'ly'}-{made(ANY, 32)}",
+    "typeform-token": f"tf{'p'}_{made(ANY, 59)}",
+    "twilio-key": f"S{'K'}{made(HEX, 32)}",
+    "yandex-key": f"AQ{'VN'}{made(ANY, 36)}",
 }
 CONTEXTS = (
     "{}",
@@ -79,7 +102,17 @@ VALUES = {
     "postgresql://billing:hunter2@db.internal:5432/billing": "url-password",
     "https://ann:Tr0ub4dor@git.internal/x.git": "url-password",
     "redis://:n0tEasy@cache:6379/0": "url-password",
+    "mongodb+srv://ann:Zx81kk%40a@cluster.example.net": "url-password",
     "curl -s -u ann:Tr0ub4dor https://x.org": "curl-user",
+    "machine git.internal login ann password Tr0ub4dor\n": "netrc",
+    "machine git.internal\n\tlogin ann\n\tpassword Tr0ub4dor\n": "netrc",
+    f"default login ann password {made(ANY, 40)}": "netrc",
+    f'{{"auths": {{"r.internal": {{"auth": "{encoded("ann:Tr0ub4dor")}"}}}}}}': "docker-auth",
+    f'{{\\"auth\\": \\"{encoded("AWS:" + made(ANY, 60))}\\"}}': "docker-auth",
+    "sshpass -p Tr0ub4dor ssh ann@host": "sshpass",
+    "sshpass -v -p 'Tr0ub4dor!' scp x ann@host:": "sshpass",
+    "mysql -u root -pTr0ub4dor billing": "mysql-password",
+    'mysqldump -h db -u "ann" -p"Tr0ub4dor" billing': "mysql-password",
     f"-----BEGIN RSA PRIVATE KEY-----\n{KEY_LINES}\n-----END RSA PRIVATE KEY-----": "private-key",
     f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY_LINES}": "private-key",
     f"-----BEGIN PRIVATE KEY-----{KEY_LINES}\n".replace("\n", "\\n"): "private-key",
@@ -105,6 +138,18 @@ def test_a_secret_is_known_by_the_name_it_is_given_to(text: str) -> None:
 
 
 HARMLESS = """\
+machine learning login flow: the password Reset1 page
+machine example.com login daniel password qwerty
+the machine has a default login page and a password box
+{"auth": "bearer"}, {"auth": "dXNlcjpwYXNzd29yZA=="}, auth: "aGVsbG8gd29ybGQ="
+"auth": "3f2504e04f8941d39a0c0305e82c3301"
+requests.get(url, auth=("user", "pass"))
+sshpass -p $PASSWORD ssh host; sshpass -f file ssh host; sshpass -p password ssh host
+mysql -u root -p billing < dump.sql
+mysql -uroot -p$MYSQL_PWD -e 'select 1'; mysql -h db -P3306 -ppassword
+docker run --name mysql -p3306:3306 mysql -d
+docker run -d mysql -p127.0.0.1:3306:3306
+SKIP_TESTS=1 SK1 SKU0123456789abcdef0123456789abcdef SK0123
 password = os.environ["DB_PASSWORD"]
 password = getpass.getpass("Password: ")
 password: str = Field(min_length=8)

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.traces.texts import SHORTENED, TEXT_CHARACTERS, clean, raw, shortened, tidy
+from closeloop.traces.texts import SHORTENED, TEXT_CHARACTERS, Skipped, clean, shortened
 
 ANY = st.characters(exclude_categories=())
 
@@ -32,15 +31,12 @@ def test_a_text_that_is_too_long_loses_its_middle_and_says_so() -> None:
     assert skipped == {SHORTENED: 1}
 
 
-def test_values_are_tidied_to_the_bottom() -> None:
-    deep: object = "x"
-    for _ in range(500):
-        deep = [deep]
-    tidied = tidy({"a\0": ["\ud800", 1 << 80, None, True, 1.5], "deep": deep})
-    assert tidied["a\ufffd"] == ["\ufffd", str(1 << 80), None, True, 1.5]
-    msgspec.msgpack.encode(tidied)
-
-
-def test_a_record_nobody_knows_is_kept_within_bounds() -> None:
-    assert raw({"a": 1}) == '{"a":1}'
-    assert len(raw({"a": "x" * 100_000})) < 2100
+def test_when_the_room_of_a_session_is_used_up_long_texts_are_kept_in_short() -> None:
+    skipped = Skipped()
+    skipped.room = 5000
+    assert shortened("x" * 4000, skipped) == "x" * 4000
+    assert shortened("x" * 4000, skipped) == "x" * 4000
+    assert skipped == {}
+    assert len(shortened("x" * 4000, skipped)) < 2100
+    assert shortened("short", skipped) == "short"
+    assert skipped == {SHORTENED: 1}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.traces import untrusted
+from closeloop.traces import untrusted, values
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -34,6 +34,68 @@ def test_whatever_comes_is_a_time_a_count_and_an_amount_or_nothing(value: Any) -
     for ask in (untrusted.count, untrusted.amount):
         number = ask(value)
         assert number is None or number >= 0
+
+
+def test_values_are_made_safe_to_the_bottom() -> None:
+    deep: object = "x"
+    for _ in range(500):
+        deep = [deep]
+    kept = untrusted.safe(
+        {"a\0": ["\ud800", 1 << 80, None, True, 1.5, float("nan")], "d": deep}, {}
+    )
+    assert kept["a\ufffd"] == ["\ufffd", str(1 << 80), None, True, 1.5, "nan"]
+    msgspec.msgpack.encode(kept)
+
+
+def test_a_record_nobody_knows_is_kept_within_bounds() -> None:
+    assert untrusted.raw({"a": 1}) == '{"a":1}'
+    assert len(untrusted.raw({"a": "x" * 100_000})) < 2100
+    assert "1e" not in untrusted.raw({"a": 1 << 80})
+
+
+@pytest.mark.parametrize(
+    ("value", "counted", "measured"),
+    [
+        (0, 0, 0.0),
+        (7.0, 7, 7.0),
+        (7.5, None, 7.5),
+        ("12", 12, 12.0),
+        ("1.25e-05", None, 1.25e-05),
+        (-1, None, None),
+        (True, None, None),
+        (1 << 53, None, None),
+        (float("nan"), None, None),
+        (float("inf"), None, None),
+        ("1_000", None, None),
+        ("-1", None, None),
+        ("nan", None, None),
+        ("١٢", None, None),
+        ("9" * 400, None, None),
+        ("", None, None),
+        ([], None, None),
+    ],
+)
+def test_a_number_is_none_where_it_cannot_be_one(
+    value: object, counted: int | None, measured: float | None
+) -> None:
+    assert untrusted.count(value) == counted
+    assert untrusted.amount(value) == measured
+
+
+def test_json_inside_a_text_is_unfolded_only_where_it_is_an_object_or_a_list() -> None:
+    assert values.unfolded(' {"a": [1]}') == {"a": [1]}
+    assert values.unfolded("[1") == "[1"
+    assert values.unfolded("12") == "12"
+    assert values.unfolded("null") == "null"
+    assert values.unfolded(5) == 5
+
+
+def test_nanoseconds_are_a_time_or_nothing() -> None:
+    expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert values.instant("1700000000000000000") == expected
+    assert values.instant(1_700_000_000_000_000_000) == expected
+    for nothing in (0, "0", "", -1, True, 1.5, 1 << 63, "9" * 19, "9" * 400, "x", None):
+        assert values.instant(nothing) is None
 
 
 @pytest.mark.parametrize("value", [b'{"a": "x\\ud83d"}', '{"a": "x\\ud83d"}'])

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from closeloop.model.visible import visible
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-PIPE_WIDTH = 140
+__all__ = ["console", "say", "say_json", "show", "visible", "warn", "whole"]
 
-# What an agent wrote may hold codes that move the cursor, retitle the window or reorder text.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
-}
-_REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-_VISIBLE = _CONTROLS | _REORDERING | {0x0D: "", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
+PIPE_WIDTH = 140
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -38,11 +35,6 @@ def console(*, stderr: bool = False) -> Console:
         emoji=False,
         width=None if stream.isatty() else PIPE_WIDTH,
     )
-
-
-def visible(text: str) -> str:
-    """The text with everything a terminal would obey made plain to see."""
-    return text.translate(_VISIBLE)
 
 
 def say(text: str) -> None:

@@ -73,7 +73,7 @@ def import_(
             for trouble in () if watch else warnings(tally):
                 warn(trouble)
             if not watch:
-                return 0 if tally.formats or tally.unchanged or tally.unwanted else 2
+                return 0 if something(tally) else 2
             time.sleep(WATCH_SECONDS)
 
 
@@ -141,15 +141,27 @@ def tables(tally: Tally) -> Iterator[RenderableType]:
         yield Text(f"redacted: {taken}", style="yellow")
 
 
+def something(tally: Tally) -> bool:
+    """Whether there is a recording that could be read, now or before, asked for or not."""
+    read = any(count.sessions for count in tally.formats.values())
+    return bool(read or tally.unchanged > tally.empty or tally.unwanted)
+
+
 def warnings(tally: Tally) -> Iterator[str]:
     """What could not be read, and where to look."""
     yield from tally.troubles
     if (more := tally.unreadable - len(tally.troubles)) > 0:
         yield f"{more} more files could not be read."
-    if not (tally.formats or tally.unchanged or tally.unwanted):
+    if something(tally):
+        return
+    if tally.formats or tally.empty:
+        yield "nothing could be read: no recording holds a whole session, see what was skipped."
+    elif tally.others:
         yield (
             f"nothing could be read: {tally.others} files are no recordings of an agent that "
             "closeloop knows."
-            if tally.others
-            else "nothing could be read: there is no file."
         )
+    elif tally.unreadable:
+        yield "nothing could be read."
+    else:
+        yield "nothing could be read: there is no file."

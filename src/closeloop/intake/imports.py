@@ -2,13 +2,14 @@
 
     walk ──► what has not changed is passed over
          ──► worker processes: detect, read, redact, pack
-         ──► the store, some fifty sessions in one transaction
+         ──► the store, some two hundred sessions in one transaction
 
 Only what a worker holds of one recording is in memory, however many files there are.
 """
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.intake.reading import Outcome, add, look, spilled_sessions
+from closeloop import plugins
+from closeloop.intake.reading import Outcome, add, look, spilled_sessions, without_collector
 from closeloop.model.errors import MachineFailed
 from closeloop.model.intake import Count, Tally, Wish
 from closeloop.model.record import digest
@@ -34,7 +36,7 @@ LOOKED_UP = 500
 """Files at a time about which the store is asked."""
 BATCH_FILES, BATCH_BYTES = 64, 4 << 20
 """What a worker is given at once."""
-SAVED_SESSIONS, SAVED_FILES, SAVED_BYTES = 50, 2000, 16 << 20
+SAVED_SESSIONS, SAVED_FILES, SAVED_BYTES = 200, 2000, 16 << 20
 """What is saved in one transaction."""
 MOST_TROUBLES = 20
 TOLD = 16
@@ -52,7 +54,7 @@ def import_sessions(
     shelf = Shelf(store)
     taken: set[int] = set()
     """Hashes: there may be a million paths."""
-    with tempfile.TemporaryDirectory() as folder:
+    with without_collector(), tempfile.TemporaryDirectory() as folder:
         files = _changed(walk(places), shelf, wish)
         while True:
             owners: list[str] = []
@@ -91,6 +93,7 @@ def _changed(found: Iterable[File | Closed], shelf: Shelf, wish: Wish) -> Iterat
                 shelf.others += 1
             else:
                 shelf.unchanged += 1
+                shelf.empty += row.sessions == 0
 
 
 def _name(path: str) -> str:
@@ -135,7 +138,8 @@ def _looked_at(batches: Iterator[Batch], wish: Wish, jobs: int, folder: str) -> 
             yield from look(batch, wish, folder)
         return
     context = get_context("forkserver")
-    context.set_forkserver_preload(["closeloop.intake.reading"])
+    modules = [entry.module for entry in plugins.known("readers").values()]
+    context.set_forkserver_preload(["closeloop.intake.reading", *modules])
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         running: deque[Future[list[Outcome]]] = deque()
         try:
@@ -159,7 +163,7 @@ class Shelf:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.unchanged = self.unwanted = self.others = 0
+        self.unchanged = self.empty = self.unwanted = self.others = 0
         self._unreadable = 0
         self._troubles: list[str] = []
         self._redacted: dict[str, int] = {}
@@ -212,6 +216,7 @@ class Shelf:
         for name in self.store.keep_sessions(self._sessions, self._files):
             add(self._formats[self._readers[name]], {"new": 1})
         self._sessions, self._files, self._readers, self._bytes = [], [], {}, 0
+        gc.collect(0)
 
     def tally(self) -> Tally:
         """As it stands now."""
@@ -221,6 +226,7 @@ class Shelf:
                 for name, counts in sorted(self._formats.items())
             },
             unchanged=self.unchanged,
+            empty=self.empty,
             unwanted=self.unwanted,
             others=self.others,
             unreadable=self._unreadable,
@@ -238,5 +244,5 @@ def _imported(outcome: Outcome, nobody: int) -> Imported:
         parts=outcome.parts,
         reader=outcome.reader,
         version=outcome.version if outcome.reader else nobody,
-        sessions=outcome.count.sessions,
+        sessions=1 if outcome.owner else outcome.count.sessions,
     )

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.settings import ModelSettings
+from closeloop.model.usage import total
 from closeloop.runs.models.prices import Prices, priced, prices_of
-from closeloop.traces.builder import total
 
 
 @lru_cache(maxsize=1000)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import gc
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,15 +21,21 @@ from closeloop.model.intake import Count, Wish
 from closeloop.model.protocols import Reader
 from closeloop.model.record import Record, digest
 from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse, Trace
+from closeloop.model.trace import Note, Trace
 from closeloop.store.bodies import compress, encode
-from closeloop.store.sessions import Packed, packed
+from closeloop.store.sessions import Packed, key_of, packed
+from closeloop.traces.calls import is_done
 from closeloop.traces.detect import reader_of
 from closeloop.traces.find import File, file_at
 from closeloop.traces.redact import redact
 from closeloop.traces.repositories import repository_of
 from closeloop.traces.source import FileSource
+from closeloop.traces.texts import ROOM
 
+_BEGINNING = re.compile(rb'\s*(?:\{|\[\s*\{)\s*"')
+_TALK = re.compile(rb'"(?:messages|history|trajectory|steps|events|samples|observations|role)"\s*:')
+UNKNOWN = "unknown, kept as a note"
+LARGE_BYTES = 8 << 20
 SPILL_BYTES = 32 << 20
 """More than this of one recording goes to the parent by way of a file."""
 
@@ -65,9 +74,27 @@ def without_collector() -> Iterator[None]:
 def look(files: Sequence[File], wish: Wish, folder: str) -> list[Outcome]:
     """Every file, whatever happens: one that cannot be read is named, and the rest goes on."""
     with without_collector():
-        outcomes = [_look_at(file, wish, folder) for file in files]
-    gc.collect(1)
+        outcomes = []
+        for file in files:
+            with _alone(file, folder):
+                outcomes.append(_look_at(file, wish, folder))
+        # Before it is on again, which would look through everything that was ever made.
+        gc.collect(1)
     return outcomes
+
+
+@contextmanager
+def _alone(file: File, folder: str) -> Iterator[None]:
+    """One worker at a time has a large file in memory."""
+    if file.size < LARGE_BYTES:
+        yield
+        return
+    with open(Path(folder) / "large", "ab") as lock:  # noqa: PTH123
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        # Before the next one takes as much; only some C libraries can be told to.
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _look_at(file: File, wish: Wish, folder: str) -> Outcome:
@@ -76,7 +103,7 @@ def _look_at(file: File, wish: Wish, folder: str) -> Outcome:
         source = FileSource(Path(file.path))
         reader = reader_of(source)
         if reader is None:
-            return Outcome(file=file)
+            return Outcome(file=file, trouble=_damage(source))
         owner = reader.owner(source)
         if owner is not None and str(owner) != file.path and file_at(str(owner)) is not None:
             return Outcome(
@@ -93,24 +120,33 @@ def _look_at(file: File, wish: Wish, folder: str) -> Outcome:
         return Outcome(file=file, trouble=f"{type(error).__name__}: {error}")
 
 
+def _damage(source: FileSource) -> str | None:
+    """What is wrong with a file that nobody knew but that begins as recordings do."""
+    if source.skipped:
+        return next(iter(source.skipped))
+    if not _BEGINNING.match(source.head) or source.lines or source.document is not None:
+        return None
+    return "JSON that is broken or ends in the middle" if _TALK.search(source.head) else None
+
+
 def _read(file: File, source: FileSource, reader: Reader, wish: Wish, folder: str) -> Outcome:
     parts = [file_at(str(part)) for part in reader.parts(source)]
     kept: list[Packed] = []
     counts: dict[str, int] = {"files": 1}
+    unknown: dict[str, int] = {}
     redacted: dict[str, int] = {}
     size = unwanted = 0
     spilled: str | None = None
     for read in reader.read(source):
+        source.skipped.room = ROOM
         session, found = redact(read)
         repo = repository_of(session.directory)
         if not _is_wanted(session, repo, file, wish):
             unwanted += 1
             continue
         add(redacted, found)
-        _count(session.trace, counts)
-        # An id alone may be a task's name, tried by many; when or where it began tells them apart.
-        key = digest(session.agent, session.id, session.started or file.path)
-        kept.append(pack_session(session, repo, key))
+        _count(session.trace, counts, unknown)
+        kept.append(pack_session(session, repo, key_of(session, file.path)))
         size += len(kept[-1].trace)
         if size > SPILL_BYTES:
             spilled, size = _spill(kept, spilled, folder), 0
@@ -123,7 +159,7 @@ def _read(file: File, source: FileSource, reader: Reader, wish: Wish, folder: st
         sessions=tuple(kept),
         spilled=spilled,
         unwanted=unwanted,
-        count=Count(**counts, skipped=source.skipped),
+        count=Count(**counts, skipped=source.skipped | unknown),
         redacted=redacted,
     )
 
@@ -134,7 +170,7 @@ def pack_session(session: Session, repo: str | None, key: str) -> Packed:
     encoded = encode(trace)
     bare = Trace(reader=trace.reader, reader_version=trace.reader_version)
     # The same content read by a newer reader is the same: what is said of the reader is cut off.
-    content = encoded[len(encode(bare)) :]
+    content = memoryview(encoded)[len(encode(bare)) :]
     about = replace(session, trace=Trace(reader=trace.reader, reader_version=0))
     attempt = Attempt(
         id=digest(encode(about), content)[:12],
@@ -164,22 +200,16 @@ def _is_wanted(session: Session, repo: str | None, file: File, wish: Wish) -> bo
     return session.directory is not None and inside
 
 
-def _count(trace: Trace, counts: dict[str, int]) -> None:
-    calls = paired = 0
+def _count(trace: Trace, counts: dict[str, int], unknown: dict[str, int]) -> None:
+    calls = paired = kept = 0
     for event in trace.events:
-        match event:
-            case Command():
-                done = event.output is not None or event.exit_code is not None
-            case Edit() | Read():
-                done = event.ok is not None or event.error is not None
-            case ToolUse():
-                done = event.output is not None or event.ok is not None
-            case Handoff():
-                done = event.report is not None or event.ok is not None
-            case _:
-                continue
-        calls += 1
-        paired += done
+        if (done := is_done(event)) is not None:
+            calls += 1
+            paired += done
+        elif type(event) is Note and event.about and event.about.startswith("unknown"):
+            kept += 1
+    if kept:
+        add(unknown, {UNKNOWN: kept})
     add(counts, {"sessions": 1, "events": len(trace.events), "calls": calls, "paired": paired})
 
 

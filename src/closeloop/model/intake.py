@@ -36,6 +36,8 @@ class Tally(Record):
     formats: dict[str, Count] = {}
     unchanged: int = 0
     """Files that were looked at before and are as they were."""
+    empty: int = 0
+    """Of these, recordings that hold no session."""
     unwanted: int = 0
     """Files and sessions that were not asked for."""
     others: int = 0

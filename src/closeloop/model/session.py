@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.record import Record, Time
 from closeloop.model.trace import Trace
@@ -34,3 +36,5 @@ class Session(Record):
     parent: str | None = None
     """The session that started this one, where that was not found beside it."""
     links: dict[str, str] = {}
+    copy: Literal["exported", "printed"] | None = None
+    """Written out by the agent or a tool: where the agent's own files are, these tell more."""

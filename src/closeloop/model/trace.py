@@ -7,8 +7,11 @@ from typing import Any, Literal
 from closeloop.model.attempt import Usage
 from closeloop.model.record import Record, Time
 
+Intent = Literal["request", "question", "answer", "claim", "correction", "interrupt"]
 
-class Event(Record, tag_field="kind"):
+
+# `gc=False`: an event cannot be part of a circle, and there are very many.
+class Event(Record, tag_field="kind", gc=False):
     """Something that happened. An action and its result are one event."""
 
     number: int
@@ -25,9 +28,7 @@ class Event(Record, tag_field="kind"):
 class Message(Event, tag="message"):
     role: Literal["user", "agent", "system"]
     text: str
-    intent: Literal["request", "question", "answer", "claim", "correction", "interrupt"] | None = (
-        None
-    )
+    intent: Intent | None = None
 
 
 class Thought(Event, tag="thought"):

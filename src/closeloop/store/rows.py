@@ -13,6 +13,10 @@ from closeloop.model.change import Change
 from closeloop.model.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
 
+OWN = 32
+"""How much of a session's key is of the session itself: its copies have the same."""
+MARKS = {None: "", "exported": "x", "printed": "y"}
+"""What a copy's key goes on with: after the digits of other keys, the better copy first."""
 _LONGEST = 500
 _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 
@@ -62,8 +66,6 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
         "reason": line(outcome.reasons[0]) if outcome.reasons else None,
         "broken": len(grade.broken),
         "out_of_scope": len(grade.out_of_scope),
-        "facts_dropped": len(grade.facts_dropped),
-        "same_failure": _count(grade.same_failure),
         "asked": grade.asked,
     }
 
@@ -141,11 +143,16 @@ def _rows(gradings: Collection[str] | None) -> Select[Any]:
         .join(grown, grown.c.id == version.c.attempt)
         .where(version.c.key == sessions.c.key, (ends > end) | last_stored)
     )
+    # A copy counts where nothing better is known of the session.
+    better = sessions.alias()
+    own, marked = (func.substr(sessions.c.key, 1, length) for length in (OWN, OWN + 1))
+    is_copy = func.substr(marked, OWN + 1) >= MARKS["exported"]
+    told = select(better.c.number).where(is_copy, better.c.key >= own, better.c.key < marked)
     return (
         select(attempts, *shown)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
         .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
-        .where(~later.exists())
+        .where(~later.exists(), ~told.exists())
         .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
     )
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, insert, select
 
 from closeloop.model.attempt import Attempt
-from closeloop.model.record import Record
+from closeloop.model.record import Record, digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Trace
 from closeloop.store.bodies import pack
 from closeloop.store.jobs import INSERT
-from closeloop.store.rows import attempt_columns, line
+from closeloop.store.rows import MARKS, OWN, attempt_columns, line
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
 
 _AT_ONCE = 400
@@ -48,6 +48,14 @@ class Imported(Record):
     version: int
     """Of the reader, or of all readers together where none knew the file."""
     sessions: int = 0
+    """How many it holds, or 1 where it is a part of another's."""
+
+
+def key_of(session: Session, path: str) -> str:
+    """What all versions of a session share."""
+    # An id alone may be a task's name, tried by many; when or where it began tells them apart.
+    apart = digest(session.started or path)
+    return digest(session.agent, session.id)[:OWN] + MARKS[session.copy] + apart[:OWN]
 
 
 def packed(attempt: Attempt, session: Session, key: str, trace: bytes) -> Packed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from closeloop.model import trace as events
 from closeloop.model.session import Session
 from closeloop.model.trace import Turn
 from closeloop.traces.builder import Builder
-from closeloop.traces.texts import shortened
-from closeloop.traces.values import cleaned
+from closeloop.traces.texts import clean, shortened
 
 READER, VERSION = "recording", 1
+DEPTH = 12
+"""Deeper values of callers, which may hold themselves, are told as Python prints them."""
 
 
 class Book:
@@ -27,10 +29,7 @@ class Book:
         self.started = now()
 
     def add(self, kind: Any, fields: dict[str, Any]) -> int:
-        safe = {
-            name: shortened(value) if isinstance(value, str) else cleaned(value)
-            for name, value in fields.items()
-        }
+        safe = {name: _field(value) for name, value in fields.items()}
         with self.lock:
             number = self.builder.number
             self.builder.events.append(kind(number=number, **safe))
@@ -80,12 +79,37 @@ class Book:
 def write(session: Session, folder: Path) -> Path:
     """The session as a file that `closeloop import` reads: whole, or not there."""
     from closeloop.traces.export import atif
+    from closeloop.traces.redact import redact
 
+    session, _ = redact(session)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{session.id}.json"
     draft = path.with_suffix(".part")
     draft.write_bytes(atif.export(session, session.trace))
     return draft.replace(path)
+
+
+def _field(value: Any) -> Any:
+    """A field of an event: what callers give is kept, whatever it is, and never breaks them."""
+    if isinstance(value, list | tuple):
+        return shortened(" ".join(str(_plain(word)) for word in value))
+    return value if isinstance(value, datetime) else _plain(value)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """A value that JSON has, for any that Python has."""
+    match value:
+        case None | bool() | float():
+            return value
+        case int() if abs(value) < 1 << 63:
+            return value
+        case bytes():
+            return shortened(value.decode(errors="replace"))
+        case Mapping() if depth < DEPTH:
+            return {clean(str(name)): _plain(one, depth + 1) for name, one in value.items()}
+        case list() | tuple() | set() if depth < DEPTH:
+            return [_plain(one, depth + 1) for one in value]
+    return shortened(str(value))
 
 
 def now() -> datetime:

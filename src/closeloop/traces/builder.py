@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from datetime import datetime
+from typing import Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Lane, Message, Note, Trace, Turn
-from closeloop.model.usage import token_sums
+from closeloop.model.trace import AnyEvent, Intent, Lane, Message, Note, Trace, Turn
+from closeloop.model.usage import total
 
 ROOT = "root"
 
@@ -25,7 +24,8 @@ class Builder:
         self._lanes: dict[str, tuple[str | None, str | None]] = {}
         self._turns: dict[str, list[Turn]] = {}
         self._messages: dict[tuple[str, str], int] = {}
-        self._open: dict[tuple[str, str], deque[int]] = {}
+        self._open: dict[tuple[str, str], list[int]] = {}
+        """Numbers of the actions without a result, by lane and id."""
         self._asked: set[str] = set()
         self.lane()
 
@@ -60,8 +60,11 @@ class Builder:
     def add(self, event: AnyEvent) -> AnyEvent:
         """Add an event made with this builder's `number`; one with a `call` awaits its result."""
         self.events.append(event)
-        if event.call is not None:
-            self._open.setdefault((event.lane, event.call), deque()).append(event.number)
+        if (call := event.call) is not None:
+            if waiting := self._open.get((event.lane, call)):
+                waiting.append(event.number)
+            else:
+                self._open[event.lane, call] = [event.number]
         return event
 
     def waiting(self, lane: str, call: str | None) -> AnyEvent | None:
@@ -76,30 +79,31 @@ class Builder:
 
     def finish(self, event: AnyEvent, **result: object) -> AnyEvent:
         """The result of an action: the event with more said of it."""
-        done = msgspec.structs.replace(event, **result)
-        self.events[event.number - 1] = done
+        done = replace(event, **result)
+        number = event.number
+        self.events[number - 1] = done
         queue = self._open.get((event.lane, event.call or ""))
-        if queue and event.number in queue:
-            queue.remove(event.number)
+        if queue and number in queue:
+            queue.remove(number)
         return done
 
     def hear(
-        self, text: str, *, lane: str, at: datetime | None, own: bool = False, asks: bool = True
-    ) -> None:
+        self,
+        text: str,
+        *,
+        lane: str,
+        at: datetime | None,
+        intent: Intent | None = None,
+        own: bool = False,
+        asks: bool = True,
+    ) -> AnyEvent:
         """What a lane is told, by a user or its own program; the first that asks is its request."""
-        asks = asks and not own and lane not in self._asked
-        if asks:
+        if intent is None and asks and not own and lane not in self._asked:
             self._asked.add(lane)
-        self.add(
-            Message(
-                number=self.number,
-                lane=lane,
-                at=at,
-                role="system" if own else "user",
-                text=text,
-                intent="request" if asks else None,
-            )
-        )
+            intent = "request"
+        role: Literal["system", "user"] = "system" if own else "user"
+        message = Message(number=self.number, lane=lane, at=at, role=role, text=text, intent=intent)
+        return self.add(message)
 
     def note(self, text: str, *, about: str, lane: str = ROOT, at: datetime | None = None) -> None:
         """Keep what has no other place."""
@@ -121,15 +125,3 @@ class Builder:
     def usage(self) -> Usage:
         """All turns of all lanes."""
         return total(turn.usage for turns in self._turns.values() for turn in turns)
-
-
-def total(usages: Iterable[Usage]) -> Usage:
-    """Sums of what is known; None where nothing is. A cost is reported only if all of it was."""
-    each = list(usages)
-    costs = [usage.cost for usage in each if usage.cost is not None]
-    if not costs:
-        return token_sums(each)
-    priced = any(usage.cost is not None and usage.cost_from == "prices" for usage in each)
-    return msgspec.structs.replace(
-        token_sums(each), cost=sum(costs), cost_from="prices" if priced else "reported"
-    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
+from shlex import join
 from typing import Any, Literal
 
 from closeloop.model.record import Record
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.traces.untrusted import exit_code
 
 Kind = Literal["command", "create", "change", "read", "handoff", "question", "claim", "other"]
 
@@ -32,10 +35,12 @@ _COMMANDS = ("command", "cmd", "script", "input", "code")
 _PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file",
           "target_file", "AbsolutePath")  # fmt: skip
 _OLD = ("old_string", "old_str", "oldString", "old_text", "search", "oldText")
-_NEW = ("new_string", "new_str", "newString", "new_text", "replace", "newText")
+_NEW = ("new_string", "new_str", "newString", "new_text", "replace", "newText",
+        "new_source")  # fmt: skip
 _WHOLE = ("content", "contents", "text", "file_text", "code")
 _BRIEFS = ("prompt", "brief", "message", "task", "description", "instructions", "objective")
 _QUESTIONS = ("question", "text", "prompt", "message", "query")
+_SHELL_FLAG = re.compile(r"-[a-z]*c")
 _CLAIMS = ("result", "summary", "message", "output", "answer")
 
 
@@ -51,19 +56,21 @@ class Origin(Record):
 
 def kind_of(name: str) -> Kind:
     """By the tool's name alone; names behind an MCP server's are looked at by their last part."""
+    if (kind := KINDS.get(name)) is not None:
+        return kind
     plain = name.lower().rpartition("/")[2]
     return KINDS.get(plain) or KINDS.get(plain.rpartition("__")[2]) or "other"
 
 
 def event_of(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> AnyEvent:
     """The event that a call starts; its result is still to come."""
-    given = arguments if isinstance(arguments, Mapping) else {}
+    given = arguments if isinstance(arguments, dict) else {}
     base: dict[str, Any] = {
         "number": origin.number, "lane": origin.lane, "turn": origin.turn,
         "at": origin.at, "call": origin.call,
     }  # fmt: skip
     kind = kind_of(name)
-    path = text_in(given, _PATHS)
+    path = text_in(given, _PATHS) if kind in ("create", "change", "read") else None
     if kind == "change" and given.get("command") in ("view", "create"):
         # One editor tool for all: it says in `command` what it does.
         kind = "read" if given["command"] == "view" else "create"
@@ -91,6 +98,25 @@ def event_of(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> 
     return ToolUse(**base, name=name, arguments=dict(given) if arguments is not None else None)
 
 
+_FACTS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
+    Command: attrgetter("output", "exit_code", "stopped"),
+    Edit: attrgetter("ok", "error"),
+    Read: attrgetter("ok", "text", "error"),
+    ToolUse: attrgetter("ok", "output"),
+    Handoff: attrgetter("ok", "report"),
+}
+"""What only a result tells."""
+
+
+def is_done(event: AnyEvent) -> bool | None:
+    """Whether the result of a call is known; None for what is no call."""
+    facts_of = _FACTS.get(type(event))
+    if facts_of is None:
+        return None
+    facts = facts_of(event)
+    return facts.count(None) < len(facts)
+
+
 def text_in(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     """The first of these arguments that is text."""
     for name in names:
@@ -108,9 +134,8 @@ def command_in(arguments: Mapping[str, Any]) -> str | None:
             return value
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
             # `bash -lc LINE` is how many agents wrap the line they mean.
-            if len(value) == 3 and value[0].rpartition("/")[2] in ("bash", "sh", "zsh"):
-                return str(value[2])
-            return " ".join(value)
+            shell = len(value) == 3 and value[0].rpartition("/")[2] in ("bash", "sh", "zsh")
+            return str(value[2]) if shell and _SHELL_FLAG.fullmatch(value[1]) else join(value)
     return None
 
 
@@ -123,8 +148,9 @@ def question_in(arguments: Mapping[str, Any]) -> str | None:
     return text_in(arguments, _QUESTIONS)
 
 
+_SAID = ("exit code", "exited with code", "[exit_code]", "<returncode>")
+_OPENING = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
 _EXITS = (
-    re.compile(r"\A(?:Error: )?Exit code:? (-?\d+)"),
     re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
     re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
     re.compile(r"completed with exit code (-?\d+)>"),
@@ -142,7 +168,30 @@ def exit_code_in(text: str | None) -> int | None:
     if not text:
         return None
     edges = text if len(text) < 4000 else text[:2000] + "\n" + text[-2000:]
+    lowered = edges.lower()
+    if "exit" not in lowered and "<returncode>" not in lowered:
+        return None
+    told = _telling(edges, lowered)
+    if not told:
+        return None
+    if found := _OPENING.match(edges):
+        return exit_code(int(found[1]))
     for pattern in _EXITS:
-        if found := pattern.search(edges):
-            return int(found[1])
+        if found := pattern.search(told):
+            return exit_code(int(found[1]))
     return None
+
+
+def _telling(text: str, lowered: str) -> str:
+    """The lines that may say it: outputs are long, and there are many."""
+    if len(lowered) != len(text):
+        return text  # a letter became two: places in one are not those in the other
+    found: set[tuple[int, str]] = set()
+    for words in _SAID:
+        place = lowered.find(words)
+        while place >= 0:
+            start, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+            end = end if end >= 0 else len(text)
+            found.add((start, text[start:end]))
+            place = lowered.find(words, end)
+    return "\n".join(line for _, line in sorted(found))

@@ -13,16 +13,11 @@ from closeloop.traces.builder import Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.results import result_of
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import count, items, mapping, raw
+from closeloop.traces.untrusted import count, decoded, items, label, mapping, raw
 
 _TRAILER = ("Process Group PGID:", "Background PIDs:", "Signal:", "Exit Code:")
 _REJECTED = ("User did not allow tool call", "User denied", "[Operation Cancelled]")
 _STATES = {"completed": True, "error": False, "failed": False, "cancelled": False}
-
-
-def label(value: object) -> str | None:
-    """A name or an id, fit to be stored."""
-    return shortened(value) if isinstance(value, str) and value else None
 
 
 class Response(NamedTuple):
@@ -147,10 +142,13 @@ def settle(
 ) -> AnyEvent:
     """Join a result to its call; `display` is what the agent showed of it."""
     shown = mapping(display)
+    refused = ok is False and output is not None and output.startswith(_REJECTED)
     if isinstance(event, Command):
         code = shell_exit(output or "")
         found = None if code is None else "parsed"
         result: dict[str, object] = {"output": output, "exit_code": code, "exit_from": found}
+        if refused:
+            result["stopped"] = "rejected"
     else:
         result = result_of(event, output, ok)
     if isinstance(event, Edit):
@@ -158,16 +156,17 @@ def settle(
     elif isinstance(event, Handoff) and ok and shown:
         result["ok"] = _STATES.get(str(shown.get("state") or shown.get("status")))
     done = builder.finish(event, **(result | more))
-    place: dict[str, Any] = {"lane": event.lane, "turn": event.turn, "at": event.at}
     if isinstance(event, Message) and event.intent == "question" and output is not None:
-        builder.add(
-            Message(number=builder.number, role="user", text=output, intent="answer", **place)
-        )
-    elif ok is False and output is not None and output.startswith(_REJECTED):
-        builder.add(
-            Message(number=builder.number, role="user", text=output, intent="correction", **place)
-        )
+        builder.hear(_answers(output), lane=event.lane, at=event.at, intent="answer")
+    elif refused and output is not None:
+        builder.hear(output, lane=event.lane, at=event.at, intent="correction")
     return done
+
+
+def _answers(output: str) -> str:
+    """What the user said, out of the JSON that the tool puts it in."""
+    answers = mapping(mapping(decoded(output)).get("answers")) if output[:1] == "{" else {}
+    return "\n".join(one for one in answers.values() if isinstance(one, str)) or output
 
 
 def _edited(event: Edit, output: str | None, shown: Mapping[str, Any]) -> dict[str, object]:

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.otel.said import Said
 from closeloop.traces.results import restored, result_of
 from closeloop.traces.texts import shortened
+from closeloop.traces.untrusted import arguments
 from closeloop.traces.values import written
 
 
@@ -26,7 +25,6 @@ class Dialogue:
         self.skipped = skipped
         self.system: str | None = None
         self._most: Counter[tuple[Any, ...]] = Counter()
-        self._requested: set[str] = set()
         self._by_id: dict[tuple[str | None, str | None], deque[int]] = {}
         self._by_name: dict[tuple[str, str | None], deque[int]] = {}
         self._without_id: dict[tuple[str, str | None], deque[int]] = {}
@@ -64,13 +62,17 @@ class Dialogue:
             return None
         if part.kind == "call":
             return self._call(part, lane, at, turn)
+        if part.kind == "unknown":
+            self.builder.note(part.text, about=f"unknown: {part.name}"[:100], lane=lane, at=at)
+            return None
         if part.role == "system" and part.own is None:
             self._instruct(part, lane, at)
             return None
         if not part.text and part.own is None:
             return None
-        event = self._message(part, lane, at, turn)
-        return self.builder.add(restored(event, part.own))
+        event = restored(self._message(part, lane, at, turn), part.own)
+        self.replace(event)
+        return event
 
     def called(self, lane: str, call: Said) -> AnyEvent | None:
         """The oldest call without a result that has this id, or this name where ids are missing."""
@@ -92,15 +94,7 @@ class Dialogue:
         output = None if output is None else self._short(output)
         done = self.builder.finish(event, **result_of(event, output, ok))
         if isinstance(event, Message) and event.intent == "question" and output:
-            self.builder.add(
-                Message(
-                    number=self.builder.number,
-                    lane=event.lane,
-                    role="user",
-                    text=output,
-                    intent="answer",
-                )
-            )
+            self.builder.hear(output, lane=event.lane, at=None, intent="answer")
         return done
 
     def settle(self, event: AnyEvent) -> None:
@@ -117,6 +111,7 @@ class Dialogue:
         given = part.arguments
         if given is not None and not isinstance(given, dict):
             given = {"input": given} if given != "" else {}
+        given = arguments(given, self.skipped)
         event = self.builder.add(event_of(part.name or "unknown", given, origin))
         if part.id:
             for where in (lane, None):
@@ -131,21 +126,15 @@ class Dialogue:
         """Whether a result is one that is known, told again in other words."""
         return (None, part.id) in self._by_id or (lane, part.name) in self._by_name
 
-    def _message(
-        self, part: Said, lane: str, at: datetime | None, turn: int | None
-    ) -> Message | Thought:
-        text, number = self._short(part.text), self.builder.number
+    def _message(self, part: Said, lane: str, at: datetime | None, turn: int | None) -> AnyEvent:
+        text = self._short(part.text)
+        number = self.builder.number
+        place: dict[str, Any] = {"number": number, "lane": lane, "turn": turn, "at": at}
         if part.kind == "thought":
-            return Thought(number=number, lane=lane, turn=turn, at=at, text=text)
+            return self.builder.add(Thought(**place, text=text))
         if part.role == "agent":
-            return Message(number=number, lane=lane, turn=turn, at=at, role="agent", text=text)
-        if part.role == "system":
-            return Message(number=number, lane=lane, at=at, role="system", text=text)
-        intent = None if lane in self._requested else "request"
-        self._requested.add(lane)
-        return msgspec.structs.replace(
-            Message(number=number, lane=lane, at=at, role="user", text=text), intent=intent
-        )
+            return self.builder.add(Message(**place, role="agent", text=text))
+        return self.builder.hear(text, lane=lane, at=at, own=part.role == "system")
 
     def _instruct(self, part: Said, lane: str, at: datetime | None) -> None:
         if lane == ROOT and self.system is None:

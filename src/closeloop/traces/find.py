@@ -14,6 +14,7 @@ FOLDERS = """
 .claude/projects
 .codex/sessions .codex/archived_sessions
 .gemini/tmp
+.cline/data/sessions
 .qwen/projects .qwen/tmp
 .local/share/opencode
 .local/share/goose/sessions .config/goose/sessions

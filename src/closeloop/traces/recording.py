@@ -87,8 +87,9 @@ class Recording:
     def __call__(self, function: Function) -> Function:
         """Record every call: a text given first is the request, a text given back the claim."""
 
-        def begin(given: tuple[Any, ...]) -> Recording:
-            asked = next((one for one in given if isinstance(one, str)), None)
+        def begin(given: tuple[Any, ...], named: dict[str, Any]) -> Recording:
+            texts = (one for one in (*given, *named.values()) if isinstance(one, str))
+            asked = next(texts, None)
             return Recording(self.agent, self.request or asked, self.system, self.folder)
 
         def end(run: Recording, result: Any) -> Any:
@@ -98,12 +99,12 @@ class Recording:
 
         @wraps(function)
         def plain(*given: Any, **named: Any) -> Any:
-            with begin(given) as run:
+            with begin(given, named) as run:
                 return end(run, function(*given, **named))
 
         @wraps(function)
         async def waiting(*given: Any, **named: Any) -> Any:
-            with begin(given) as run:
+            with begin(given, named) as run:
                 return end(run, await function(*given, **named))
 
         return cast(Function, waiting if inspect.iscoroutinefunction(function) else plain)
@@ -157,9 +158,11 @@ class Recording:
     def read(self, path: str, text: str | None = None, **more: Any) -> None:
         self._add(events.Read, path=path, text=text, **more)
 
-    def tool(self, name: str, arguments: Mapping[str, Any], output: str | None = None) -> None:
-        """The use of any other tool."""
-        self._add(events.ToolUse, name=name, arguments=dict(arguments), output=output)
+    def tool(
+        self, name: str, arguments: Mapping[str, Any], output: str | None = None, **more: Any
+    ) -> None:
+        """The use of any other tool; `ok` and `seconds` where they are known."""
+        self._add(events.ToolUse, name=name, arguments=arguments, output=output, **more)
 
     def note(self, text: str, about: str) -> None:
         """Anything else worth keeping."""

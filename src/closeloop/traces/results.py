@@ -26,6 +26,7 @@ from closeloop.traces.calls import exit_code_in
 
 OWN = "closeloop"
 """The name under which our exports keep what another format has no place for."""
+_GO_ON = ("continue", "go on", "go ahead", "proceed", "resume", "carry on", "try again", "retry")
 _PLACE = frozenset({"number", "lane", "turn"})
 
 
@@ -58,7 +59,8 @@ def mark_claim(builder: Builder) -> str | None:
     for event in reversed(builder.events):
         if event.lane != ROOT:
             continue
-        if is_action(event):
+        answered = isinstance(event, Message) and event.intent in ("interrupt", "answer")
+        if is_action(event) or answered:
             break
         if isinstance(event, Message) and event.role == "agent":
             if event.intent is None:
@@ -68,6 +70,20 @@ def mark_claim(builder: Builder) -> str | None:
         if event.lane == ROOT and isinstance(event, Message) and event.role == "agent":
             return event.text
     return None
+
+
+def mark_corrections(builder: Builder) -> None:
+    """What the user says after stopping an agent sets it right, unless it is to go on as before."""
+    stopped: set[str] = set()
+    for place, event in enumerate(builder.events):
+        if not isinstance(event, Message):
+            continue
+        if event.intent == "interrupt":
+            stopped.add(event.lane)
+        elif event.role == "user" and event.lane in stopped:
+            stopped.discard(event.lane)
+            if event.intent is None and event.text.strip(" .!\n").lower() not in _GO_ON:
+                builder.events[place] = msgspec.structs.replace(event, intent="correction")
 
 
 def drop_unknown_children(builder: Builder, lanes: Collection[str]) -> None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from closeloop.model.attempt import Usage
 from closeloop.model.protocols import Source
 from closeloop.model.record import digest
-from closeloop.model.trace import AnyEvent, Command, Message, Note, Thought, ToolUse, Trace, Turn
+from closeloop.model.trace import (
+    AnyEvent,
+    Command,
+    Intent,
+    Message,
+    Note,
+    Thought,
+    ToolUse,
+    Trace,
+    Turn,
+)
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.results import result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import amount, arguments, count, items, mapping
-
-Intent = Literal["request", "question", "answer", "claim", "correction", "interrupt"]
 
 
 class Teller:
@@ -62,15 +70,18 @@ class Teller:
         """What the user said; nothing for nothing. What an agent did before has ended."""
         self.turn = None
         if said.strip():
-            self.add(Message(**self.place(), role="user", text=self.clean(said), intent=intent))
+            told = self.clean(said)
+            self.builder.hear(told, lane=self.lane, at=self.at, intent=intent, asks=False)
 
-    def agent(self, said: str, intent: Intent | None = None) -> None:
+    def agent(self, said: str, intent: Intent | None = None, call: str | None = None) -> None:
+        """What the agent said, if need be by calling a tool for it."""
         if said.strip():
-            self.add(Message(**self.place(), role="agent", text=self.clean(said), intent=intent))
+            place = self.place(call)
+            self.add(Message(**place, role="agent", text=self.clean(said), intent=intent))
 
-    def thought(self, said: str) -> None:
+    def thought(self, said: str, call: str | None = None) -> None:
         if said.strip():
-            self.add(Thought(**self.place(), text=self.clean(said)))
+            self.add(Thought(**self.place(call), text=self.clean(said)))
 
     def note(self, said: str, about: str) -> None:
         self.add(Note(**self.place(), text=self.clean(said), about=self.clean(about)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,9 @@ _strict = msgspec.json.Decoder().decode
 _LARGEST = 1 << 53
 _LABEL = 4096
 _LATEST = 253_402_300_800_000
+_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][-+]?[0-9]{1,2})?")
+_LENIENT = ("\\ud", "\\uD", "NaN", "Infinity")
+"""Signs that a text may only be no JSON because msgspec is strict."""
 
 
 def mapping(value: object) -> dict[str, Any]:
@@ -40,19 +44,20 @@ def label(value: object) -> str | None:
 
 
 def count(value: object) -> int | None:
-    """A number of things."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not 0 <= value < _LARGEST:
-        return None
-    return int(value)
+    """A number of things, which some formats write as text."""
+    if type(value) is int:
+        return value if 0 <= value < _LARGEST else None
+    number = amount(value)
+    return int(number) if number is not None and number.is_integer() else None
 
 
 def amount(value: object) -> float | None:
-    """A sum of money or a duration."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < _LARGEST and math.isfinite(value) else None
+    """A sum of money or a duration, which some formats write as text."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if type(value) is int or type(value) is float:
+        return float(value) if 0 <= value < _LARGEST else None
+    return None
 
 
 def exit_code(value: object) -> int | None:
@@ -131,15 +136,16 @@ def raw(value: object) -> str:
 
 
 def decode(content: bytes | str) -> Any:
-    """A JSON value; half a surrogate pair, which agents cut from texts, is no reason to lose it."""
+    """A JSON value; neither half a surrogate pair, which agents cut from texts, nor a NaN, which
+    Python writes, is a reason to lose it."""
     try:
         return _strict(content)
     except (msgspec.DecodeError, UnicodeError):
-        half = b"\\ud" if isinstance(content, bytes) else "\\ud"
-        if half not in content.lower():  # type: ignore[operator]
+        told = content if isinstance(content, str) else content.decode("latin-1")
+        if not any(sign in told for sign in _LENIENT):
             raise
     try:
-        return json.loads(content)
+        return json.loads(content, parse_constant=lambda _: None)
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
 

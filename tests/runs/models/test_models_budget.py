@@ -7,8 +7,9 @@ from closeloop.model.attempt import Usage
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.settings import ModelSettings
+from closeloop.model.usage import total
 from closeloop.model.variant import Limits
-from closeloop.runs.models.budget import Budgeted, budgeted, total
+from closeloop.runs.models.budget import Budgeted, budgeted
 from closeloop.runs.models.prices import Prices, priced, prices_of
 
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))

@@ -18,12 +18,12 @@ import msgspec
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
 from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown
 from closeloop.model.protocols import Assignment, Model, Work
+from closeloop.model.usage import total
 from closeloop.runs.agents.prompt import SYSTEM_PROMPT
 from closeloop.runs.agents.recorder import Clock, LaneRecorder, Recorder
 from closeloop.runs.agents.specs import CHILD_TOOLS, SPECS, TOOLS, ToolFailed, check
 from closeloop.runs.agents.texts import bounded, plain, received
 from closeloop.runs.agents.tools import FUNCTIONS, Ending, Use
-from closeloop.runs.models.budget import total
 
 EMPTY_REPLIES = 2
 """So many in a row, and the model has given up."""

@@ -22,8 +22,8 @@ from closeloop.model.errors import MachineFailed
 from closeloop.model.protocols import Agent, Assignment, Work
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.trace import Handoff, Trace
+from closeloop.model.usage import total
 from closeloop.model.variant import Limits, Variant
-from closeloop.runs.models.budget import total
 
 DONE = ModelReply(text="It is done.", usage=Usage(input_tokens=10, output_tokens=3))
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.protocols import Model
-from closeloop.model.usage import token_sums
+from closeloop.model.usage import total
 from closeloop.model.variant import Limits
 
 
@@ -65,17 +61,4 @@ def tokens_of(usage: Usage) -> int:
         + (usage.cache_read_tokens or 0)
         + (usage.cache_write_tokens or 0)
         + (usage.output_tokens or 0)
-    )
-
-
-def total(usages: Iterable[Usage]) -> Usage:
-    """The sum. Counts add what is known; a cost is known only when every one is."""
-    each = list(usages)
-    costs = [usage.cost for usage in each]
-    cost = sum(cost for cost in costs if cost is not None) if each and None not in costs else None
-    reported = {usage.cost_from for usage in each} == {"reported"}
-    return msgspec.structs.replace(
-        token_sums(each),
-        cost=cost,
-        cost_from=None if cost is None else "reported" if reported else "prices",
     )

@@ -68,6 +68,7 @@ class Run:
             or text(agent.get("model_name")),
             system=self.system,
             usage=self.usage(),
+            copy="exported",
             **msgspec.structs.asdict(known),
         )
 

@@ -18,8 +18,8 @@ from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.dialogue import handed
 from closeloop.traces.results import OWN, restored, result_of
 from closeloop.traces.texts import NOTE_CHARACTERS
-from closeloop.traces.untrusted import items, mapping, moment
-from closeloop.traces.values import count, text, written
+from closeloop.traces.untrusted import arguments, count, items, mapping, moment
+from closeloop.traces.values import text, written
 
 Found = tuple[Mapping[str, Any], Path]
 
@@ -73,6 +73,7 @@ class Steps:
     def _say(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         intent: Any = None if self.lane in self.run.asked else "request"
         self.run.asked.add(self.lane)
+        self.turn = None
         event = Message(
             number=self.builder.number, lane=self.lane, at=moment(step.get("timestamp")),
             role="user", text=self.run.short(words(step.get("message"))), intent=intent,
@@ -151,15 +152,15 @@ class Steps:
     def _call(self, call: Mapping[str, Any], base: Mapping[str, Any], said: str) -> AnyEvent:
         tool = text(call.get("function_name")) or "unknown"
         origin = Origin(number=self.builder.number, **base, call=text(call.get("tool_call_id")))
-        given = call.get("arguments")
+        given = arguments(call.get("arguments"), self.run.source.skipped)
         if tool == "mark_task_complete":
             return self._claim(origin, said)
-        if isinstance(given, dict) and isinstance(given.get("keystrokes"), str):
+        if given and isinstance(given.get("keystrokes"), str):
             typed = Command(
                 number=self.builder.number, **base, call=origin.call, command=given["keystrokes"]
             )
             return self.builder.add(typed)
-        return self.builder.add(event_of(tool, given if isinstance(given, dict) else None, origin))
+        return self.builder.add(event_of(tool, given, origin))
 
     def _claim(self, origin: Origin, said: str) -> AnyEvent:
         """The step's message says that the work is done; without one, an empty one does."""
@@ -207,11 +208,7 @@ class Steps:
         if isinstance(event, Command) and ok is True and done["exit_code"] is None:
             done |= _succeeded(meta)
         if isinstance(event, Message) and event.intent == "question" and output:
-            answer = Message(
-                number=self.builder.number, lane=self.lane, role="user", intent="answer",
-                text=self.run.short(output),
-            )  # fmt: skip
-            self.builder.add(answer)
+            self.builder.hear(self.run.short(output), lane=self.lane, at=None, intent="answer")
         return self.builder.finish(event, **done)
 
     def _delegate(self, event: AnyEvent | None, result: Mapping[str, Any]) -> None:

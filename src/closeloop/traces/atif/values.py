@@ -7,8 +7,8 @@ from typing import Any
 
 from closeloop.model.attempt import Usage
 from closeloop.traces.otel.spans import fresh
-from closeloop.traces.untrusted import mapping
-from closeloop.traces.values import count, number, text, written
+from closeloop.traces.untrusted import amount, count, mapping
+from closeloop.traces.values import text, written
 
 
 def words(content: Any) -> str:
@@ -32,7 +32,7 @@ def usage_of(metrics: Mapping[str, Any]) -> Usage:
     read = count(metrics.get("cached_tokens"))
     write = count(extra.get("cache_creation_input_tokens"))
     asked, made = count(metrics.get("prompt_tokens")), count(metrics.get("completion_tokens"))
-    cost = number(metrics.get("cost_usd"))
+    cost = amount(metrics.get("cost_usd"))
     if not asked and not made and not cost:
         return Usage()
     reasoning = extra.get("reasoning_tokens", extra.get("reasoning_output_tokens"))

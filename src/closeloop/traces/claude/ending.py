@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from closeloop.model.attempt import Exit
@@ -22,10 +24,13 @@ def join(talk: Talk) -> None:
                 waiting.append(event)
             else:
                 taken.add(child)
-    by_words = {text.strip(): lane for lane, text in talk.asked.items() if lane not in taken}
+    by_words: dict[str, deque[str]] = {}
+    for lane, text in talk.asked.items():
+        if lane not in taken:
+            by_words.setdefault(text.strip(), deque()).append(lane)
     for event in waiting:
-        child = by_words.pop(event.brief.strip(), None)
-        if child is None or not _give(talk, event, child):
+        lanes = by_words.get(event.brief.strip())
+        if not lanes or not _give(talk, event, lanes.popleft()):
             talk.builder.finish(event, child=None)
 
 

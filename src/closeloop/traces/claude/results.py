@@ -10,7 +10,7 @@ from closeloop.model.record import Record
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.claude.usage import number
 
-_EXIT = re.compile(r"(?:Error: )?Exit code:? (-?\d{1,10})\b")
+_EXIT = re.compile(r"\A(?:Error: )?Exit code:? (-?\d{1,10})\b")
 _SAID = re.compile(
     r"(?:the user said|the following reason for the rejection):\s*(.+)", re.DOTALL | re.IGNORECASE
 )
@@ -111,7 +111,7 @@ def _command(result: Result) -> dict[str, Any]:
     if isinstance(stdout, str) and output.startswith("<persisted-output>"):
         output = max(stdout, output, key=len)
     stopped = _stopped(result)
-    code = None if stopped else _exit_code(result)
+    code = _exit_code(result) if result.failed or not stopped else None
     return {
         "output": output,
         "exit_code": code,
@@ -126,7 +126,8 @@ def _stopped(result: Result) -> str | None:
     if result.fields.get("interrupted") is True:
         return "interrupted"
     if result.failed:
-        return next((why for text, why in _STOPS.items() if result.words.startswith(text)), None)
+        words = _EXIT.sub("", result.words[:2000], count=1).lstrip()
+        return next((why for text, why in _STOPS.items() if words.startswith(text)), None)
     return None
 
 

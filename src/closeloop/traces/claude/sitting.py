@@ -14,7 +14,9 @@ from closeloop.traces.builder import ROOT
 from closeloop.traces.claude.ending import ended, join, last_words
 from closeloop.traces.claude.results import text_of
 from closeloop.traces.claude.talk import Talk
-from closeloop.traces.texts import raw, shortened
+from closeloop.traces.results import mark_corrections
+from closeloop.traces.texts import shortened
+from closeloop.traces.untrusted import raw
 
 _FRAME = frozenset(
     [
@@ -178,11 +180,15 @@ class Sitting:
             about = "hook" if "toolUseID" in record else "system"
         elif subtype == "stop_hook_summary":
             about = "hook"
-        elif subtype in ("compact_boundary", "microcompact_boundary"):
+        elif subtype == "microcompact_boundary":
             about = "compaction"
         elif subtype == "api_error":
             about = "api error"
-        self.talk.note(content if isinstance(content, str) else _rest(record), about, lane, at)
+        text = content if isinstance(content, str) else _rest(record)
+        if subtype == "compact_boundary":
+            self.talk.compacted(text, lane, at, summary=False)
+        else:
+            self.talk.note(text, about, lane, at)
 
     def _given(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
         """What the client puts before the model: files, lists, hooks' words, queued messages."""
@@ -233,6 +239,7 @@ class Sitting:
         talk, first = self.talk, self._first
         self._leftovers()
         join(talk)
+        mark_corrections(talk.builder)
         outcome, cause = ended(talk)
         summary = last_words(talk, finished=outcome == "finished")
         directory, child = first.get("cwd"), first.get("agentId") or first.get("uuid")

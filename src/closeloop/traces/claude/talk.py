@@ -19,8 +19,11 @@ from closeloop.traces.claude.results import (
     text_of,
 )
 from closeloop.traces.claude.usage import number, usage_of
-from closeloop.traces.texts import raw, shortened, tidy
+from closeloop.traces.texts import shortened
+from closeloop.traces.untrusted import amount, raw, safe
 
+PLACEHOLDER = 50
+"""What a message may be said to have before it is counted; measured: such say 1 to 49."""
 _INTERRUPTED = "[Request interrupted by user"
 _COMPACTED = "This session is being continued from a previous conversation"
 _ABOUT = {
@@ -39,43 +42,11 @@ _ABOUT = {
     "user-memory-input": "memory",
     "user-prompt-submit-hook": "hook",
 }
-_LOCAL_COMMANDS = frozenset(
-    [
-        "add-dir",
-        "agents",
-        "bug",
-        "clear",
-        "compact",
-        "config",
-        "context",
-        "cost",
-        "doctor",
-        "exit",
-        "export",
-        "help",
-        "hooks",
-        "ide",
-        "login",
-        "logout",
-        "mcp",
-        "memory",
-        "model",
-        "output-style",
-        "permissions",
-        "plugin",
-        "quit",
-        "release-notes",
-        "resume",
-        "rewind",
-        "status",
-        "statusline",
-        "terminal-setup",
-        "theme",
-        "upgrade",
-        "usage",
-        "vim",
-    ]
-)
+_LOCAL_COMMANDS = """
+add-dir agents bug clear compact config context cost doctor exit export help hooks ide login logout
+mcp memory model output-style permissions plugin quit release-notes resume rewind status statusline
+terminal-setup theme upgrade usage vim
+"""
 _TAG = re.compile(r"<([a-z_-]+)")
 _COMMAND_NAME = re.compile(r"<command-name>/?([^<]*)</command-name>")
 _TASK_ID = re.compile(r"<task-id>([^<]*)</task-id>")
@@ -103,6 +74,8 @@ class Talk:
         """Each lane's parent."""
         self.kinds: dict[int, str] = {}
         """What kind of agent a handoff asks for, by the event's number."""
+        self._marked: dict[str, int] = {}
+        """Lanes whose conversation was shortened, until the summary that takes its place comes."""
         self._counted: dict[tuple[str, str], tuple[int, bool, int, datetime | None]] = {}
         self._requests: dict[str, str] = {}
         self._copied: set[str] = set()
@@ -135,6 +108,17 @@ class Talk:
     def note(self, text: str, about: str, lane: str = ROOT, at: datetime | None = None) -> None:
         self.builder.note(shortened(text, self.skipped), about=about, lane=lane, at=at)
 
+    def compacted(self, text: str, lane: str, at: datetime | None, *, summary: bool) -> None:
+        """The conversation was shortened: its mark and its summary are one event."""
+        mark = self._marked.pop(lane, None) if summary else None
+        if mark is None:
+            if not summary:
+                self._marked[lane] = self.builder.number
+            self.note(text, "compaction", lane, at)
+        else:
+            event = self.builder.events[mark - 1]
+            self.builder.finish(event, text=shortened(text, self.skipped))
+
     def unknown(self, what: Any, value: Any, lane: str, at: datetime | None) -> None:
         """Keep what has a kind nobody knows."""
         kind = shortened(what, most=100) if isinstance(what, str) else "record"
@@ -159,6 +143,9 @@ class Talk:
             self.trouble = None
         if self.copied(lane, record.get("requestId"), blocks):
             return
+        # The first versions wrote beside each message what it had cost.
+        if "costUSD" in record:
+            message = {**message, "costUSD": record["costUSD"]}
         turn = self.count(lane, message, record.get("requestId"), at)
         for block in blocks:
             if isinstance(block, dict):
@@ -182,7 +169,7 @@ class Talk:
         model, name, usage = message.get("model"), message.get("id"), message.get("usage")
         given = usage if isinstance(usage, dict) else {}
         output = number(given.get("output_tokens")) or 0
-        trusted = message.get("stop_reason") is not None
+        trusted = message.get("stop_reason") is not None or output > PLACEHOLDER
         key = (lane, f"{name} {request}") if isinstance(name, str) else None
         seen = self._counted.get(key) if key is not None else None
         if seen is not None:
@@ -195,7 +182,7 @@ class Talk:
         elif isinstance(model, str):
             self.models[model] += 1
         counted = Turn(
-            usage=usage_of(given, output if trusted else None),
+            usage=usage_of(given, output if trusted else None, amount(message.get("costUSD"))),
             model=model if isinstance(model, str) else None,
             at=at,
         )
@@ -231,7 +218,7 @@ class Talk:
         """A tool's use; its result is still to come."""
         name, given, call = block.get("name"), block.get("input"), block.get("id")
         name = shortened(name, most=200) if isinstance(name, str) else "unknown"
-        arguments = tidy(given, self.skipped) if isinstance(given, dict) else None
+        arguments = safe(given, self.skipped) if isinstance(given, dict) else None
         origin = Origin(
             number=self.builder.number,
             lane=lane,
@@ -269,7 +256,7 @@ class Talk:
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         if record.get("isCompactSummary") is True:
-            self.note(text_of(content), "compaction", lane, at)
+            self.compacted(text_of(content), lane, at, summary=True)
             return
         if isinstance(content, str):
             self.words(lane, content, record, at)
@@ -310,11 +297,13 @@ class Talk:
         elif (tag := _TAG.match(plain)) is not None:
             about = _ABOUT.get(tag[1], about)
             named = _COMMAND_NAME.search(plain[:2000])
-            if named is not None and named[1].strip() in _LOCAL_COMMANDS:
+            if named is not None and named[1].strip() in _LOCAL_COMMANDS.split():
                 about = "slash command"
         if about == "task notification":
             self.notified(plain)
-        if about is not None:
+        if about == "compaction":
+            self.compacted(text, lane, at, summary=True)
+        elif about is not None:
             self.note(text, about, lane, at)
         else:
             self.heard(lane, text, intent, at)

@@ -7,7 +7,7 @@ from typing import Any
 from closeloop.model.attempt import Usage
 
 
-def usage_of(given: dict[str, Any], output: int | None) -> Usage:
+def usage_of(given: dict[str, Any], output: int | None, cost: float | None = None) -> Usage:
     """Tokens of one message. A provider that says 0 for everything has not counted."""
     fresh = number(given.get("input_tokens"))
     read = number(given.get("cache_read_input_tokens"))
@@ -19,6 +19,8 @@ def usage_of(given: dict[str, Any], output: int | None) -> Usage:
         output_tokens=output or None,
         cache_read_tokens=read,
         cache_write_tokens=written,
+        cost=cost or None,
+        cost_from="reported" if cost else None,
     )
 
 

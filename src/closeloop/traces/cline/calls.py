@@ -10,6 +10,7 @@ import msgspec
 
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.calls import Origin, event_of
+from closeloop.traces.cline.operations import commands, files
 from closeloop.traces.results import result_of
 from closeloop.traces.untrusted import decoded, items, mapping, text
 
@@ -24,9 +25,19 @@ TOOLS = (
     "use_subagents", "web_fetch", "web_search", "write_to_file",
 )  # fmt: skip
 _OPEN = re.compile(f"<({'|'.join(TOOLS)})>")
+_NAMED = re.compile(r"\[(\w{1,60})")
 _PARAMETER = re.compile(r"<([a-z_]{1,40}[0-9]?)>")
 _GREEDY = frozenset({"content", "diff", "result", "message", "args", "arguments", "context"})
 """Parameters that may hold XML of their own: they end where their tag closes last."""
+_NAMES = {"use_subagents": "subagent", "editor": "edit", "submit_and_exit": "attempt_completion"}
+"""Tools under the names that other agents use for them."""
+ROO = frozenset({
+    "apply_diff", "codebase_search", "edit_file", "fetch_instructions", "generate_image",
+    "insert_content", "read_command_output", "run_slash_command", "search_and_replace",
+    "search_replace", "skill", "switch_mode", "update_todo_list", "subtask_result",
+    "condense_context", "checkpoint_saved", "codebase_search_result", "user_edit_todos",
+})  # fmt: skip
+"""Tools and rows that only Roo Code has."""
 _PATH = re.compile(r"<path>(.*?)</path>", re.DOTALL)
 _RAN = re.compile(r"(?:Exit code: |exit code:? |exited with code )(-?\d{1,10})\b")
 _FAILED = ("The tool execution failed", "Error", "<error>", "Missing value for required parameter",
@@ -77,10 +88,11 @@ def events(name: str, given: Mapping[str, Any] | None, origin: Origin) -> list[A
     """What a call starts: one event, or one for each file that is read together."""
     told = dict(given or {})
     if name == "read_file" and (paths := _paths(told)):
-        return [
-            event_of(name, {"path": path}, msgspec.structs.replace(origin, number=number))
-            for number, path in enumerate(paths, origin.number)
-        ]
+        return _each(name, "path", paths, origin)
+    if name == "read_files" and (paths := files(told)):
+        return _each("read_file", "path", paths, origin)
+    if name == "run_commands" and (lines := commands(told)):
+        return _each("execute_command", "command", lines, origin)
     if name == "use_mcp_tool":
         inner = told.get("arguments")
         inner = decoded(inner) if isinstance(inner, str) else inner
@@ -92,11 +104,18 @@ def events(name: str, given: Mapping[str, Any] | None, origin: Origin) -> list[A
                 call=origin.call, role="agent", text=said,
             )
         ]  # fmt: skip
-    event = event_of("subagent" if name == "use_subagents" else name, _plain(name, told), origin)
+    event = event_of(_NAMES.get(name, name), _plain(name, told), origin)
     silent = (isinstance(event, Message) and not event.text) or (
         isinstance(event, Handoff) and not event.brief
     )
     return [_tool(name, told, origin) if silent else event]
+
+
+def _each(name: str, key: str, given: list[str], origin: Origin) -> list[AnyEvent]:
+    return [
+        event_of(name, {key: one}, msgspec.structs.replace(origin, number=number))
+        for number, one in enumerate(given, origin.number)
+    ]
 
 
 def _plain(name: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +126,8 @@ def _plain(name: str, told: dict[str, Any]) -> dict[str, Any]:
         case "use_subagents":
             briefs = [str(value) for key, value in told.items() if key.startswith("prompt")]
             return {"prompt": "\n\n".join(briefs)}
+        case "submit_and_exit":
+            return {"result": told.get("summary")}
         case "insert_content":
             return {**told, "new_text": told.get("content")}
         case "apply_diff" if not text(told.get("path")) and isinstance(told.get("args"), str):
@@ -180,3 +201,18 @@ def of_file(output: str, path: str) -> str:
         return output
     end = output.find("</file>", start)
     return output[start : end if end > 0 else len(output)]
+
+
+def header_of(said: str) -> tuple[str, str] | None:
+    """The tool a result is of, and what is said of it in the same breath."""
+    named = _NAMED.match(said)
+    end = said.find("] Result:") if named and not said.startswith("[new_task completed]") else -1
+    return (named[1], said[end + 9 :]) if named and end > 0 else None
+
+
+def blocks_of(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
+
+
+def plain_text(content: Any) -> str:
+    return "\n".join(text(mapping(block).get("text")) or "" for block in blocks_of(content))

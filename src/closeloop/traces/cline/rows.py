@@ -59,14 +59,17 @@ _EDITS = {
 def usage_of_metrics(metrics: Mapping[str, Any]) -> Usage:
     """What Cline notes beside an answer; its input includes what was cached."""
     tokens = mapping(metrics.get("tokens"))
-    into, out = count(tokens.get("prompt")), count(tokens.get("completion"))
-    cached, cost = count(tokens.get("cached")), amount(metrics.get("cost")) or None
+    into = count(metrics.get("inputTokens", tokens.get("prompt")))
+    out = count(metrics.get("outputTokens", tokens.get("completion")))
+    read = count(metrics.get("cacheReadTokens", tokens.get("cached")))
+    write, cost = count(metrics.get("cacheWriteTokens")), amount(metrics.get("cost")) or None
     if not any((into, out, cost)):
         return Usage()
     return Usage(
-        input_tokens=None if into is None else max(into - (cached or 0), 0),
+        input_tokens=None if into is None else max(into - (read or 0) - (write or 0), 0),
         output_tokens=out,
-        cache_read_tokens=cached,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
         cost=cost,
         cost_from="reported" if cost else None,
     )
@@ -110,6 +113,8 @@ class Rows:
         self.current: int | None = None
         self.command: int | None = None
         self.asked: int | None = None
+        self.claimed = False
+        """Whether the agent just said that it is done: what the user says next sets it right."""
         self.used: int | None = None
 
     def match(self, messages: Sequence[Any]) -> None:
@@ -187,6 +192,12 @@ class Rows:
         words = [text(row.get("text")) for row in rows if row.get("say") == "reasoning"]
         return "\n\n".join(word for word in words if word) or None
 
+    def was_cancelled(self, place: int) -> bool:
+        """Whether the user stopped an answer before it was whole."""
+        request = self.of.get(place)
+        row = self.rows[self.starts[request]] if request is not None else {}
+        return mapping(decoded(row.get("text"))).get("cancelReason") == "user_cancelled"
+
     def asides(self, place: int) -> None:
         """What happened beside the conversation after this answer."""
         request = self.of.get(place)
@@ -215,7 +226,7 @@ class Rows:
         turn = Turn(usage=usage_of_request(info), model=told.model, at=at)
         self.current = told.builder.turn(told.lane, turn)
         if info.get("cancelReason") == "user_cancelled":
-            told.note("The request was cancelled.", "interrupt", at)
+            told.interrupted(at)
         elif words := text(info.get("streamingFailedMessage")):
             told.note(words, "error", at)
 
@@ -271,6 +282,7 @@ class Rows:
             case "completion_result" | "plan_completion_result":
                 if words:
                     self.telling.claim = words
+                    self.claimed = True
                     self._add(Message, at, role="agent", text=words, intent="claim")
             case "plan_mode_respond":
                 words = text(mapping(decoded(words)).get("response")) or words
@@ -298,8 +310,9 @@ class Rows:
         if kind == "text" and not first:
             self._add(Message, at, role="agent", text=words)
             return
-        intent = "answer" if self.asked else "request" if first else None
-        self.asked, told.asked = None, True
+        intent = "correction" if self.claimed else None
+        intent = "answer" if self.asked else "request" if first else intent
+        self.asked, self.claimed, told.asked = None, False, True
         self._add(Message, at, role="user", text=words, intent=intent)
 
     def _output(self, words: str) -> None:

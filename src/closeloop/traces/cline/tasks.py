@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,15 +11,19 @@ from typing import Any, NamedTuple
 from closeloop.model.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
 from closeloop.traces.builder import Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.cline.calls import Call, Verdict, events, of_file, result, segments, verdict
+from closeloop.traces.cline import calls
+from closeloop.traces.cline.operations import Operation, finished, operations
 from closeloop.traces.cline.rows import Rows, usage_of_metrics
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, items, label, mapping, millis, raw, text
+from closeloop.traces.untrusted import arguments, label, mapping, millis, raw, text
 
 DEPTH = 20
-_NAMED = re.compile(r"\[(\w{1,60})")
 _UNDONE = re.compile(r"Tool \[(\w{1,60})\] was not executed")
-_INNER = re.compile(r"<(user_message|feedback|answer)>\n?(.*?)\n?</\1>", re.DOTALL)
+_INNER = re.compile(
+    r"<(user_message|feedback|answer|user_input)(?: mode=\"\w{1,20}\")?>\n?(.*?)\n?</\1>", re.DOTALL
+)
+_THINKING = re.compile(r"<thinking>(.*?)(?:</thinking>|\Z)", re.DOTALL)
+_STOPPED = "[Response interrupted by user]"
 _MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
 _MODE = re.compile(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
 _FOLDER = re.compile(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
@@ -58,19 +63,20 @@ class Telling:
         """A result without an id, while its pieces come."""
         self.asked = False
         self.model: str | None = None
-        self.models: dict[str, int] = {}
+        self.models: Counter[str] = Counter()
         self.mode: str | None = None
         self.directory: str | None = None
         self.claim: str | None = None
         self.summaries: set[str] = set()
         self.flavour: str | None = None
+        self.tools: set[str] = set()
         self.times: list[datetime] = []
         self.children: list[tuple[str, str]] = []
 
     def clean(self, value: str) -> str:
         return shortened(value, self.skipped)
 
-    def note(self, words: str, about: str, at: datetime | None, turn: int | None = None) -> None:
+    def note(self, words: str, about: str, at: datetime | None) -> None:
         self.builder.note(self.clean(words), about=self.clean(about), lane=self.lane, at=at)
 
     def tell(self, task: Task) -> None:
@@ -87,7 +93,7 @@ class Telling:
                 self.times.append(at)
             if message.get("role") == "assistant" and message.get("isSummary") is True:
                 rows.before_summary(place)
-                self.shortening(_plain(message.get("content")), at)
+                self.shortening(calls.plain_text(message.get("content")), at)
             elif message.get("role") == "assistant":
                 rows.before(place)
                 self._assistant(message, at, rows.turn(place, self._usage(message)), rows, place)
@@ -101,7 +107,7 @@ class Telling:
 
     def _usage(self, message: Mapping[str, Any]) -> Turn:
         info, metrics = mapping(message.get("modelInfo")), mapping(message.get("metrics"))
-        model = label(info.get("modelId"))
+        model = label(info.get("modelId")) or label(info.get("id"))
         if info or metrics:
             self.flavour = self.flavour or "cline"
         self.model = model or self.model
@@ -113,16 +119,19 @@ class Telling:
     ) -> None:
         self.forget()
         thoughts = text(message.get("reasoning_content"))
-        blocks = _blocks(message.get("content"))
+        blocks = calls.blocks_of(message.get("content"))
         if not any(mapping(block).get("type") in ("thinking", "reasoning") for block in blocks):
             thoughts = thoughts or rows.thoughts(place)
         if thoughts:
             self._add(Thought, turn, at, text=self.clean(thoughts))
+        stopped = rows.was_cancelled(place)
         for block in blocks:
             told = mapping(block)
             match told.get("type"):
                 case "text":
-                    self._said(text(told.get("text")) or "", turn, at)
+                    said = text(told.get("text")) or ""
+                    stopped = stopped or said.endswith(_STOPPED)
+                    self._said(said.removesuffix(_STOPPED), turn, at)
                 case "tool_use":
                     given = arguments(told.get("input"), self.skipped)
                     self._call(label(told.get("name")) or "unnamed", given, turn, (at, told))
@@ -133,6 +142,13 @@ class Telling:
                 case _:
                     self.note(raw(block), f"unknown: {told.get('type')}"[:100], at)
         rows.asides(place)
+        if stopped:
+            self.interrupted(at)
+
+    def interrupted(self, at: datetime | None) -> None:
+        """The user stopped the agent in the middle of an answer."""
+        said = "The request was cancelled."
+        self.builder.hear(said, lane=self.lane, at=at, intent="interrupt")
 
     def forget(self) -> None:
         """A call that got no answer keeps none; only sub-tasks answer after the next message."""
@@ -154,20 +170,25 @@ class Telling:
         )
 
     def _said(self, words: str, turn: int, at: datetime | None) -> None:
-        for segment in segments(words):
-            if isinstance(segment, Call):
+        for segment in calls.segments(words):
+            if isinstance(segment, calls.Call):
                 given = arguments(segment.parameters, self.skipped)
                 self._call(segment.name, given, turn, (at, {}))
-            else:
-                if self.model:
-                    self.models[self.model] = self.models.get(self.model, 0) + len(segment)
-                self._add(Message, turn, at, role="agent", text=self.clean(segment))
+                continue
+            if self.model:
+                self.models[self.model] += len(segment)
+            for place, piece in enumerate(_THINKING.split(segment)):
+                if piece.strip() and place % 2:
+                    self._add(Thought, turn, at, text=self.clean(piece.strip()))
+                elif piece.strip():
+                    self._add(Message, turn, at, role="agent", text=self.clean(piece.strip()))
 
     def _call(self, name: str, given: Any, turn: int, place: tuple[Any, Mapping[str, Any]]) -> None:
         at, block = place
+        self.tools.add(name)
         call = label(block.get("id"))
         origin = Origin(number=self.builder.number, lane=self.lane, turn=turn, at=at, call=call)
-        made = events(name, given, origin)
+        made = calls.events(name, given, origin)
         for event in made:
             self.builder.add(event)
             if isinstance(event, Message) and event.intent == "claim":
@@ -194,8 +215,7 @@ class Telling:
         inner.tell(task)
         if inner.mode:
             self.builder.lane(lane, agent=inner.mode)
-        for model, words in inner.models.items():
-            self.models[model] = self.models.get(model, 0) + words
+        self.models.update(inner.models)
         self.times += inner.times
 
     def _event(self, one: _Pending) -> AnyEvent:
@@ -203,7 +223,7 @@ class Telling:
 
     def _user(self, message: Mapping[str, Any], at: datetime | None) -> None:
         self.current, self.words = None, []
-        for block in _blocks(message.get("content")):
+        for block in calls.blocks_of(message.get("content")):
             told = mapping(block)
             kind = told.get("type")
             if kind == "text":
@@ -212,6 +232,8 @@ class Telling:
                 self._result(told, at)
             elif kind == "image":
                 self.note(label(mapping(told.get("source")).get("media_type")) or "", "image", at)
+            elif kind == "file":
+                self.note(label(told.get("path")) or "", "attachment", at)
             else:
                 self.note(raw(block), f"unknown: {kind}"[:100], at)
         self._end(at)
@@ -220,7 +242,7 @@ class Telling:
         """One text of a message: the beginning or more of a result, or somebody's words."""
         if said.startswith("<environment_details>"):
             self._surroundings(said, at)
-        elif (header := _header(said)) is not None:
+        elif (header := calls.header_of(said)) is not None:
             self._end(at)
             self.current = self._take(header[0]) or _Pending(header[0], (), None)
             self.words = [header[1] if self.current.numbers else said]
@@ -251,16 +273,26 @@ class Telling:
         for place, one in enumerate(self.pending):
             if one.call == call:
                 self.pending.pop(place)
+                if done := operations(told.get("content")):
+                    self._done(one, done)
+                    return
                 error = told.get("is_error")
-                words = _plain(told.get("content"))
+                words = calls.plain_text(told.get("content"))
                 self._finish(one, words, at, not error if isinstance(error, bool) else None)
                 return
         self.note(raw(told), "result without a call", at)
 
+    def _done(self, one: _Pending, done: Sequence[Operation]) -> None:
+        """What came of each thing that one call asked for."""
+        for number, each in zip(one.numbers, done, strict=False):
+            event = self.builder.events[number - 1]
+            told = Operation(each.ok, self.clean(each.text))
+            self.builder.finish(event, **finished(event, told))
+
     def _finish(self, one: _Pending, output: str, at: datetime | None, stated: bool | None) -> None:
-        said = verdict(output)
+        said = calls.verdict(output)
         if stated is not None and said.ok is None:
-            said = Verdict(stated)
+            said = calls.Verdict(stated)
         output = self.clean(output)
         for number in one.numbers:
             event = self.builder.events[number - 1]
@@ -268,27 +300,29 @@ class Telling:
                 self._report(event, output)
                 continue
             if len(one.numbers) > 1 and isinstance(event, Read):
-                mine = of_file(output, event.path)
-                self.builder.finish(event, **result(event, mine, verdict(mine)))
+                mine = calls.of_file(output, event.path)
+                self.builder.finish(event, **calls.result(event, mine, calls.verdict(mine)))
             else:
-                self.builder.finish(event, **result(event, output, said))
+                self.builder.finish(event, **calls.result(event, output, said))
         event = self._event(one)
         if isinstance(event, Message) and said.ok is False and event.intent == "claim":
             # The client did not let it stand.
             self.builder.finish(event, intent=None)
             self.claim = None
+        elif isinstance(event, Message) and one.name == "ask_question":
+            self._message(output, at, "answer")
         elif isinstance(event, Message):
             self._spoken(output, at, one.name)
         elif said.feedback:
             self._spoken(said.feedback, at, "denied" if said.denied else None)
         elif said.denied and not _INNER.search(output):
-            self._add(Message, None, at, role="user", text=output, intent="correction")
+            self.builder.hear(output, lane=self.lane, at=at, intent="correction")
 
     def _report(self, event: Handoff, output: str) -> None:
         if event.report is not None or output.startswith("Successfully created new task"):
             return
         words = output.partition("\n\nResult:\n")[2] or output
-        self.builder.finish(event, report=words, ok=verdict(output).ok)
+        self.builder.finish(event, report=words, ok=calls.verdict(output).ok)
 
     def _surroundings(self, said: str, at: datetime | None) -> None:
         """What the client adds to each message: of it, only changes of model and mode are kept."""
@@ -320,8 +354,9 @@ class Telling:
             return
         for inner in found:
             answer = inner[1] == "answer" or context == "ask_followup_question"
-            denied = context == "denied" or "denied this operation" in said[:200]
-            self._message(inner[2], at, "answer" if answer else "correction" if denied else None)
+            told = "denied this operation" in said[:200]
+            refused = told or context in ("denied", "attempt_completion")
+            self._message(inner[2], at, "answer" if answer else "correction" if refused else None)
 
     def _of_client(self, said: str, at: datetime | None) -> bool:
         """Whether these are no words of the user's; what they mean is told."""
@@ -360,22 +395,6 @@ class Telling:
         return any(claim.strip()[:200] == words.strip()[:200] for claim in claims[-1:])
 
     def _message(self, words: str, at: datetime | None, intent: Any) -> None:
-        if intent is None and not self.asked:
-            intent = "request"
+        intent = intent or (None if self.asked else "request")
         self.asked = True
         self._add(Message, None, at, role="user", text=self.clean(words), intent=intent)
-
-
-def _header(said: str) -> tuple[str, str] | None:
-    """The tool a result is of, and what is said of it in the same breath."""
-    named = _NAMED.match(said)
-    end = said.find("] Result:") if named and not said.startswith("[new_task completed]") else -1
-    return (named[1], said[end + 9 :]) if named and end > 0 else None
-
-
-def _blocks(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
-
-
-def _plain(content: Any) -> str:
-    return "\n".join(text(mapping(block).get("text")) or "" for block in _blocks(content))

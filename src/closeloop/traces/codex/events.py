@@ -12,22 +12,25 @@ from closeloop.traces.untrusted import items, label, mapping, raw
 
 
 def started(reading: Reading, told: Told) -> None:
-    reading.running = True
-    reading.lane.completed, reading.lane.stopped = False, None
+    reading.running = reading.tasks = True
+    reading.lane.stopped = None
     reading.talk.interrupted = False
 
 
 def complete(reading: Reading, told: Told) -> None:
     reading.talk.settle()
-    reading.running = False
-    reading.lane.completed, reading.lane.stopped = True, None
+    reading.running, reading.tasks = False, True
+    reading.lane.stopped = None
+    # A task that an error ended has no last message, whatever was said in it before.
+    if told.get("last_agent_message", "") is not None:
+        reading.lane.claims()
 
 
 def aborted(reading: Reading, told: Told) -> None:
     reading.talk.settle()
     reason = label(told.get("reason")) or "aborted"
     reading.running = False
-    reading.lane.completed, reading.lane.stopped = False, reason
+    reading.lane.stopped = reason
     if reason == "interrupted" and not reading.talk.interrupted and not reading.is_child:
         reading.lane.told(reason, "user", "interrupt")
     reading.lane.note(raw(told), "turn aborted")

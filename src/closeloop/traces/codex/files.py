@@ -90,36 +90,38 @@ def starter_of(source: Source) -> Path | None:
 
 
 @lru_cache(maxsize=256)
-def _folders(folder: Path, days: range) -> Sequence[Path]:
+def _folders(folder: Path, days: range) -> Sequence[str]:
     """The folder, and those of the days around it; most files of a day ask for the same."""
     try:
         day = date(*(int(name) for name in folder.parts[-3:]))
         others = [day + timedelta(days=distance) for distance in days[1:]]
     except (ValueError, TypeError, OverflowError):
-        return (folder,)
+        return (str(folder),)
     top = folder.parents[2]
-    return (folder, *(top / f"{o.year:04}" / f"{o.month:02}" / f"{o.day:02}" for o in others))
+    return (str(folder), *(f"{top}/{o.year:04}/{o.month:02}/{o.day:02}" for o in others))
 
 
-def _threads(folder: Path, source: Source) -> dict[str, Thread]:
+def _threads(folder: str, source: Source) -> dict[str, Thread]:
     """The threads in a folder, looked up once as long as no file comes or goes."""
+    # Most are not there, and every file asks for all of them: this is the quickest way to know.
+    if not os.access(folder, os.F_OK):
+        return {}
     try:
-        stamp = folder.stat().st_mtime_ns
+        stamp = os.stat(folder).st_mtime_ns  # noqa: PTH116
     except OSError:
         return {}
-    key = str(folder)
-    if key in _seen and _seen[key][0] == stamp:
-        return _seen[key][1]
+    if folder in _seen and _seen[folder][0] == stamp:
+        return _seen[folder][1]
     found = _look(folder, source)
     # A folder that changes right now may change again within the same tick of its clock.
     if time.time_ns() - stamp > 1_000_000_000:
         if len(_seen) > MANY:
             _seen.clear()
-        _seen[key] = (stamp, found)
+        _seen[folder] = (stamp, found)
     return found
 
 
-def _look(folder: Path, source: Source) -> dict[str, Thread]:
+def _look(folder: str, source: Source) -> dict[str, Thread]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.is_file())
@@ -129,7 +131,7 @@ def _look(folder: Path, source: Source) -> dict[str, Thread]:
         names = [name for name in names if name.startswith("rollout-")]
     found: dict[str, Thread] = {}
     for name in names:
-        thread = thread_of(source.beside(folder / name))
+        thread = thread_of(source.beside(Path(folder, name)))
         if thread is not None:
             found.setdefault(thread.id, thread)
     return found

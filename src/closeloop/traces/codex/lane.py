@@ -10,16 +10,16 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Command, Edit, Message, Thought, ToolUse, Turn
+from closeloop.model.trace import AnyEvent, Command, Edit, Intent, Message, Thought, ToolUse, Turn
 from closeloop.traces.builder import Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.codex import patches
 from closeloop.traces.codex.handoffs import Handoffs
 from closeloop.traces.codex.usage import Meter
+from closeloop.traces.results import is_action
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import items, label, mapping, moment, safe
 
-Intent = Literal["request", "question", "answer", "claim", "correction", "interrupt"]
 _HANDED = ("spawn_agent", "send_input", "followup_task")
 
 
@@ -35,12 +35,11 @@ class Lane:
         self.handoffs = Handoffs(builder, lanes)
         self.time: Any = None
         """Of the record that is being read, as it is told."""
+        self._parsed: tuple[Any, datetime | None] = (None, None)
         self.model: str | None = None
         self.mode: str | None = None
         self.models: Counter[str] = Counter()
         self.requested = False
-        self.completed = False
-        """The last task came to its end."""
         self.stopped: str | None = None
         """Why the last task did not."""
         self.last_words: int | None = None
@@ -57,7 +56,9 @@ class Lane:
     @property
     def at(self) -> datetime | None:
         """The time of the record that is being read."""
-        return moment(self.time)
+        if self._parsed[0] is not self.time:
+            self._parsed = (self.time, moment(self.time))
+        return self._parsed[1]
 
     # Turns
 
@@ -81,7 +82,8 @@ class Lane:
             # A message of which nothing else is on record, such as a summary.
             self._begin()
         self._told = True
-        self._write(usage)
+        self._turn = msgspec.structs.replace(self._turn, usage=usage)
+        self.builder.turn(self.name, self._turn, str(self.turn))
 
     def forgets(self, total: Any, last: Any) -> None:
         """Tokens of a thread that this one was forked from: where its own totals start."""
@@ -89,14 +91,10 @@ class Lane:
 
     def _begin(self) -> None:
         self.turn = self.builder.turns(self.name) + 1
-        self._turn = Turn(model=self.model, at=self.at)
+        self._turn = Turn(usage=Usage(), model=self.model, at=self.at)
         self._told = False
         if self.model is not None:
             self.models[self.model] += 1
-        self._write(Usage())
-
-    def _write(self, usage: Usage) -> None:
-        self._turn = msgspec.structs.replace(self._turn, usage=usage)
         self.builder.turn(self.name, self._turn, str(self.turn))
 
     # What is said
@@ -110,6 +108,16 @@ class Lane:
         turn = self.speaks()
         self.last_words = self._message("agent", text, turn)
         return self.last_words
+
+    def claims(self) -> None:
+        """A task came to its end: what the agent said, and did nothing after, says so."""
+        if self.last_words is None:
+            return
+        words, *later = self.builder.events[self.last_words - 1 :]
+        if isinstance(words, Message) and not any(
+            event.lane == self.name and is_action(event) for event in later
+        ):
+            self.builder.finish(words, intent="claim")
 
     def told(self, text: str, role: Literal["user", "system"], intent: Intent | None = None) -> int:
         """The agent is told something."""
@@ -146,18 +154,18 @@ class Lane:
 
     # Calls
 
-    def calls(self, name: str, arguments: Mapping[str, Any] | None, call: Any) -> list[int]:
+    def calls(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
         """A tool is used: one event, or one for every file of a patch."""
         return self._added(name, arguments, call, self.speaks())
 
-    def did(self, name: str, arguments: Mapping[str, Any] | None, call: Any) -> list[int]:
+    def did(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
         """Something that a script of the agent did, told only when it was done."""
         return self._added(name, arguments, call, self.turn or None)
 
     def _added(
-        self, name: str, arguments: Mapping[str, Any] | None, call: Any, turn: int | None
+        self, name: str, arguments: dict[str, Any] | None, call: Any, turn: int | None
     ) -> list[int]:
-        kept = None if arguments is None else safe(dict(arguments), self.skipped)
+        kept = None if arguments is None else safe(arguments, self.skipped)
         known = label(call)
         files = _files(name, kept)
         origin = Origin(
@@ -245,19 +253,15 @@ class Lane:
         """Nothing more comes."""
         for number in list(self._streams):
             self.ends(number)
-        if self.completed and self.last_words is not None:
-            words = self.event(self.last_words)
-            if isinstance(words, Message):
-                self.builder.finish(words, intent="claim")
 
 
-def _files(name: str, arguments: Mapping[str, Any] | None) -> list[patches.FilePatch]:
+def _files(name: str, arguments: dict[str, Any] | None) -> list[patches.FilePatch]:
     text = (arguments or {}).get("input") if name == "apply_patch" else None
     return patches.in_patch(text) if isinstance(text, str) else []
 
 
-def _event(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> AnyEvent:
-    given = dict(arguments or {})
+def _event(name: str, arguments: dict[str, Any] | None, origin: Origin) -> AnyEvent:
+    given = arguments or {}
     if name.startswith("request_user_input"):
         name = "request_user_input"
         for one in items(given.get("questions")):
@@ -270,7 +274,7 @@ def _event(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> An
     if name == "write_stdin":
         # Not `event_of`: to write to a process is no command of its own.
         return ToolUse(**_place(origin), name=name, arguments=given)
-    return event_of(name, None if arguments is None else given, origin)
+    return event_of(name, arguments, origin)
 
 
 def _place(origin: Origin) -> dict[str, Any]:

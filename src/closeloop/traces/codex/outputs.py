@@ -16,8 +16,9 @@ _HEAD = re.compile(
     r"(?:Process running with session ID (?P<session>\d{1,20})\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?(?:Output:\n|\Z)"
 )
-TIMED_OUT = "command timed out after "
-REJECTED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
+_TIMED_OUT = "command timed out after "
+_ABORTED = "aborted by user after "
+_REJECTED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
 
 
 class Output(NamedTuple):
@@ -30,6 +31,15 @@ class Output(NamedTuple):
     seconds: float | None = None
     session: str | None = None
     """The process still runs under this number."""
+
+    @property
+    def stopped(self) -> str | None:
+        """What ended the call before its time, in Codex's own words."""
+        if self.text.strip() in _REJECTED:
+            return "rejected"
+        if self.text.startswith(_ABORTED):
+            return "interrupted"
+        return "out of time" if self.text.startswith(_TIMED_OUT) else None
 
 
 def spoken(content: Any) -> str:

@@ -31,6 +31,8 @@ class Reading:
         self._ended: str | None = None
         self.running = False
         """A task was started and has not ended."""
+        self.tasks = False
+        """The file tells where tasks begin and end; the older ones do not."""
         self.inherited = 0
         """Records that another thread's file has as well."""
         self.compacted: str | None = None
@@ -66,7 +68,7 @@ class Reading:
         """A first line: of this thread, or of one whose history follows."""
         if not self.meta:
             self.meta = dict(told)
-            self.forked = "forked_from_id" in told or _start(told) is not None
+            self.forked = bool(told.get("forked_from_id")) or _start(told) is not None
         elif not self.begun and told.get("id") != self.meta.get("id"):
             self.forked = True
 
@@ -119,6 +121,8 @@ class Reading:
         self.talk.settle()
         if self.forked:
             self._left_out()
+        if not self.tasks and self.lane.stopped is None:
+            self.lane.claims()
         self.lane.finish()
 
 

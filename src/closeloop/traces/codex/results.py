@@ -10,8 +10,6 @@ from closeloop.traces.calls import command_in
 from closeloop.traces.codex import patches
 from closeloop.traces.codex.lane import Lane
 from closeloop.traces.codex.outputs import (
-    REJECTED,
-    TIMED_OUT,
     Output,
     duration,
     output_of,
@@ -31,7 +29,7 @@ def take_output(lane: Lane, call: Any, content: Any) -> None:
         lane.note(output.text, "a result without a call")
         return
     text = lane.text(output.text)
-    if output.text.strip() in REJECTED:
+    if output.stopped == "rejected":
         lane.told(text, "user", "correction")
     for number in group:
         if again:
@@ -87,8 +85,8 @@ def _ran(lane: Lane, event: Command, output: Output, text: str) -> None:
         told |= {"exit_code": output.exit_code, "exit_from": output.exit_from}
     if event.seconds is None and output.session is None:
         told["seconds"] = output.seconds
-    if output.text.startswith(TIMED_OUT):
-        told["stopped"] = "out of time"
+    if stopped := output.stopped:
+        told["stopped"] = stopped
     lane.builder.finish(event, **told)
     if output.session is not None and event.exit_from is None:
         lane.runs(event.number, output.session, output.text)

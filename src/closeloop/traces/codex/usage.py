@@ -48,7 +48,8 @@ class Meter:
 def _counts(told: Any) -> Counts | None:
     if not isinstance(told, dict):
         return None
-    found = tuple([_count(told.get(name)) for name in _NAMES])
+    get = told.get
+    found = tuple([_count(get(name)) for name in _NAMES])
     return found if found != _NOTHING else None
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from closeloop.model.attempt import Usage
 from closeloop.model.trace import AnyEvent, Handoff, Lane, Message, Thought, Trace, Turn
-from closeloop.traces.builder import total
+from closeloop.model.usage import total
 from closeloop.traces.export.told import (
     Exported,
     agent_of,

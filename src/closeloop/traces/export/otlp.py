@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from closeloop.model.attempt import Usage
+from closeloop.model.record import digest
 from closeloop.model.trace import AnyEvent, Lane, Message, Note, Thought, Trace, Turn
 from closeloop.traces.export.told import (
     Call,
@@ -67,6 +68,8 @@ def export_protobuf(of: Exported, trace: Trace) -> bytes:
 
 def spans_of(of: Exported, trace: Trace) -> Iterator[Span]:
     """The spans, parents before children."""
+    # Not of the id alone: a session that grew, or a task that was tried twice, is told under one.
+    ids = _Ids(of.id, digest(of.id, of.started, trace)[:32])
     events = events_by_lane(trace)
     lanes = list(lanes_in_order(trace))
     calls = {getattr(event, "child", None): event for event in trace.events}
@@ -74,32 +77,32 @@ def spans_of(of: Exported, trace: Trace) -> Iterator[Span]:
         opened = calls.get(lane.id) if parent is not None else None
         above = None
         if parent is not None:
-            above = _id(of, parent, opened.number if opened is not None else 0)
-        maker = _Lane(of, lane, len(lanes))
-        told = list(maker.of(events.get(lane.id, [])))
-        yield _agent(of, trace, lane, place, above, told)
+            above = ids.span(parent, opened.number if opened is not None else 0)
+        told = list(_Lane(ids, lane, len(lanes)).of(events.get(lane.id, [])))
+        order = {f"{OWN}.order": place}
+        bare = Span(trace=ids.trace, id=ids.span(lane.id, 0), parent=above, attributes=order)
+        yield _agent(of, trace, lane, bare, told)
         yield from told
 
 
-def _id(of: Exported, lane: str, number: int) -> str:
-    """A span's id: the lane's own for 0, else that of the span at an event of the lane."""
-    return hashlib.sha256(f"{of.id}\0{lane}\0{number}".encode()).hexdigest()[:16]
+class _Ids(NamedTuple):
+    """What all spans of a session are named after."""
+
+    conversation: str
+    trace: str
+
+    def span(self, lane: str, at: int | str) -> str:
+        """A span's id: the lane's own for 0, else that of the span at an event of the lane."""
+        return hashlib.sha256(f"{self.trace}\0{lane}\0{at}".encode()).hexdigest()[:16]
 
 
-def _trace_id(of: Exported) -> str:
-    return hashlib.sha256(of.id.encode()).hexdigest()[:32]
-
-
-def _agent(
-    of: Exported, trace: Trace, lane: Lane, place: int, above: str | None, told: list[Span]
-) -> Span:
-    root = above is None
+def _agent(of: Exported, trace: Trace, lane: Lane, bare: Span, told: list[Span]) -> Span:
+    root = bare.parent is None
     name = agent_of(of, trace) if root else lane.agent
     given = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": name,
         "gen_ai.conversation.id": of.id,
-        f"{OWN}.order": place,
         f"{OWN}.lane": lane.id,
     }
     if root:
@@ -109,14 +112,12 @@ def _agent(
         if (system := system_of(of)) is not None:
             given["gen_ai.system_instructions"] = _text([{"type": "text", "content": system}])
     times = [time for span in told for time in (span.start, span.end) if time]
-    return Span(
-        trace=_trace_id(of),
-        id=_id(of, lane.id, 0),
-        parent=above,
+    return msgspec.structs.replace(
+        bare,
         name=f"invoke_agent {name}" if name else "invoke_agent",
         start=min(times, default=None),
         end=max(times, default=None),
-        attributes=_filled(given),
+        attributes=bare.attributes | _filled(given),
         failed=True if root and of.exit == "crashed" else None,
         error=of.cause if root and of.exit == "crashed" else None,
     )
@@ -125,8 +126,8 @@ def _agent(
 class _Lane:
     """The spans of one lane while they are made."""
 
-    def __init__(self, of: Exported, lane: Lane, after: int) -> None:
-        self.record = of
+    def __init__(self, ids: _Ids, lane: Lane, after: int) -> None:
+        self.ids = ids
         self.lane = lane
         self.after = after
         """Orders up to here are those of the agents' own spans."""
@@ -190,7 +191,7 @@ class _Lane:
     ) -> Span:
         given: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.conversation.id": self.record.id,
+            "gen_ai.conversation.id": self.ids.conversation,
             "gen_ai.response.id": f"{self.lane.id}/{turn}" if turn else None,
             f"{OWN}.order": self.after + 4 * number + (0 if name.isdigit() else 3),
             f"{OWN}.turn": turn,
@@ -203,8 +204,8 @@ class _Lane:
             model = reply.model
             given |= {"gen_ai.request.model": model, **_usage(reply.usage)}
             given[f"{OWN}.reply"] = _text(msgspec.to_builtins(reply))
-        own = hashlib.sha256(f"{self.record.id}\0{self.lane.id}\0chat {name}".encode()).hexdigest()
-        return self._span(own[:16], f"chat {model}" if model else "chat", times, given)
+        own = self.ids.span(self.lane.id, f"chat {name}")
+        return self._span(own, f"chat {model}" if model else "chat", times, given)
 
     def _tool(self, event: AnyEvent, call: Call) -> Span:
         start = self._clock(event.at)
@@ -214,13 +215,13 @@ class _Lane:
             "gen_ai.tool.call.id": call.id,
             "gen_ai.tool.call.arguments": _text(call.arguments),
             "gen_ai.tool.call.result": call.result,
-            "gen_ai.conversation.id": self.record.id,
+            "gen_ai.conversation.id": self.ids.conversation,
             f"{OWN}.order": self.after + 4 * event.number + 1,
             f"{OWN}.event": _text(call.more) if call.more else None,
         }
         times = (start, _later(start, event.seconds))
         failed = None if call.ok is None else not call.ok
-        own = _id(self.record, self.lane.id, event.number)
+        own = self.ids.span(self.lane.id, event.number)
         return self._span(own, f"execute_tool {call.name}", times, given, failed)
 
     def _span(
@@ -232,9 +233,9 @@ class _Lane:
         failed: bool | None = None,
     ) -> Span:
         return Span(
-            trace=_trace_id(self.record),
+            trace=self.ids.trace,
             id=own,
-            parent=_id(self.record, self.lane.id, 0),
+            parent=self.ids.span(self.lane.id, 0),
             name=name,
             start=times[0],
             end=times[1],

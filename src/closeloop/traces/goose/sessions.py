@@ -12,7 +12,8 @@ import msgspec
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
-from closeloop.traces.builder import ROOT, Builder, total
+from closeloop.model.usage import total
+from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.results import mark_claim, result_of
 from closeloop.traces.texts import shortened
@@ -217,9 +218,7 @@ class Telling:
             )  # fmt: skip
         elif data.get("actionType") == "elicitationResponse":
             words = raw(data.get("userData", data.get("user_data")))
-            self.builder.add(
-                Message(number=number, lane=lane, at=at, role="user", text=words, intent="answer")
-            )
+            self.builder.hear(words, lane=lane, at=at, intent="answer")
 
 
 def _event(tool: str, given: dict[str, Any] | None, origin: Origin) -> AnyEvent:

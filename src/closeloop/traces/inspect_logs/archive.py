@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import zstandard
 
 from closeloop.model.protocols import Source
-from closeloop.traces.untrusted import items, mapping
-from closeloop.traces.values import count, lenient
+from closeloop.traces.source import DOCUMENT_BYTES, is_heavy
+from closeloop.traces.untrusted import count, decode, items, mapping
 
-MEMBER_BYTES = 256 << 20
+MEMBER_BYTES = DOCUMENT_BYTES
 RATIO = 400
 """No honest member this large unpacks to so many times its size: a bomb does."""
 RATIO_BYTES = 16 << 20
@@ -23,7 +24,7 @@ TOO_LARGE = "a member that unpacks to too much"
 DAMAGED = "a member that cannot be read"
 
 _BROKEN = (OSError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
-           zstandard.ZstdError, EOFError, RecursionError)  # fmt: skip
+           zstandard.ZstdError, EOFError, RecursionError, msgspec.DecodeError)  # fmt: skip
 
 
 def is_archive(source: Source) -> bool:
@@ -122,9 +123,10 @@ def _member(source: Source, file: BinaryIO, archive: zipfile.ZipFile, name: str)
         else:
             with archive.open(info) as member:
                 content = member.read(MEMBER_BYTES + 1)
-        if len(content) > MEMBER_BYTES or _is_bomb(len(content), packed):
+        large = len(content) > MEMBER_BYTES or is_heavy(content)
+        if large or _is_bomb(len(content), packed):
             return _skip(source, TOO_LARGE)
-        return lenient(content)
+        return decode(content)
     except _BROKEN:
         return _skip(source, DAMAGED)
 

@@ -12,15 +12,15 @@ import msgspec
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.record import Record
 from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Message, Turn
+from closeloop.model.trace import AnyEvent, Command, Intent, Message, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.dialogue import Dialogue, handed
 from closeloop.traces.inspect_logs.values import usage_of, words
 from closeloop.traces.otel.said import Role, Said
 from closeloop.traces.results import mark_claim
 from closeloop.traces.texts import NOTE_CHARACTERS, shortened
-from closeloop.traces.untrusted import items, mapping, moment
-from closeloop.traces.values import count, number, text, written
+from closeloop.traces.untrusted import amount, count, exit_code, items, mapping, moment
+from closeloop.traces.values import text, written
 
 SCORERS = "an event of scoring or set-up"
 ATTACHED = "attachment://"
@@ -177,7 +177,7 @@ class Sample:
         output = mapping(event.get("output"))
         model = text(output.get("model")) or text(event.get("model"))
         usage = Usage() if event.get("cache") == "read" else usage_of(mapping(output.get("usage")))
-        seconds = number(event.get("working_time")) or number(output.get("time"))
+        seconds = amount(event.get("working_time")) or amount(output.get("time"))
         turn = self.builder.turn(lane, Turn(usage=usage, model=model, at=at, seconds=seconds))
         if model:
             self.models[model] += 1
@@ -258,7 +258,7 @@ class Sample:
         self.seen.add(written(event.get("message_id")))
         self._within(event, found)
         done = self._finish(event, found)
-        seconds = number(event.get("working_time"))
+        seconds = amount(event.get("working_time"))
         done = msgspec.structs.replace(done, at=at or done.at, seconds=seconds)
         child = text(event.get("agent_span_id"))
         if child and child not in self.places:
@@ -290,8 +290,7 @@ class Sample:
 
     def _sandbox(self, event: Mapping[str, Any], place: Place, at: datetime | None) -> None:
         """What really ran: it tells the exit code of a call, or is a command of the agent's own."""
-        code = event.get("result")
-        code = code if isinstance(code, int) and not isinstance(code, bool) else None
+        code = exit_code(event.get("result"))
         if event.get("action") != "exec":
             return
         if place.number is None and not place.agent:
@@ -323,14 +322,16 @@ class Sample:
 
     def _aside(self, event: Mapping[str, Any], place: Place, at: datetime | None) -> None:
         lane, kind = place.lane, written(event.get("event"))
-        said = self._text(event.get("message") or event.get("data") or event.get("explanation"))
         if kind == "input" and place.number is None:
             self._asked(event, lane, at)
         elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
             by_user = event.get("approver") == "human"
-            self._user(said or "rejected", lane, at, "correction" if by_user else None)
+            # Its `message` is what the agent said with the call, not what was said to that.
+            said = self._text(event.get("explanation"))
+            intent: Intent | None = "correction" if by_user else None
+            self.builder.hear(said or "rejected", lane=lane, at=at, intent=intent, asks=False)
         elif kind == "interrupt" and event.get("source") == "user_cancel":
-            self._user("interrupted", lane, at, "interrupt")
+            self.builder.hear("interrupted", lane=lane, at=at, intent="interrupt")
         elif kind in ("approval", "input"):
             return
         elif kind in ("compaction", "error", "info", "interrupt", "logger", "sample_limit"):
@@ -354,13 +355,8 @@ class Sample:
                 )
             )
         answer = self._text(event.get("content") or event.get("input"))
-        self._user(answer, lane, at, "answer" if event.get("message") else None)
-
-    def _user(self, said: str, lane: str, at: datetime | None, intent: Any) -> None:
-        number = self.builder.number
-        self.builder.add(
-            Message(number=number, lane=lane, at=at, role="user", text=said, intent=intent)
-        )
+        intent: Intent | None = "answer" if event.get("message") else None
+        self.builder.hear(answer, lane=lane, at=at, intent=intent, asks=False)
 
     def _scores(self) -> None:
         for scorer, score in mapping(self.sample.get("scores")).items():

@@ -7,7 +7,8 @@ from typing import Any
 
 from closeloop.model.attempt import Usage
 from closeloop.traces.otel.spans import fresh
-from closeloop.traces.values import count, number, written
+from closeloop.traces.untrusted import amount, count
+from closeloop.traces.values import written
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:
@@ -19,7 +20,7 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
         return Usage()
     if asked is not None and count(usage.get("total_tokens")) == asked + (made or 0):
         asked = fresh(asked, read, write)
-    cost = number(usage.get("total_cost"))
+    cost = amount(usage.get("total_cost"))
     return Usage(
         input_tokens=asked,
         output_tokens=made,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from closeloop.model.trace import (
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
 from closeloop.traces.opencode.parts import REPORT, TASK, finished, started, usage_of
+from closeloop.traces.results import mark_corrections
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (
     arguments,
@@ -34,6 +35,10 @@ from closeloop.traces.untrusted import (
 
 AGENT = "opencode"
 DEPTH = 20
+_COPIES: dict[str, Literal["exported", "printed"]] = {
+    "opencode": "exported",
+    "opencode-run": "printed",
+}
 REJECTED = "The user rejected permission to use this specific tool call"
 _EXITS: dict[str, Exit] = {
     "MessageAbortedError": "gave_up",
@@ -115,6 +120,7 @@ def session_of(recorded: Recorded, family: Family, reader: tuple[str, int]) -> S
         event = builder.events[lane.last - 1]
         builder.events[lane.last - 1] = msgspec.structs.replace(event, intent="claim")
     said = builder.events[lane.last - 1] if lane.last is not None else None
+    mark_corrections(builder)
     exit_, cause = lane.error or ("finished", None)
     time = mapping(info.get("time"))
     return Session(
@@ -132,6 +138,7 @@ def session_of(recorded: Recorded, family: Family, reader: tuple[str, int]) -> S
         summary=said.text if isinstance(said, Message) else None,
         directory=label(info.get("directory")),
         parent=label(info.get("parentID")),
+        copy=_COPIES.get(reader[0]),
         links={"share": url} if (url := label(mapping(info.get("share")).get("url"))) else {},
     )
 
@@ -254,10 +261,17 @@ def failed(lane: _Lane, error: Any, at: datetime | None) -> None:
     """An answer that was broken off, and why."""
     name = text(mapping(error).get("name")) or "error"
     told = text(mapping(mapping(error).get("data")).get("message")) or raw(error)
-    aborted = name == "MessageAbortedError"
-    about = "interrupt" if aborted else "error"
     lane.error = (_EXITS.get(name, "crashed"), lane.clean(f"{name}: {told}")[:500])
-    lane.builder.note(lane.clean(told), about=about, lane=lane.name, at=at)
+    if name != "MessageAbortedError":
+        lane.builder.note(lane.clean(told), about="error", lane=lane.name, at=at)
+        return
+    number = lane.builder.number
+    lane.builder.add(
+        Message(
+            number=number, lane=lane.name, at=at, role="user", text=lane.clean(told),
+            intent="interrupt",
+        )
+    )  # fmt: skip
 
 
 def _part(lane: _Lane, part: dict[str, Any], origin: Origin, info: Mapping[str, Any]) -> None:
@@ -270,7 +284,7 @@ def _part(lane: _Lane, part: dict[str, Any], origin: Origin, info: Mapping[str, 
         _tool(lane, part, origin)
     elif kind == "text" and isinstance(said, str) and said.strip():
         if info.get("summary") is True:
-            lane.builder.note(lane.clean(said), about="compaction", lane=name, at=at)
+            _summary(lane, lane.clean(said), at)
             return
         model = label(info.get("modelID"))
         if model:
@@ -283,6 +297,15 @@ def _part(lane: _Lane, part: dict[str, Any], origin: Origin, info: Mapping[str, 
         lane.builder.add(Thought(number=number, lane=name, turn=turn, at=at, text=lane.clean(said)))
     else:
         _aside(lane, part, at, turn)
+
+
+def _summary(lane: _Lane, said: str, at: datetime | None) -> None:
+    """What is left of a conversation that was shortened; that it was may be noted already."""
+    mark = lane.builder.events[-1] if lane.builder.events else None
+    if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
+        lane.builder.finish(mark, text=said)
+    else:
+        lane.builder.note(said, about="compaction", lane=lane.name, at=at)
 
 
 def _tool(lane: _Lane, part: Mapping[str, Any], origin: Origin) -> None:
@@ -328,12 +351,8 @@ def _answer(
     if not done:
         lane.builder.note(result or "", about="question unanswered", lane=lane.name, at=at)
         return
-    lane.builder.add(
-        Message(
-            number=lane.builder.number, lane=lane.name, at=at, role="user",
-            text=lane.clean("\n".join(answers) or result or ""), intent="answer",
-        )
-    )  # fmt: skip
+    said = lane.clean("\n".join(answers) or result or "")
+    lane.builder.hear(said, lane=lane.name, at=at, intent="answer")
 
 
 def _child(lane: _Lane, event: Handoff, name: str | None, given: Mapping[str, Any] | None) -> None:

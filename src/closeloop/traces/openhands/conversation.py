@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import Source
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Turn
-from closeloop.traces.builder import total
+from closeloop.model.usage import total
 from closeloop.traces.telling import Teller, text_of, usage_of, with_total
 from closeloop.traces.untrusted import (
     amount,
@@ -32,20 +31,34 @@ _STATUSES: dict[str, Exit] = {
 }
 
 
+class Child(NamedTuple):
+    """A sub-agent's conversation, which has a folder of its own."""
+
+    lane: str
+    brief: str
+    state: Mapping[str, Any]
+    events: Iterable[Any]
+    children: list[Child]
+
+
 class Conversation:
-    """A session in the making."""
+    """A session in the making, or a lane of one."""
 
     def __init__(
         self,
-        reader: str,
-        version: int,
-        source: Source,
+        teller: Teller,
         metrics: Mapping[str, Any],
         overall: Mapping[str, Any],
+        children: list[Child],
     ) -> None:
-        self.teller = Teller(reader, version, source)
+        self.teller = teller
         self.metrics = metrics
         self.overall = overall
+        self.children = children
+        self.lanes: dict[str, str] = {}
+        """Of sub-agents, by the names that the agent calls them again by."""
+        self.others: dict[int, list[AnyEvent]] = {}
+        """What else was handed over with an action."""
         self.usages = _by_response([*metrics.values(), overall])
         self.actions: dict[str, AnyEvent] = {}
         self.calls: dict[str, AnyEvent] = {}
@@ -57,6 +70,12 @@ class Conversation:
         self.error: tuple[str, str] | None = None
         self.status: str | None = None
         self.summary: str | None = None
+
+    def tell_all(self, events: Iterable[Any]) -> None:
+        for event in events:
+            self.tell(event)
+        while self.children:
+            self._child(self.children.pop(0), None)
 
     def tell(self, told: Any) -> None:
         """One event, whatever it is."""
@@ -115,20 +134,51 @@ class Conversation:
 
     def _done(self, tool: str, given: dict[str, Any], known: str | None) -> AnyEvent | None:
         if tool == "think":
-            self.teller.thought(text(given.get("thought")) or "")
+            self.teller.thought(text(given.get("thought")) or "", known)
             return None
         if tool == "finish":
             said = text(given.get("message")) or "finish"
-            self.teller.agent(said, "claim")
+            self.teller.agent(said, "claim", known)
             self.summary = self.teller.clean(said)
             return None
         tasks = given.get("tasks")
-        if tool == "delegate" and isinstance(tasks, dict):
-            brief = "\n\n".join(f"{name}: {task}" for name, task in tasks.items())
-            return self.teller.add(
-                Handoff(**self.teller.place(known), brief=self.teller.clean(brief))
-            )
+        if tool == "delegate" and isinstance(tasks, dict) and tasks:
+            first, *others = [
+                self._hand_over(str(task), known, name, name) for name, task in tasks.items()
+            ]
+            self.others[first.number] = others
+            return first
+        if tool == "task" and isinstance(brief := given.get("prompt"), str):
+            again, kind = text(given.get("resume")), text(given.get("subagent_type"))
+            return self._hand_over(brief, known, again, kind)
         return self.teller.call(tool, given, known)
+
+    def _hand_over(
+        self, brief: str, call: str | None, name: str | None, agent: str | None
+    ) -> AnyEvent:
+        """Work given to a sub-agent: a new one that was asked just this, or one known by name."""
+        words = self.teller.clean(brief)
+        done = self.teller.add(Handoff(**self.teller.place(call), brief=words))
+        lane = self.lanes.get(name) if name else None
+        child = next((one for one in self.children if one.brief == brief.strip()), None)
+        if lane is None and child is not None:
+            self.children.remove(child)
+            self._child(child, agent)
+            lane = child.lane
+            if name:
+                self.lanes[name] = lane
+        return self.teller.more(done, child=lane) if lane else done
+
+    def _child(self, child: Child, agent: str | None) -> None:
+        """A sub-agent's whole conversation, told where it was started."""
+        teller = self.teller
+        here = teller.lane, teller.turn, teller.at
+        teller.lane, teller.turn = teller.builder.lane(child.lane, teller.lane, agent), None
+        metrics = mapping(mapping(child.state.get("stats")).get("usage_to_metrics"))
+        inner = Conversation(teller, metrics, {}, child.children)
+        inner.usages = self.usages | inner.usages
+        inner.tell_all(child.events)
+        teller.lane, teller.turn, teller.at = here
 
     def _observation(self, event: dict[str, Any]) -> None:
         seen = mapping(event.get("observation"))
@@ -140,8 +190,17 @@ class Conversation:
             return
         failed = seen.get("is_error") is True or text(seen.get("error")) is not None
         said = said or text(seen.get("error")) or ""
-        facts: dict[str, object] = {"seconds": between(action.at, self.teller.at)}
+        seconds = between(action.at, self.teller.at)
         done = self.teller.result(action, said, ok=not failed)
+        for other in self.others.pop(action.number, ()):
+            self.teller.result(other, said, ok=not failed)
+        if isinstance(done, Handoff) and done.child and (task := text(seen.get("task_id"))):
+            self.lanes[task] = done.child
+        self.teller.more(done, seconds=seconds, **self._facts(done, seen, failed))
+
+    def _facts(self, done: AnyEvent, seen: Mapping[str, Any], failed: bool) -> dict[str, object]:
+        """What an observation states besides its text."""
+        facts: dict[str, object] = {}
         if isinstance(done, Command):
             stated = seen.get("exit_code", mapping(seen.get("metadata")).get("exit_code"))
             code = exit_code(stated)
@@ -156,7 +215,7 @@ class Conversation:
             for key, told in (("before", "old_content"), ("after", "new_content")):
                 if done.before is None and done.after is None and isinstance(seen.get(told), str):
                     facts[key] = self.teller.clean(seen[told])
-        self.teller.more(done, **facts)
+        return facts
 
     def _cause(self, event: Mapping[str, Any]) -> AnyEvent | None:
         action = self.actions.pop(str(event.get("action_id")), None)

@@ -176,14 +176,14 @@ class Stream:
         return done
 
     def _think(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        self.teller.thought(text(given.get("thought")) or "")
+        self.teller.thought(text(given.get("thought")) or "", _call(event))
 
     def _claim(self, event: dict[str, Any], given: dict[str, Any]) -> None:
         outputs = mapping(given.get("outputs"))
         words = (given.get("final_thought"), given.get("thought"), outputs.get("content"))
         said = next((one for one in words if isinstance(one, str) and one.strip()), "")
         said = said or text(event.get("message")) or "finish"
-        self.teller.agent(said, "claim")
+        self.teller.agent(said, "claim", _call(event))
         if self.teller.lane == ROOT:
             self.summary = self.teller.clean(said)
             self.state = ("finished", None)

@@ -36,7 +36,8 @@ from closeloop.traces.results import (
     mark_claim,
     restored,
 )
-from closeloop.traces.values import count, decoded, text
+from closeloop.traces.untrusted import count
+from closeloop.traces.values import text, unfolded
 
 NO_AGENT = "a trace without an agent's spans"
 OTHER = "a span of something else than an agent"
@@ -47,22 +48,28 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 def sessions_of(
     spans: Iterable[Span], reader: str, version: int, skipped: dict[str, int]
 ) -> Iterator[Session]:
-    """One session a conversation, or a trace where no conversation is named."""
+    """One session a conversation; or a trace, where no conversation is named or we wrote it."""
     traces: dict[str, dict[str, Span]] = {}
     for span in spans:
         # A span that is sent again, as exporters do, is the same span.
         traces.setdefault(span.trace, {})[span.id] = span
-    groups: dict[str, list[Span]] = {}
+    groups: dict[tuple[str, str], list[Span]] = {}
     for trace, found in traces.items():
         named = {name for span in found.values() if (name := conversation_of(span))}
         group = named.pop() if len(named) == 1 else trace
-        groups.setdefault(group or "unknown", []).extend(found.values())
-    for name, members in groups.items():
+        apart = trace if _is_own(found.values()) else ""
+        groups.setdefault((group or "unknown", apart), []).extend(found.values())
+    for (name, _), members in groups.items():
         kinds = {span.id: kind for span in members if (kind := kind_of(span))}
         if kinds:
             yield _Conversation(members, kinds, Builder(reader, version), skipped).session(name)
         else:
             skipped[NO_AGENT] = skipped.get(NO_AGENT, 0) + 1
+
+
+def _is_own(spans: Iterable[Span]) -> bool:
+    """Whether closeloop wrote them."""
+    return all(f"{OWN}.order" in span.attributes for span in spans)
 
 
 class _Conversation:
@@ -76,8 +83,8 @@ class _Conversation:
         self.skipped = skipped
         self.builder = builder
         self.dialogue = Dialogue(builder, skipped)
-        self.own = all(f"{OWN}.order" in span.attributes for span in spans)
-        """Whether closeloop wrote it: then nothing in it is told twice, and it says more."""
+        self.own = _is_own(spans)
+        """Then nothing in it is told twice, and it says more."""
         self.root: Span | None = None
         self.lanes: dict[str, str] = {}
         self.names: dict[str, str | None] = {ROOT: None}
@@ -111,7 +118,7 @@ class _Conversation:
         root, spans = self.root, self.spans.values()
         times = [time for span in spans for time in (span.start, span.end) if time]
         failed = root is not None and root.failed
-        known = kept_in(decoded(root.attributes.get(f"{OWN}.session"))) if root else None
+        known = kept_in(unfolded(root.attributes.get(f"{OWN}.session"))) if root else None
         known = known or Kept(
             exit="crashed" if failed else "finished",
             cause=root.error if root and failed else None,
@@ -282,7 +289,7 @@ class _Conversation:
 
     def _told(self, span: Span) -> Turn | None:
         try:
-            value = decoded(span.attributes.get(f"{OWN}.reply")) if self.own else None
+            value = unfolded(span.attributes.get(f"{OWN}.reply")) if self.own else None
             return msgspec.convert(value, Turn) if isinstance(value, dict) else None
         except msgspec.ValidationError:
             return None
@@ -307,7 +314,7 @@ class _Conversation:
     def _timed(self, event: AnyEvent, span: Span) -> AnyEvent:
         if self.own:
             self.dialogue.settle(event)
-            return restored(event, decoded(span.attributes.get(f"{OWN}.event")))
+            return restored(event, unfolded(span.attributes.get(f"{OWN}.event")))
         return msgspec.structs.replace(event, at=span.start or event.at, seconds=_seconds(span))
 
 

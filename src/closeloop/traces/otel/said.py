@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from closeloop.traces.results import OWN
-from closeloop.traces.untrusted import items, mapping
-from closeloop.traces.values import decoded, text, written
+from closeloop.traces.untrusted import items, mapping, raw
+from closeloop.traces.values import text, unfolded, written
 
 Role = Literal["user", "agent", "system", "tool"]
 DEEPEST = 16
@@ -23,6 +23,8 @@ _CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_
                     "server_tool_use", "mcp_call"})  # fmt: skip
 _RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output",
                       "server_tool_call_response", "mcp_tool_result"})  # fmt: skip
+_MEDIA = frozenset({"image", "image_url", "input_image", "audio", "input_audio", "video", "file",
+                    "input_file", "document", "blob", "uri", "media"})  # fmt: skip
 _SYSTEM = ("system", "system_instruction", "systemInstruction", "instructions")
 _WRAPPERS = (*_SYSTEM, "config", "messages", "contents", "new_message", "prompt", "choices",
              "candidates", "message")  # fmt: skip
@@ -32,7 +34,7 @@ class Said(NamedTuple):
     """One part of a message."""
 
     role: Role
-    kind: Literal["text", "thought", "call", "result"]
+    kind: Literal["text", "thought", "call", "result", "unknown"]
     text: str = ""
     name: str | None = None
     id: str | None = None
@@ -43,7 +45,7 @@ class Said(NamedTuple):
 
 def said(value: Any, role: Role, depth: int = 0) -> Iterator[Said]:
     """The parts of messages, of one message, of parts, or of plain text said by `role`."""
-    value = decoded(value)
+    value = unfolded(value)
     if depth > DEEPEST:
         return
     if isinstance(value, str):
@@ -58,7 +60,7 @@ def said(value: Any, role: Role, depth: int = 0) -> Iterator[Said]:
 
 def identity(value: Any) -> str | None:
     """An id, which some make of several; None where there is none."""
-    value = decoded(value)
+    value = unfolded(value)
     return written(value) if value not in (None, "", [], {}) else None
 
 
@@ -68,7 +70,7 @@ def _message(value: Mapping[str, Any], role: Role, depth: int) -> Iterator[Said]
         yield part
         return
     stated = _ROLES.get(str(value.get("role") or value.get("type")))
-    content = decoded(value.get("parts") or value.get("content"))
+    content = unfolded(value.get("parts") or value.get("content"))
     if stated is None:
         for name in _WRAPPERS:
             yield from said(value.get(name), "system" if name in _SYSTEM else role, depth + 1)
@@ -79,7 +81,7 @@ def _message(value: Mapping[str, Any], role: Role, depth: int) -> Iterator[Said]
         if isinstance(value.get(name), str):
             yield Said("agent", "thought", value[name])
     yield from _content(value, content, stated or role, depth)
-    for call in items(decoded(value.get("tool_calls") or value.get("toolCalls"))):
+    for call in items(unfolded(value.get("tool_calls") or value.get("toolCalls"))):
         if isinstance(call, dict):
             yield _call(call, None)
 
@@ -132,7 +134,9 @@ def _part(value: Mapping[str, Any], role: Role) -> Said | None:
         and "content" not in value
         and (kind not in _ROLES)
     ):
-        return Said(role, "text", f"[{kind}]")
+        if kind in _MEDIA:
+            return Said(role, "text", f"[{kind}]")
+        return Said(role, "unknown", raw(value), kind)
     return None
 
 
@@ -150,7 +154,7 @@ def _call(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
     names = ("arguments", "args", "input")
     given = next((function[key] for key in names if key in function), value.get("input"))
     found = identity(called or function.get("id"))
-    return Said("agent", "call", "", written(name or "unknown"), found, decoded(given), own=own)
+    return Said("agent", "call", "", written(name or "unknown"), found, unfolded(given), own=own)
 
 
 def _result(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
@@ -166,7 +170,7 @@ def _result(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
 
 def result_text(value: Any) -> str:
     """What a tool gave back, without the envelope that protocols put around texts."""
-    inner = decoded(value)
+    inner = unfolded(value)
     if isinstance(inner, dict):
         if inner.get("type") in ("text", "json") and ("value" in inner or "text" in inner):
             return written(inner.get("value", inner.get("text")))

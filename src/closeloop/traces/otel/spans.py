@@ -10,7 +10,8 @@ from typing import Any, Literal
 from closeloop.model.attempt import Usage
 from closeloop.model.record import Record
 from closeloop.traces.otel.said import Role, Said, identity, said
-from closeloop.traces.values import count, decoded, number, text
+from closeloop.traces.untrusted import amount, count
+from closeloop.traces.values import text, unfolded
 
 Kind = Literal["agent", "model", "tool"]
 
@@ -69,7 +70,10 @@ def kind_of(span: Span) -> Kind | None:
 
 def first(given: Mapping[str, Any], *names: str) -> Any:
     """The first of these attributes that is there."""
-    return next((given[name] for name in names if given.get(name) is not None), None)
+    for name in names:
+        if (value := given.get(name)) is not None:
+            return value
+    return None
 
 
 def model_of(span: Span) -> str | None:
@@ -118,7 +122,7 @@ def usage_of(span: Span) -> Usage:
         # A model that read nothing and said nothing was not counted at all.
         return Usage()
     read, write = count(first(given, *_CACHE_READ)), count(first(given, *_CACHE_WRITE))
-    cost = number(first(given, *_COST))
+    cost = amount(first(given, *_COST))
     return Usage(
         input_tokens=fresh(asked, read, write),
         output_tokens=made,
@@ -177,6 +181,7 @@ def call_of(span: Span) -> Said:
     arguments = first(given, "gen_ai.tool.call.arguments", "tool.parameters", "tool_arguments",
                       "ai.toolCall.args", "gcp.vertex.agent.tool_call_args",
                       "traceloop.entity.input", "input.value")  # fmt: skip
+    arguments = _tool_events(span)[0] if arguments is None else arguments
     plain = span.name.removeprefix("execute_tool ").removeprefix("tool.")
     [call] = said(
         {"type": "tool_call", "id": called, "name": name or plain, "arguments": arguments}, "agent"
@@ -189,7 +194,18 @@ def result_in(span: Span) -> Any:
     names = ("gen_ai.tool.call.result", "gen_ai.tool.message", "tool_response",
              "ai.toolCall.result", "gcp.vertex.agent.tool_response", "traceloop.entity.output",
              "output.value")  # fmt: skip
-    return first(span.attributes, *names)
+    found = first(span.attributes, *names)
+    return _tool_events(span)[1] if found is None else found
+
+
+def _tool_events(span: Span) -> tuple[Any, Any]:
+    """What a tool was given and gave back, where events of its span say so."""
+    told = {name: _body(given) for name, given in reversed(span.events)}
+    message = told.get("gen_ai.tool.message", {}).get("content")
+    answer = told.get("gen_ai.choice", {}).get("message")
+    # Strands tells with a tool's message what the tool is given; others, what came of it.
+    given = answer is not None or "strands" in (span.scope or "")
+    return (message, answer) if given else (None, message)
 
 
 def conversation_of(span: Span) -> str | None:
@@ -264,7 +280,7 @@ def _of_events(span: Span, *, asked: bool) -> Iterator[Said]:
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:
     """An event's attributes, or what is kept as JSON in one of them."""
     for name in ("body", "gen_ai.event.content", "event_body"):
-        inner = decoded(given.get(name))
+        inner = unfolded(given.get(name))
         if isinstance(inner, dict):
             return inner
     return dict(given)

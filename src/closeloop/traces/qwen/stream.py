@@ -17,11 +17,11 @@ from closeloop.model.session import Session
 from closeloop.model.trace import Command, Handoff, Message, Thought, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import asked, label, settle, usage_of
+from closeloop.traces.contents import asked, settle, usage_of
 from closeloop.traces.results import mark_claim
 from closeloop.traces.rounds import Rounds
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, items, mapping, raw, text
+from closeloop.traces.untrusted import arguments, items, label, mapping, raw, text
 
 _TOKENS = {
     "input": "input_tokens",
@@ -67,6 +67,7 @@ class Stream:
             usage=self.usage or self.builder.usage(),
             summary=mark_claim(self.builder),
             directory=label(self.about.get("cwd")),
+            copy="printed",
             trace=self.builder.trace(self.source.skipped),
         )
 
@@ -87,7 +88,7 @@ class Stream:
         elif kind == "result":
             self._end(found)
         elif kind not in _FRAGMENTS:
-            self.builder.note(raw(record), about=f"unknown: {raw(kind)}")
+            self.builder.note(raw(record), about=f"unknown: {label(kind)}")
 
     def _lane(self, call: object) -> str:
         named = label(call)

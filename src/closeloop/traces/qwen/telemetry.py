@@ -17,9 +17,9 @@ from closeloop.model.protocols import Source
 from closeloop.model.trace import Message, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import asked, label, settle, usage_of
+from closeloop.traces.contents import asked, settle, usage_of
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import amount, arguments, text
+from closeloop.traces.untrusted import amount, arguments, label, text
 
 _TOKENS = {
     "input": "input_token_count",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import Edit, Read, Turn
+from closeloop.traces import single
 from closeloop.traces.edit_blocks import blocks, changes
 from closeloop.traces.telling import Teller, identity
 from closeloop.traces.untrusted import moment
 
 name = "aider"
 version = 1
+parts, owner = single.parts, single.owner
 
 START = "# aider chat started at "
 LINE_CHARACTERS = 1 << 20
@@ -38,14 +39,6 @@ _HAPPENED = ("Commit ", "Running ", "^C KeyboardInterrupt", "Only ")
 def recognises(source: Source) -> bool:
     head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return re.match(rb"# aider chat started at \d{4}-\d\d-\d\d \d\d:\d\d", head) is not None
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:

@@ -34,7 +34,7 @@ def parts(source: Source) -> Sequence[Path]:
     while waiting and len(found) < MOST_FILES:
         path = waiting.pop(0)
         document = source.document if path == source.path else source.beside(path).document
-        for named in named_in(document):
+        for named in dict.fromkeys(named_in(document)):
             inner = beside(path, named)
             if inner is not None and inner != source.path and inner not in found:
                 found[inner] = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
+from closeloop.model.record import digest
 from closeloop.model.session import Session
 from closeloop.traces.claude.files import WARMUP, children_of, in_order, is_warmup, opening
 from closeloop.traces.claude.sitting import Sitting
@@ -123,7 +124,7 @@ def read(source: Source) -> Iterator[Session]:
         if not isinstance(record, dict):
             source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
             continue
-        session = record.get("sessionId")
+        session = record.get("sessionId") or None
         if current is None or (isinstance(session, str) and session != current.id):
             known = len(sittings)
             current = _sitting(sittings, session, source)
@@ -134,6 +135,7 @@ def read(source: Source) -> Iterator[Session]:
         current.take(lane, record)
     for sitting in sittings.values():
         if not sitting.empty:
+            sitting.id = sitting.id or digest(source.head)[:32]
             yield sitting.session(name)
 
 

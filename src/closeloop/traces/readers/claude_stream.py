@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,14 +14,19 @@ from closeloop.model.protocols import Source
 from closeloop.model.record import digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Message
-from closeloop.traces.builder import ROOT, total
+from closeloop.model.usage import total
+from closeloop.traces import single
+from closeloop.traces.builder import ROOT
 from closeloop.traces.claude.ending import ended, join, last_words
 from closeloop.traces.claude.talk import Talk
 from closeloop.traces.claude.usage import number, usage_of
-from closeloop.traces.texts import raw, shortened
+from closeloop.traces.results import mark_corrections
+from closeloop.traces.texts import shortened
+from closeloop.traces.untrusted import raw
 
 name = "claude-stream"
 version = 1
+parts, owner = single.parts, single.owner
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",
@@ -31,7 +36,7 @@ _EXITS: dict[str, Exit] = {
 }
 _TOLD_ELSEWHERE = ("tool_progress", "keep_alive")
 _TASKS_TOLD_ELSEWHERE = ("task_started", "task_progress", "task_updated", "status")
-_START = b'{"type":"system","subtype":"init",'
+_START = re.compile(rb'\{"type":\s?"system",\s?"subtype":\s?"init",')
 _FRAME = ("session_id", "subtype", "type", "uuid")
 
 
@@ -39,7 +44,7 @@ def recognises(source: Source) -> bool:
     lines = _beginning(source)
     if not lines:
         # A terminal's own words may stand before the first line, or that line may be a long one.
-        return _START in source.head and b'"session_id":' in source.head
+        return bool(_START.search(source.head)) and b'"session_id":' in source.head
     return any(_is_ours(line) for line in lines) and not any(_is_qwen(line) for line in lines)
 
 
@@ -67,14 +72,6 @@ def _is_ours(line: Any) -> bool:
     if kind in ("assistant", "user"):
         return "parent_tool_use_id" in line and isinstance(line.get("message"), dict)
     return kind == "result" and "num_turns" in line and "subtype" in line
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -163,11 +160,13 @@ class _Stream:
             return
         if subtype in _TASKS_TOLD_ELSEWHERE:
             return
-        about = "compaction" if subtype == "compact_boundary" else f"system: {subtype}"
         if subtype == "task_notification":
             self.talk.settle(record.get("task_id"), _notified(record))
         text = raw({name: value for name, value in record.items() if name not in _FRAME})
-        self.talk.note(text, shortened(about, most=100), lane, at)
+        if subtype == "compact_boundary":
+            self.talk.compacted(text, lane, at, summary=False)
+        else:
+            self.talk.note(text, shortened(f"system: {subtype}", most=100), lane, at)
 
     def _result(self, record: dict[str, Any]) -> None:
         """The end of a run; one program may answer several prompts, and counts on."""
@@ -184,6 +183,7 @@ class _Stream:
     def session(self) -> Session:
         talk = self.talk
         join(talk)
+        mark_corrections(talk.builder)
         outcome, cause = self._ended()
         words = last_words(talk, finished=outcome == "finished")
         said = self.results[-1].get("result") if self.results else None
@@ -211,6 +211,7 @@ class _Stream:
             usage=total(self.spent) if self.spent else talk.builder.usage(),
             summary=words,
             directory=cwd,
+            copy="printed",
         )
 
     def _ended(self) -> tuple[Exit, str | None]:

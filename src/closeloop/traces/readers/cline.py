@@ -14,16 +14,12 @@ from closeloop.model.protocols import Source
 from closeloop.model.record import digest
 from closeloop.model.session import Session
 from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.cline.calls import Call, segments
+from closeloop.traces.cline import sessions
+from closeloop.traces.cline.calls import ROO, Call, segments
 from closeloop.traces.cline.tasks import Task, Telling
-from closeloop.traces.untrusted import (
-    count,
-    decoded,
-    items,
-    label,
-    mapping,
-    text,
-)
+from closeloop.traces.results import mark_corrections
+from closeloop.traces.source import FileSource
+from closeloop.traces.untrusted import count, decoded, items, label, mapping, text
 
 name = "cline"
 version = 1
@@ -32,15 +28,22 @@ CONVERSATION, VIEW = "api_conversation_history.json", "ui_messages.json"
 ABOUT = ("history_item.json", "task_metadata.json")
 _FOLDERS = 5000
 _BYTES = 256 << 20
-_BEGINNING = 1 << 20
+_BEGINNING, _MOST_BEGINNINGS = 1 << 20, 1 << 14
 _IDENTITY = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{13}")
 
 
 def recognises(source: Source) -> bool:
     document = source.document
     if isinstance(document, dict):
-        return _is_about(document)
+        return _is_about(document) or _is_session(document)
     return _is_conversation(document) or _is_view(document)
+
+
+def _is_session(document: Any) -> bool:
+    """Whether it is of Cline's own runtime, which its command line has."""
+    return isinstance(document, dict) and (
+        sessions.is_messages(document) or sessions.is_about(document)
+    )
 
 
 def _is_about(document: Mapping[str, Any]) -> bool:
@@ -92,6 +95,8 @@ def _is_view(document: Any) -> bool:
 
 
 def parts(source: Source) -> Sequence[Path]:
+    if _is_session(source.document):
+        return sessions.parts(source)
     if owner(source) is not None:
         return ()
     own = [source.path.parent / file for file in (CONVERSATION, VIEW, *ABOUT)]
@@ -102,6 +107,8 @@ def parts(source: Source) -> Sequence[Path]:
 
 
 def owner(source: Source) -> Path | None:
+    if _is_session(source.document):
+        return sessions.owner(source)
     folder = source.path.parent
     root = _family(source.path).root(folder)
     for file in (CONVERSATION, VIEW):
@@ -117,6 +124,7 @@ def owner(source: Source) -> Path | None:
 def read(source: Source) -> Iterator[Session]:
     document = source.document
     if isinstance(document, dict):
+        yield from sessions.read(source)
         return
     task = _task(source, source.path.parent, document)
     if task is None:
@@ -135,19 +143,16 @@ def _session(source: Source, task: Task, tasks: Mapping[str, Task]) -> Session:
     telling = Telling(builder, ROOT, tasks, source.skipped)
     about = _about(source.path.parent)
     telling.tell(task)
+    mark_corrections(builder)
     builder.lane(agent=telling.mode)
     models = [mapping(one).get("model_id") for one in items(about.get("model_usage"))]
     stated = next((model for one in models if (model := label(one))), None)
-    roo = "tokensIn" in about or any("apiProtocol" in str(row.get("text")) for row in _rows(task))
-    flavour = telling.flavour or ("roo-code" if roo else "cline")
     parent = label(about.get("parentTaskId"))
     return Session(
         id=task.id,
-        agent=flavour,
+        agent=telling.flavour or ("roo-code" if _is_roo(telling, task, about) else "cline"),
         trace=builder.trace(source.skipped),
-        model=max(telling.models, key=telling.models.__getitem__)
-        if telling.models
-        else telling.model or stated,
+        model=max(telling.models, key=telling.models.__getitem__, default=telling.model) or stated,
         started=min(telling.times, default=None),
         ended=max(telling.times, default=None),
         exit="finished" if telling.claim else "gave_up",
@@ -157,6 +162,17 @@ def _session(source: Source, task: Task, tasks: Mapping[str, Task]) -> Session:
         directory=label(about.get("workspace")) or telling.directory,
         parent=parent,
     )
+
+
+def _is_roo(telling: Telling, task: Task, about: Mapping[str, Any]) -> bool:
+    """By what only Roo Code writes; Cline notes the model beside each answer that has a time."""
+    rows = list(_rows(task))
+    kinds = {str(row.get(str(row.get("type")))) for row in rows}
+    stamped = any(
+        mapping(one).get("role") == "assistant" and "ts" in mapping(one) for one in task.messages
+    )
+    protocol = any("apiProtocol" in str(row.get("text")) for row in rows)
+    return "tokensIn" in about or protocol or stamped or bool(ROO & (telling.tools | kinds))
 
 
 def _task(source: Source, folder: Path, document: Any) -> Task | None:
@@ -281,8 +297,11 @@ def _beginning(task: Path) -> tuple[int, str, Path] | None:
     """When a task began, and with which words, without reading the rest of it."""
     try:
         with (task / CONVERSATION).open("rb") as file:
-            told = file.read(_BEGINNING).decode(errors="ignore")
-        first, _ = json.JSONDecoder().raw_decode(told, told.index("{"))
+            head = file.read(_MOST_BEGINNINGS)
+            try:
+                first = _first_object(head)
+            except ValueError:
+                first = _first_object(head + file.read(_BEGINNING))
     except (OSError, ValueError, RecursionError):
         return None
     for block in items(mapping(first).get("content")):
@@ -292,6 +311,11 @@ def _beginning(task: Path) -> tuple[int, str, Path] | None:
                 words = said.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
                 return (count(mapping(first).get("ts")) or 0, words, task)
     return None
+
+
+def _first_object(content: bytes) -> Any:
+    told = content.decode(errors="ignore")
+    return json.JSONDecoder().raw_decode(told, told.index("{"))[0]
 
 
 def _sent(task: Path) -> list[tuple[int, str, Path]]:
@@ -304,7 +328,7 @@ def _sent(task: Path) -> list[tuple[int, str, Path]]:
     if b"new_task" not in content:
         return []
     found = []
-    for message in items(decoded(content)):
+    for message in items(FileSource(path).document):
         if mapping(message).get("role") != "assistant":
             continue
         # A message is saved when the task it starts may have begun.

@@ -18,6 +18,7 @@ from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.codex.files import Thread, children_of, starter_of
 from closeloop.traces.codex.reading import Reading
 from closeloop.traces.codex.records import take
+from closeloop.traces.results import mark_corrections
 from closeloop.traces.untrusted import label, mapping, moment, text
 
 name = "codex"
@@ -91,6 +92,7 @@ def read(source: Source) -> Iterator[Session]:
         reading.finish()
         builder.lane(reading.lane.name, agent=_agent(reading))
     _join_reviews(builder, readings)
+    mark_corrections(builder)
     if root.meta or builder.events:
         yield _session(source, builder, readings)
 
@@ -113,7 +115,8 @@ def _records(
 
 def _agent(reading: Reading) -> str | None:
     meta = reading.meta
-    return label(meta.get("agent_role")) or label(meta.get("agent_nickname")) or _kind(meta)
+    told = {**mapping(_spawn(meta)), **meta}
+    return label(told.get("agent_role")) or label(told.get("agent_nickname")) or _kind(meta)
 
 
 def _kind(meta: dict[str, Any]) -> str | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from closeloop.model.attempt import Exit, Usage
@@ -13,15 +11,18 @@ from closeloop.model.protocols import Source
 from closeloop.model.record import digest
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
+from closeloop.traces import single
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.codex.outputs import reply_in
 from closeloop.traces.codex.usage import Meter
+from closeloop.traces.shells import words as shell_words
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import exit_code, items, label, mapping, raw, safe
 
 name = "codex-exec"
 version = 1
+parts, owner = single.parts, single.owner
 
 Item = Mapping[str, Any]
 _STARTS = ("thread.started", "session.created")
@@ -61,14 +62,6 @@ def _told(line: Any) -> bool:
     if line["type"].startswith("item."):
         return isinstance(item.get("id"), str) and "type" in item
     return line.keys() <= {"type", "usage", "error"}
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -113,6 +106,7 @@ class _Printed:
             self._begin()
         elif kind == "turn.completed":
             self._running = False
+            self._claim()
             usage = self._meter.used(told.get("usage"), told.get("usage"))
             if usage is not None:
                 self._begin_if_none()
@@ -126,6 +120,12 @@ class _Printed:
             self._note(self._words(told, told), "error")
         else:
             self._note(raw(record), f"unknown: {label(kind) or 'record'}")
+
+    def _claim(self) -> None:
+        """A turn came to its end: the agent's last words say that it is done."""
+        words = None if self._last_words is None else self.builder.events[self._last_words - 1]
+        if isinstance(words, Message):
+            self.builder.finish(words, intent="claim")
 
     def _begin(self) -> None:
         self._turn = self.builder.turns() + 1
@@ -186,7 +186,7 @@ class _Printed:
                 output=self._text(output) if isinstance(output, str) else None,
                 exit_code=code,
                 exit_from=None if code is None else "stated",
-                stopped="declined" if item.get("status") == "declined" else None,
+                stopped="rejected" if item.get("status") == "declined" else None,
             )
 
     def _changed(self, item: Item, ended: bool) -> None:
@@ -213,9 +213,7 @@ class _Printed:
         if isinstance(event, Message):
             self.builder.finish(event)
             if reply:
-                place = self._place(None)
-                answer = Message(**place, role="user", text=self._text(reply), intent="answer")
-                self.builder.add(answer)
+                self.builder.hear(self._text(reply), lane=ROOT, at=None, intent="answer")
             return
         self._returned(event, reply, _DONE.get(str(item.get("status"))))
 
@@ -298,8 +296,6 @@ class _Printed:
     def session(self, source: Source) -> Session:
         ending, cause = self._exit()
         words = None if self._last_words is None else self.builder.events[self._last_words - 1]
-        if isinstance(words, Message) and ending == "finished":
-            words = self.builder.finish(words, intent="claim")
         return Session(
             id=self.thread or digest(source.head),
             agent="codex",
@@ -307,6 +303,7 @@ class _Printed:
             cause=cause,
             usage=self.builder.usage() if self.builder.turns() else Usage(),
             summary=words.text if isinstance(words, Message) else None,
+            copy="printed",
             trace=self.builder.trace(source.skipped),
         )
 
@@ -335,7 +332,7 @@ def _unwrapped(command: str) -> str:
     if len(command) > _LONG:
         return command
     try:
-        words = shlex.split(command)
+        words = shell_words(command)
     except ValueError:
         return command
     return words[2] if len(words) == 3 else command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import (
     AnyEvent,
+    Command,
     Handoff,
     Message,
     Thought,
     Turn,
 )
-from closeloop.traces.builder import ROOT, Builder, total
+from closeloop.model.usage import total
+from closeloop.traces import single
+from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
 from closeloop.traces.copilot.calls import event_for, usage_in
-from closeloop.traces.results import result_of
+from closeloop.traces.results import mark_corrections, result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (
     arguments,
@@ -39,6 +42,7 @@ from closeloop.traces.untrusted import (
 
 name = "copilot-cli"
 version = 1
+parts, owner = single.parts, single.owner
 
 _FAMILIES = frozenset({"session", "user", "assistant", "tool", "system", "hook", "permission",
                        "subagent", "skill", "abort", "model", "user_input"})  # fmt: skip
@@ -58,7 +62,7 @@ _ASIDES = {
     "session.truncation": "compaction", "session.context_cleared": "compaction",
     "session.snapshot_rewind": "rewind", "session.plan_changed": "plan",
     "session.handoff": "handoff", "assistant.intent": "intent", "assistant.turn_retry": "retry",
-    "model.call_failure": "error", "agent.interrupted": "interrupt", "abort": "interrupt",
+    "model.call_failure": "error", "agent.interrupted": "interrupt",
     "skill.invoked": "skill", "system.notification": "notification",
     "session.title_changed": "title", "subagent.failed": "error",
     "subagent.selected": "agent change", "subagent.deselected": "agent change",
@@ -85,14 +89,6 @@ def _is_event(line: Any) -> bool:
         and isinstance(line.get("id"), str)
         and isinstance(line.get("timestamp"), str)
     )
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -283,11 +279,14 @@ class _Telling:
         output = self.clean(words) if words else "" if ok is not None else None
         # `success` says that the tool worked, not that a command did: its words say that.
         more = result_of(event, output, ok)
+        refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
+        if refused and isinstance(event, Command):
+            more["stopped"] = "rejected"
         self.builder.finish(event, **more, seconds=between(event.at, at))
         if isinstance(event, Message) and event.intent == "question" and output:
             answer = _ANSWER.sub("", output)
             self._said(answer, "answer" if ok else None, lane, at)
-        if ok is False and error.get("code") in ("rejected", "denied", "user_rejected"):
+        if refused:
             why = (output or "").partition("User feedback: ")[2] or output or ""
             self._said(why, "correction", lane, at)
 
@@ -298,6 +297,9 @@ class _Telling:
                 intent=intent,
             )
         )  # fmt: skip
+
+    def aborted(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        self._said(self.clean(text(data.get("reason")) or "aborted"), "interrupt", lane, at)
 
     def child(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         """A sub-agent begins: its lane, and the call that sent it off."""
@@ -338,6 +340,7 @@ class _Telling:
             self.note(kind, "permission", lane, at)
 
     def session(self, path: Path) -> Session:
+        mark_corrections(self.builder)
         events, context = self.builder.events, mapping(self.start.get("context"))
         said = events[self.last - 1] if self.last is not None else None
         exit_, cause = self.ending
@@ -379,6 +382,7 @@ _HANDLERS: dict[str, _Handler] = {
     "tool.execution_start": _Telling.started,
     "tool.execution_complete": _Telling.completed,
     "subagent.started": _Telling.child,
+    "abort": _Telling.aborted,
     "session.shutdown": _Telling.shutdown,
     "session.task_complete": _Telling.finished,
     "permission.completed": _Telling.decided,

@@ -15,19 +15,10 @@ from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import (
-    asked,
-    calls_in,
-    label,
-    responses_in,
-    settle,
-    told,
-    usage_of,
-    words,
-)
-from closeloop.traces.results import mark_claim
+from closeloop.traces.contents import asked, calls_in, responses_in, settle, told, usage_of, words
+from closeloop.traces.results import mark_claim, mark_corrections
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, items, mapping, moment, raw, text
+from closeloop.traces.untrusted import arguments, items, label, mapping, moment, raw, text
 
 name = "gemini"
 version = 1
@@ -74,13 +65,14 @@ def read(source: Source) -> Iterator[Session]:
     teller = _Teller(builder, source, _children(source, about))
     teller.tell(log, ROOT)
     teller.tell_the_rest()
+    mark_corrections(builder)
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield Session(
         id=label(about.get("sessionId")) or digest,
         agent="gemini-cli",
         model=max(teller.models, key=lambda model: teller.models[model], default=None),
         started=moment(about.get("startTime")) or teller.first,
-        ended=moment(about.get("lastUpdated")) or teller.last,
+        ended=max(filter(None, (moment(about.get("lastUpdated")), teller.last)), default=None),
         exit="crashed" if teller.fault else "finished",
         cause=teller.fault,
         usage=builder.usage(),
@@ -250,7 +242,7 @@ class _Teller:
             elif kind in ("info", "error", "warning"):
                 self._notice(entry, lane, at)
             else:
-                self.builder.note(raw(entry), about=f"unknown: {raw(kind)}", lane=lane, at=at)
+                self.builder.note(raw(entry), about=f"unknown: {label(kind)}", lane=lane, at=at)
 
     def tell_the_rest(self) -> None:
         """Sub-agents that no recorded call speaks of: their call was never finished."""
@@ -286,10 +278,7 @@ class _Teller:
         said = shortened(words(message.get("content")), self.source.skipped)
         kind = message["type"]
         if said in ("Request cancelled.", "User cancelled the request."):
-            number = self.builder.number
-            self.builder.add(
-                Message(number=number, lane=lane, at=at, role="user", text=said, intent="interrupt")
-            )
+            self.builder.hear(said, lane=lane, at=at, intent="interrupt")
             return
         if kind == "error" and lane == ROOT:
             self.fault = said

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,16 +14,19 @@ from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Message, Read, Turn
+from closeloop.traces import single
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import asked, label, settle
+from closeloop.traces.contents import asked, settle, shell_exit
 from closeloop.traces.results import mark_claim
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, between, count, mapping, moment, raw, text
+from closeloop.traces.untrusted import arguments, between, count, label, mapping, moment, raw, text
 
 name = "gemini-stream"
 version = 1
+parts, owner = single.parts, single.owner
 
+_NOTHING_ELSE = re.compile(r"Command exited with code: (-?\d{1,9})")
 _EXITS: dict[str, Exit] = {
     "FatalTurnLimitedError": "out_of_budget",
     "FatalCancellationError": "gave_up",
@@ -32,14 +35,6 @@ _EXITS: dict[str, Exit] = {
 
 def recognises(source: Source) -> bool:
     return any(_is_own(record) for record in source.lines or _printed(source))
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -58,6 +53,7 @@ def read(source: Source) -> Iterator[Session]:
         cause=stream.cause,
         usage=stream.usage,
         summary=mark_claim(builder),
+        copy="printed",
         trace=builder.trace(source.skipped),
     )
 
@@ -83,6 +79,13 @@ def _printed(source: Source) -> Iterator[Any]:
                 continue
 
 
+def _exit_code(printed: str, *, failed: bool) -> int | None:
+    """Stated where a command printed nothing, or failed; else all of it is its own output."""
+    if found := _NOTHING_ELSE.fullmatch(printed):
+        return int(found[1])
+    return shell_exit(printed) if failed else None
+
+
 class _Stream:
     """Events as they come; a message comes in pieces."""
 
@@ -99,7 +102,6 @@ class _Stream:
         self._pieces: list[str] = []
         self._begun: datetime | None = None
         self._turn: int | None = None
-        self._asked = False
 
     def take(self, found: Mapping[str, Any], record: object) -> None:
         at = moment(found.get("timestamp"))
@@ -160,17 +162,7 @@ class _Stream:
     def _user(self, found: Mapping[str, Any], at: datetime | None) -> None:
         self._turn = None
         said = shortened(text(found.get("content")) or "", self.source.skipped)
-        self.builder.add(
-            Message(
-                number=self.builder.number,
-                lane=ROOT,
-                at=at,
-                role="user",
-                text=said,
-                intent=None if self._asked else "request",
-            )
-        )
-        self._asked = True
+        self.builder.hear(said, lane=ROOT, at=at)
 
     def _call(self, found: Mapping[str, Any], at: datetime | None) -> None:
         origin = Origin(
@@ -191,16 +183,16 @@ class _Stream:
             return
         status = found.get("status")
         ok = {"success": True, "error": False}.get(status) if isinstance(status, str) else None
-        told = text(found.get("output"))
-        if ok is False:
-            told = text(mapping(found.get("error")).get("message")) or told
-        output = None if told is None else shortened(told, self.source.skipped)
+        printed = text(found.get("output"))
+        why = text(mapping(found.get("error")).get("message")) if ok is False else None
+        words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
+        output = shortened(words, self.source.skipped) if words else None
         more: dict[str, object] = {
             "seconds": between(event.at, moment(found.get("timestamp"))),
         }
         if isinstance(event, Command):
-            # What is printed is the command's own output: no exit code is stated beside it.
-            more |= {"exit_code": None, "exit_from": None}
+            code = _exit_code(printed or "", failed=ok is False)
+            more |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
         elif isinstance(event, Read) and ok:
             # A remark for the eye, not what was read.
             more["text"] = None

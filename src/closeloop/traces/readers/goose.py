@@ -10,12 +10,14 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
 from closeloop.traces.goose.sessions import Recorded, Telling
 from closeloop.traces.untrusted import count, decoded, mapping, text
 
 name = "goose"
 version = 1
+owner = single.owner
 
 _TABLES: dict[str, Sequence[str]] = {
     "sessions": ("id", "working_dir", "created_at", "updated_at"),
@@ -61,10 +63,6 @@ def _exported(document: Any) -> dict[str, Any] | None:
 def parts(source: Source) -> Sequence[Path]:
     pending = journal(source.path) if is_database(source) else None
     return [pending] if pending else ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:

@@ -6,17 +6,18 @@ and is left out, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.builder import Builder
 from closeloop.traces.inspect_logs.archive import is_archive, is_log, samples_of
 from closeloop.traces.inspect_logs.sample import Sample
 
 name = "inspect-eval"
 version = 1
+parts, owner = single.parts, single.owner
 
 
 def recognises(source: Source) -> bool:
@@ -24,14 +25,6 @@ def recognises(source: Source) -> bool:
         return True
     head = source.head
     return b'"eval"' in head and b'"task"' in head and is_log(source.document)
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:

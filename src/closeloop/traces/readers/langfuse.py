@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.otel.conversations import sessions_of
 from closeloop.traces.otel.spans import Span
-from closeloop.traces.untrusted import mapping, moment
-from closeloop.traces.values import count, decoded, number, text, written
+from closeloop.traces.untrusted import amount, count, mapping, moment
+from closeloop.traces.values import text, unfolded, written
 
 name = "langfuse"
 version = 1
+parts, owner = single.parts, single.owner
 
 _TYPES = frozenset({"SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER",
                     "EVALUATOR", "EMBEDDING", "GUARDRAIL"})  # fmt: skip
@@ -29,14 +30,6 @@ def recognises(source: Source) -> bool:
     if b'raceId"' not in source.head and b'trace_id"' not in source.head:
         return b'"observations"' in source.head and bool(_of_document(source.document))
     return bool(_of_document(source.document))
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -94,8 +87,8 @@ def _get(value: Mapping[str, Any], *names: str) -> Any:
 
 
 def _span(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> Span:
-    meta = mapping(decoded(observation.get("metadata")))
-    given = dict(mapping(decoded(meta.get("attributes"))))
+    meta = mapping(unfolded(observation.get("metadata")))
+    given = dict(mapping(unfolded(meta.get("attributes"))))
     given = {key: value for key, value in given.items() if not key.startswith(_COUNTED)}
     given |= {key: value for key, value in shared.items() if value is not None}
     given["langfuse.observation.type"] = observation["type"]
@@ -114,8 +107,8 @@ def _span(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> Span:
         start=moment(_get(observation, "startTime", "start_time")),
         end=moment(_get(observation, "endTime", "end_time")),
         attributes=given,
-        resource=dict(mapping(decoded(meta.get("resourceAttributes")))),
-        scope=text(mapping(decoded(meta.get("scope"))).get("name")),
+        resource=dict(mapping(unfolded(meta.get("resourceAttributes")))),
+        scope=text(mapping(unfolded(meta.get("scope"))).get("name")),
         failed=True if failed else None,
         error=text(_get(observation, "statusMessage", "status_message")) if failed else None,
     )
@@ -131,7 +124,7 @@ _REASONING = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 def _usage(observation: Mapping[str, Any]) -> dict[str, Any]:
     """Langfuse's counts under the conventions' names: there, input has what is cached in it."""
-    details = mapping(decoded(_get(observation, "usageDetails", "usage_details")))
+    details = mapping(unfolded(_get(observation, "usageDetails", "usage_details")))
     details = details or mapping(observation.get("usage"))
     asked, made, total = (count(details.get(key)) for key in ("input", "output", "total"))
     read, write = count(_get(details, *_READ)), count(_get(details, *_WRITE))
@@ -139,8 +132,10 @@ def _usage(observation: Mapping[str, Any]) -> dict[str, Any]:
     if asked is not None and (made is None or total is None or asked + made != total):
         # Kinds of tokens stand beside each other here, and sum up to the total.
         asked += (read or 0) + (write or 0)
-    provided = mapping(decoded(_get(observation, "providedCostDetails", "provided_cost_details")))
-    cost = number(provided.get("total"))
+    provided = mapping(unfolded(_get(observation, "providedCostDetails", "provided_cost_details")))
+    computed = mapping(unfolded(_get(observation, "costDetails", "cost_details")))
+    cost = amount(provided.get("total")) or amount(computed.get("total"))
+    cost = cost or amount(_get(observation, "calculatedTotalCost", "totalCost", "total_cost"))
     found = {
         "gen_ai.usage.input_tokens": asked,
         "gen_ai.usage.output_tokens": made,

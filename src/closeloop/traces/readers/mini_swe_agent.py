@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from closeloop.model.attempt import Exit
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Turn
-from closeloop.traces.telling import Intent, Teller, identity, text_of, usage_of, with_total
+from closeloop.model.trace import AnyEvent, Intent, Turn
+from closeloop.traces import single
+from closeloop.traces.telling import Teller, identity, text_of, usage_of, with_total
 from closeloop.traces.untrusted import between, exit_code, items, mapping, raw, seconds, text
 
 name = "mini-swe-agent"
 version = 1
+parts, owner = single.parts, single.owner
 
 _FENCE = re.compile(r"```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n```", re.DOTALL)
 _CODE = re.compile(r"\A\s*<returncode>(-?\d{1,6})</returncode>")
@@ -45,14 +47,6 @@ def recognises(source: Source) -> bool:
     told = mapping(source.document)
     form = told.get("trajectory_format")
     return isinstance(form, str) and form.startswith("mini-swe-agent-1") and "messages" in told
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -95,7 +89,7 @@ def _session(
         model=teller.known(mapping(config.get("model")).get("model_name")),
         system=dialogue.system,
         started=min(times, default=None),
-        ended=max(times, default=None),
+        ended=dialogue.last,
         exit=ended[0],
         cause=None if ended[0] == "finished" else teller.clean(ended[1]),
         usage=with_total(teller.builder.usage(), stats.get("instance_cost")),
@@ -115,10 +109,12 @@ class _Dialogue:
         self.system: str | None = None
         self.opening: list[Mapping[str, Any]] = []
         self.identity: str | None = None
+        self.last: datetime | None = None
 
     def tell(self, message: dict[str, Any], *, last: bool) -> None:
         extra, role = mapping(message.get("extra")), message.get("role")
         self.teller.at = seconds(extra.get("timestamp") or message.get("timestamp"))
+        self.last = self.teller.at or self.last
         if role == "system":
             self.opening.append(message)
             self.system = self.teller.clean(text_of(message.get("content")))

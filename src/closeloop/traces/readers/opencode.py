@@ -120,6 +120,12 @@ def _exports(folder: Path, changed: int) -> Mapping[str, tuple[Path, str | None]
     return found
 
 
+def _first_object(content: bytes) -> Any:
+    told = content.decode(errors="ignore")
+    start = told.index("{", told.index('"info"'))
+    return json.JSONDecoder().raw_decode(told, start)[0]
+
+
 def _described(path: Path) -> dict[str, Any] | None:
     """The description at the beginning of an export, without reading the rest."""
     try:
@@ -127,9 +133,10 @@ def _described(path: Path) -> dict[str, Any] | None:
             head = file.read(4096)
             if head.lstrip()[:1] != b"{" or b'"info"' not in head[:200]:
                 return None
-            told = (head + file.read(_INFO_BYTES)).decode(errors="ignore")
-        start = told.index("{", told.index('"info"'))
-        info, _ = json.JSONDecoder().raw_decode(told, start)
+            try:
+                info = _first_object(head)
+            except ValueError:
+                info = _first_object(head + file.read(_INFO_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     return info if isinstance(info, dict) and text(info.get("version")) else None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import mapping, text
 
 name = "opencode-run"
 version = 1
+parts, owner = single.parts, single.owner
 
 _KINDS = {
     "tool_use": "tool", "step_start": "step-start", "step_finish": "step-finish",
@@ -32,14 +33,6 @@ def _is_line(line: Any) -> bool:
         return isinstance(line.get("error"), dict)
     kind = _KINDS.get(str(line.get("type")))
     return kind is not None and mapping(line.get("part")).get("type") == kind
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:

@@ -10,12 +10,14 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
 from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import decoded, mapping
 
 name = "opencode-store"
 version = 1
+owner = single.owner
 
 _TABLES: dict[str, Sequence[str]] = {
     "session": ("id", "parent_id", "directory", "version", "time_created", "time_updated"),
@@ -33,10 +35,6 @@ def recognises(source: Source) -> bool:
 def parts(source: Source) -> Sequence[Path]:
     pending = journal(source.path)
     return [pending] if pending else ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:

@@ -101,7 +101,7 @@ class _Dialogue:
     def __init__(self, teller: Teller, *, several: bool) -> None:
         self.teller = teller
         self.several = several
-        self.seen: set[str] = set()
+        self.seen: set[tuple[str, ...]] = set()
         self.unnamed: deque[AnyEvent] = deque()
         self.system: str | None = None
         self.requested = False
@@ -111,8 +111,8 @@ class _Dialogue:
     def tell(self, call: Mapping[str, Any], logs: Mapping[int, Logged]) -> None:
         """What a call was sent and answered, but for what earlier stretches told."""
         messages = [*sent(call), answered(call)]
-        earlier: set[str] = self.seen
-        now: set[str] = set()
+        earlier = self.seen
+        now: set[tuple[str, ...]] = set()
         for place, told in enumerate(messages):
             message = mapping(told)
             if self.several:
@@ -188,11 +188,11 @@ class _Dialogue:
             self.teller.more(done, exit_code=None, exit_from=None)
 
 
-def _identity(message: Mapping[str, Any]) -> str:
+def _identity(message: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes a message the same one in another call's log."""
-    calls = [mapping(call) for call in items(message.get("tool_calls"))]
-    told = [message.get("role"), text_of(message.get("content")), message.get("tool_call_id")]
-    return identity(told, [call.get("function") for call in calls])
+    calls = [mapping(call).get("function") for call in items(message.get("tool_calls"))]
+    facts = (message.get("role"), message.get("tool_call_id"), calls)
+    return (text_of(message.get("content")), *map(str, facts))
 
 
 def _native(told: object) -> tuple[str, dict[str, Any] | None, str | None]:

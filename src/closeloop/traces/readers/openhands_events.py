@@ -11,7 +11,7 @@ from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces.openhands.files import first_value
 from closeloop.traces.openhands.stream import Stream
-from closeloop.traces.results import mark_claim
+from closeloop.traces.results import mark_claim, mark_corrections
 from closeloop.traces.telling import identity
 from closeloop.traces.untrusted import items, mapping, text
 
@@ -92,11 +92,19 @@ def read(source: Source) -> Iterator[Session]:
     else:
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
-                history = _flat(items(line.get("history")))
-                yield _session(Stream(name, version, source), history, line)
+                stream, history = Stream(name, version, source), [*_flat(items(line["history"]))]
+                if (asked := text(line.get("instruction"))) and not any(map(_is_request, history)):
+                    given = {"content": asked}
+                    stream.tell({"source": "user", "action": "message", "args": given})
+                yield _session(stream, iter(history), line)
             else:
                 why = "a line that is no instance"
                 source.skipped[why] = source.skipped.get(why, 0) + 1
+
+
+def _is_request(event: Any) -> bool:
+    told = mapping(event)
+    return told.get("action") == "message" and told.get("source", "user") == "user"
 
 
 def _event(source: Source, path: Path) -> Any:
@@ -119,6 +127,7 @@ def _session(stream: Stream, events: Iterator[Any], line: Mapping[str, Any]) -> 
         stream.tell(event)
     teller = stream.teller
     ended, cause = stream.ended(text(line.get("error")))
+    mark_corrections(teller.builder)
     summary = mark_claim(teller.builder) if ended == "finished" else stream.summary
     metrics, metadata = mapping(line.get("metrics")), mapping(line.get("metadata"))
     patch = mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")

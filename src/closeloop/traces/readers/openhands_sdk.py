@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.openhands.conversation import Conversation
+from closeloop.traces.openhands.conversation import Child, Conversation
 from closeloop.traces.openhands.files import first_value
-from closeloop.traces.results import mark_claim
-from closeloop.traces.telling import identity
-from closeloop.traces.untrusted import items, mapping, text
+from closeloop.traces.openhands.folders import (
+    DEEPEST,
+    EVENTS,
+    STATE,
+    SUBAGENTS,
+    event_files,
+    files_below,
+    is_event_file,
+    state_above,
+    states_below,
+)
+from closeloop.traces.results import mark_claim, mark_corrections
+from closeloop.traces.telling import Teller, identity, text_of
+from closeloop.traces.untrusted import items, label, mapping, text
 
 name = "openhands-sdk"
 version = 1
 
-STATE = "base_state.json"
-EVENTS = "events"
 KINDS = frozenset(
     {
         "ActionEvent",
@@ -81,72 +89,95 @@ def parts(source: Source) -> Sequence[Path]:
     if folder is None:
         return ()
     state = folder.parent / STATE
-    files = [state, *_events(folder)] if folder.name == EVENTS else _events(folder)
-    return [path for path in files if path != source.path and (path != state or path.is_file())]
+    files = event_files(folder)
+    if folder.name == EVENTS and state.is_file():
+        files = [state, *files, *files_below(state)]
+    return [path for path in files if path != source.path]
 
 
 def owner(source: Source) -> Path | None:
     first = first_value(source)
-    if not isinstance(first, dict) or not _is_event(first) or not _is_part(source.path.name):
+    if not isinstance(first, dict):
         return None
     folder = source.path.parent
+    if _is_state(first):
+        top = _topmost(source, source.path)
+        return top if top != source.path else None
+    if not _is_event(first) or not is_event_file(source.path.name):
+        return None
     state = folder.parent / STATE
     if folder.name == EVENTS and state.is_file():
-        return state
-    files = _events(folder)
+        return _topmost(source, state)
+    files = event_files(folder)
     return files[0] if files and files[0] != source.path else None
 
 
-def _is_part(file: str) -> bool:
-    return file.startswith("event-") and file.endswith(".json")
-
-
-def _events(folder: Path) -> list[Path]:
-    """Event files, by the number in their names."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if _is_part(entry.name)]
-    except OSError:
-        return []
-    return [folder / file for file in sorted(names, key=lambda file: (_number(file), file))]
-
-
-def _number(file: str) -> int:
-    middle = file.removeprefix("event-").partition("-")[0][:15]
-    return int(middle) if middle.isdecimal() else 0
+def _topmost(source: Source, state: Path) -> Path:
+    """The state of the conversation that all others were started for."""
+    for _ in range(DEEPEST):
+        above = state_above(state)
+        if above is None or not _is_state(mapping(source.beside(above).document)):
+            break
+        state = above
+    return state
 
 
 def read(source: Source) -> Iterator[Session]:
     first = first_value(source)
     if isinstance(first, list):
-        yield _session(source, first, {}, {})
+        yield _session(source, first, {}, {}, [])
     elif isinstance(first, dict) and _is_output(first):
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
-                yield _session(source, items(line.get("history")), {}, line)
+                yield _session(source, items(line.get("history")), {}, line, [])
             else:
                 why = "a line that is no instance"
                 source.skipped[why] = source.skipped.get(why, 0) + 1
     elif isinstance(first, dict):
-        yield _session(source, _documents(source, first), _state(source, first), {})
+        children = _children(source, source.path) if _is_state(first) else []
+        yield _session(source, _documents(source, first), _state(source, first), {}, children)
 
 
 def _state(source: Source, first: Mapping[str, Any]) -> Mapping[str, Any]:
     if _is_state(first):
         return first
     path = source.path.parent.parent / STATE
-    folder = source.path.parent.name == EVENTS and _is_part(source.path.name)
+    folder = source.path.parent.name == EVENTS and is_event_file(source.path.name)
     return mapping(source.beside(path).document) if folder and path.is_file() else {}
 
 
+def _children(source: Source, state: Path, depth: int = DEEPEST) -> list[Child]:
+    """The sub-agents of a conversation, by what the first of their events says they were asked."""
+    found = []
+    for path in states_below(state) if depth else ():
+        inner, files = source.beside(path), event_files(path.parent / EVENTS)
+        first = (mapping(source.beside(file).document) for file in files[:5])
+        asked = (event for event in first if event.get("source") == "user")
+        brief = text_of(mapping(next(asked, {}).get("llm_message")).get("content"))
+        found.append(
+            Child(
+                lane=label(str(path.parent.relative_to(source.path.parent))) or SUBAGENTS,
+                brief=brief.strip(),
+                state=mapping(inner.document),
+                events=_in_order(source, files),
+                children=_children(source, path, depth - 1),
+            )
+        )
+    return found
+
+
 def _documents(source: Source, first: Mapping[str, Any]) -> Iterator[Any]:
-    """Events in order, one file at a time."""
     folder = _folder(source)
-    if _is_event(first) and not _is_part(source.path.name):
+    if _is_event(first) and not is_event_file(source.path.name):
         yield first
-        return
-    for path in _events(folder) if folder is not None else ():
-        event = first if path == source.path else source.beside(path).document
+    elif folder is not None:
+        yield from _in_order(source, event_files(folder))
+
+
+def _in_order(source: Source, files: Sequence[Path]) -> Iterator[Any]:
+    """Events, one file at a time."""
+    for path in files:
+        event = source.beside(path).document
         if event is None:
             why = "an event that cannot be read"
             source.skipped[why] = source.skipped.get(why, 0) + 1
@@ -155,15 +186,19 @@ def _documents(source: Source, first: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _session(
-    source: Source, events: Any, state: Mapping[str, Any], line: Mapping[str, Any]
+    source: Source,
+    events: Iterable[Any],
+    state: Mapping[str, Any],
+    line: Mapping[str, Any],
+    children: list[Child],
 ) -> Session:
     metrics = mapping(mapping(state.get("stats")).get("usage_to_metrics"))
-    talk = Conversation(name, version, source, metrics, mapping(line.get("metrics")))
-    for event in events:
-        talk.tell(event)
-    teller = talk.teller
+    teller = Teller(name, version, source)
+    talk = Conversation(teller, metrics, mapping(line.get("metrics")), children)
+    talk.tell_all(events)
     error = text(line.get("error"))
     ended, cause = talk.ended(text(state.get("execution_status")), error)
+    mark_corrections(teller.builder)
     summary = mark_claim(teller.builder) if ended == "finished" else talk.summary
     if isinstance(patch := mapping(line.get("test_result")).get("git_patch"), str) and patch:
         teller.turn = None

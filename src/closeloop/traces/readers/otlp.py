@@ -9,21 +9,23 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.traces import single
 from closeloop.traces.otel.conversations import sessions_of
-from closeloop.traces.otel.spans import Span
+from closeloop.traces.otel.spans import Span, first
 from closeloop.traces.source import DOCUMENT_BYTES, FileSource
-from closeloop.traces.untrusted import items, mapping, moment
-from closeloop.traces.values import count, instant, text, written
+from closeloop.traces.untrusted import count, items, mapping, moment
+from closeloop.traces.values import instant, text, written
 
 name = "otlp"
 version = 1
+parts, owner = single.parts, single.owner
 
 _EXPORTS = ("resourceSpans", "resource_spans")
+_SCALARS = frozenset({"stringValue", "boolValue", "doubleValue"})
 _ERROR, _OK = (2, "2", "STATUS_CODE_ERROR", "ERROR"), (1, "1", "STATUS_CODE_OK", "OK")
 
 
@@ -36,14 +38,6 @@ def recognises(source: Source) -> bool:
     if lines and _is_export(lines[0]):
         return True
     return _is_document(source.document) if _may_be_document(source.head) else False
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -103,16 +97,12 @@ def _flat(value: Any) -> Sequence[Any]:
         spans = items(holder.get("spans"))
         if spans and all(
             isinstance(one, dict)
-            and isinstance(_one(one, "span_id", "spanId"), str)
-            and isinstance(_one(one, "attributes", "span_attributes"), dict | list)
+            and isinstance(first(one, "span_id", "spanId"), str)
+            and isinstance(first(one, "attributes", "span_attributes"), dict | list)
             for one in spans[:20]
         ):
             return spans
     return ()
-
-
-def _one(value: Mapping[str, Any], *names: str) -> Any:
-    return next((value[name] for name in names if value.get(name) is not None), None)
 
 
 def _spans(source: Source) -> Iterator[Span]:
@@ -135,9 +125,9 @@ def _spans(source: Source) -> Iterator[Span]:
 
 def _of_resource(group: Mapping[str, Any]) -> Iterator[Span]:
     resource = _attributes(mapping(group.get("resource")).get("attributes"))
-    scopes = _one(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+    scopes = first(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
     for scope in items(scopes):
-        named = mapping(_one(mapping(scope), "scope", "instrumentationLibrary")).get("name")
+        named = mapping(first(mapping(scope), "scope", "instrumentationLibrary")).get("name")
         for span in items(mapping(scope).get("spans")):
             if isinstance(span, dict) and (made := _span(span, resource, text(named))):
                 yield made
@@ -155,19 +145,19 @@ def _of_flat(spans: Iterable[Any], above: str | None = None, depth: int = 0) -> 
 def _span(
     span: Mapping[str, Any], resource: dict[str, Any], scope: str | None, above: str | None = None
 ) -> Span | None:
-    own = _hex(_one(span, "spanId", "span_id"))
+    own = _hex(first(span, "spanId", "span_id"))
     if own is None:
         return None
     status = mapping(span.get("status"))
     code = status.get("code") or span.get("status_code")
-    given = _attributes(_one(span, "attributes", "span_attributes"))
+    given = _attributes(first(span, "attributes", "span_attributes"))
     return Span(
-        trace=_hex(_one(span, "traceId", "trace_id")) or "unknown",
+        trace=_hex(first(span, "traceId", "trace_id")) or "unknown",
         id=own,
-        parent=_hex(_one(span, "parentSpanId", "parent_span_id")) or above,
-        name=written(_one(span, "name", "span_name") or ""),
-        start=_time(_one(span, "startTimeUnixNano", "start_time_unix_nano", "timestamp")),
-        end=_time(_one(span, "endTimeUnixNano", "end_time_unix_nano")),
+        parent=_hex(first(span, "parentSpanId", "parent_span_id")) or above,
+        name=written(first(span, "name", "span_name") or ""),
+        start=_time(first(span, "startTimeUnixNano", "start_time_unix_nano", "timestamp")),
+        end=_time(first(span, "endTimeUnixNano", "end_time_unix_nano")),
         attributes=given,
         resource=resource,
         scope=scope,
@@ -211,6 +201,8 @@ def _value(value: Any, depth: int = 0) -> Any:
     if not isinstance(value, dict) or depth > 50:
         return None
     for kind, inner in value.items():
+        if kind in _SCALARS:
+            return inner
         match kind.replace("_", "").lower():
             case "intvalue":
                 return int(inner) if isinstance(inner, str) and count(inner) is not None else inner

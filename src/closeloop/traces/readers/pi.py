@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 import msgspec
@@ -15,16 +15,17 @@ from closeloop.model.attempt import Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
+from closeloop.traces import single
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
-from closeloop.traces.contents import label
-from closeloop.traces.results import mark_claim, result_of
+from closeloop.traces.results import mark_claim, mark_corrections, result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (
     amount,
     arguments,
     count,
     items,
+    label,
     mapping,
     millis,
     moment,
@@ -34,6 +35,7 @@ from closeloop.traces.untrusted import (
 
 name = "pi"
 version = 1
+parts, owner = single.parts, single.owner
 
 _REPEATS = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",
@@ -56,19 +58,12 @@ def recognises(source: Source) -> bool:
     return bool(source.lines) and _is_header(source.lines[0])
 
 
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
-
-
 def read(source: Source) -> Iterator[Session]:
     teller = _Teller(source)
     for record in source.records():
         teller.take(record)
     builder, header = teller.builder, teller.header
+    mark_corrections(builder)
     yield Session(
         id=label(header.get("id")) or "unknown",
         agent="pi",
@@ -81,6 +76,7 @@ def read(source: Source) -> Iterator[Session]:
         summary=mark_claim(builder),
         directory=label(header.get("cwd")),
         parent=_forked_from(header)[1],
+        copy="printed" if teller.printed else None,
         trace=builder.trace(source.skipped),
     )
 
@@ -111,6 +107,7 @@ class _Teller:
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.fault: str | None = None
+        self.printed = False
         self._leaf: object = None
         self._born: datetime | None = None
         self._copies = 0
@@ -130,6 +127,7 @@ class _Teller:
         self._step(found, at)
         if at is not None:
             self._time(at)
+        self.printed = self.printed or kind == "message_end"
         if kind in ("message", "message_end"):
             self._message(mapping(found.get("message")), ROOT, at)
         elif kind == "custom_message":
@@ -280,10 +278,7 @@ class _Teller:
         self.builder.finish(event, **result)
         if isinstance(event, Message) and event.intent == "question":
             at = millis(message.get("timestamp"))
-            number = self.builder.number
-            self.builder.add(
-                Message(number=number, lane=lane, at=at, role="user", text=output, intent="answer")
-            )
+            self.builder.hear(output, lane=lane, at=at, intent="answer")
 
     def _children(self, event: Handoff, details: Mapping[str, Any]) -> None:
         """The sub-agents of pi's own extension: their messages are part of the call's result."""

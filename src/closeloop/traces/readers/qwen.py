@@ -18,21 +18,13 @@ from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import (
-    asked,
-    calls_in,
-    label,
-    responses_in,
-    settle,
-    usage_of,
-    words,
-)
+from closeloop.traces.contents import asked, calls_in, responses_in, settle, usage_of, words
 from closeloop.traces.qwen.stream import Stream, is_stream
 from closeloop.traces.qwen.telemetry import Telemetry
 from closeloop.traces.results import mark_claim
 from closeloop.traces.rounds import Rounds
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import amount, arguments, mapping, moment, raw
+from closeloop.traces.untrusted import amount, arguments, label, mapping, moment, raw
 
 name = "qwen"
 version = 1
@@ -201,7 +193,7 @@ class _Chat:
     def take(self, record: object, lane: str) -> None:
         found = mapping(record)
         if not _is_chat(found) and "message" not in found:
-            self.builder.note(raw(record), about=f"unknown: {raw(found.get('type'))}", lane=lane)
+            self.builder.note(raw(record), about=f"unknown: {label(found.get('type'))}", lane=lane)
             return
         self.about = self.about or found
         if self._is_copy(found):
@@ -222,7 +214,7 @@ class _Chat:
         elif kind == "system":
             self._system(found, lane, at)
         else:
-            self.builder.note(raw(found), about=f"unknown: {raw(kind)}", lane=lane, at=at)
+            self.builder.note(raw(found), about=f"unknown: {label(kind)}", lane=lane, at=at)
 
     def end(self) -> None:
         """Sub-agents that no call speaks of are told last."""
@@ -328,5 +320,5 @@ class _Chat:
             why = f"bookkeeping: {subtype}"
             self.source.skipped[why] = self.source.skipped.get(why, 0) + 1
         else:
-            about = _ABOUT.get(str(subtype), f"unknown: {raw(subtype)}")
+            about = _ABOUT.get(str(subtype), f"unknown: {label(subtype)}")
             self.builder.note(raw(payload), about=about, lane=lane, at=at)

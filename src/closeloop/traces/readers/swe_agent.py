@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Edit, Read, Turn
+from closeloop.traces import single
+from closeloop.traces.shells import words as shell_words
 from closeloop.traces.telling import Teller, identity, text_of
 from closeloop.traces.untrusted import amount, count, decoded, items, mapping, raw, text
 
 name = "swe-agent"
 version = 1
+parts, owner = single.parts, single.owner
 
 WORDS_CHARACTERS = 200_000
 _OWN = frozenset(
@@ -88,14 +89,6 @@ def _is_run(told: Mapping[str, Any]) -> bool:
         and "agent" in mapping(first[0])
         and "message_type" in mapping(first[0])
     )
-
-
-def parts(source: Source) -> Sequence[Path]:
-    return ()
-
-
-def owner(source: Source) -> Path | None:
-    return None
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -353,7 +346,7 @@ def _words(line: str) -> list[str]:
     if len(line) > WORDS_CHARACTERS:
         return []
     try:
-        return shlex.split(line)
+        return shell_words(line)
     except ValueError:
         return line.split()
 

@@ -53,14 +53,18 @@ FORMS = (
     Form(rule="cloudflare-origin-key", words="v1.0-",
          pattern=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100,}"),
     Form(rule="databricks-token", words="dapi", pattern=START + r"dapi[a-f0-9]{32}(?:-\d)?"),
+    Form(rule="defined-networking-token", words="dnkey-", pattern=r"dnkey-[\w=-]{26}-[\w=-]{52}"),
     Form(rule="digitalocean-token", words="doo_v1_ dop_v1_ dor_v1_",
          pattern=r"do[opr]_v1_[a-f0-9]{64}"),
+    Form(rule="django-key", words="django-insecure-",
+         pattern=r"django-insecure-[\w!@#$%^&*(=+)-]{40,60}"),
     Form(rule="doppler-token", words="dp.pt. dp.st.", pattern=r"dp\.[ps]t\.[\w.-]{40,}"),
     Form(rule="duffel-token", words="duffel_", pattern=r"duffel_(?:test|live)_[\w=-]{43}"),
     Form(rule="dynatrace-token", words="dt0c01.", pattern=r"dt0c01\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
     Form(rule="easypost-token", words="EZAK EZTK", pattern=START + r"EZ[AT]K[A-Za-z0-9]{54}"),
     Form(rule="facebook-token", words="EAAM EAAC", pattern=START + r"EAA[MC][A-Za-z0-9]{100,}",
          entropy=4),
+    Form(rule="figma-token", words="figd_", pattern=START + r"figd_[\w-]{40,}", entropy=3),
     Form(rule="flyio-token", words="fo1_ fm1a_ fm1r_ fm2_",
          pattern=START + r"f(?:o1_[\w-]{43}|m1[ar]_[\w+/]{100,}|m2_[\w+/]{100,})={0,3}"),
     Form(rule="frameio-token", words="fio-u-", pattern=r"fio-u-[\w=-]{64}"),
@@ -83,15 +87,23 @@ FORMS = (
     Form(rule="heroku-key", words="HRKU-", pattern=r"HRKU-[\w-]{36,}", entropy=3),
     Form(rule="huggingface-token", words="hf_ api_org_",
          pattern=START + r"(?:hf_|api_org_)[A-Za-z]{34,}", entropy=3),
+    Form(rule="infracost-key", words="ico-", pattern=START + r"ico-[A-Za-z0-9]{32}", entropy=3),
     Form(rule="json-web-token", words="eyJ",
          pattern=START + r"eyJ[\w-]{14,}\.eyJ[\w-]{14,}(?:\.[\w-]{10,})?", entropy=3),
     Form(rule="langfuse-key", words="sk-lf-", pattern=r"sk-lf-[0-9a-f-]{32,}", entropy=3),
+    Form(rule="langsmith-key", words="lsv2_", pattern=r"lsv2_(?:pt|sk)_[0-9a-f]{32}_\w+"),
     Form(rule="linear-key", words="lin_api_", pattern=r"lin_api_[A-Za-z0-9]{40}"),
     Form(rule="maxmind-key", words="_mmk", pattern=r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk",
          entropy=3.5, back=36),
+    Form(rule="netlify-token", words="nfp_", pattern=START + r"nfp_[A-Za-z0-9]{36,}", entropy=3),
+    Form(rule="new-relic-key", words="NRAK- NRJS- NRII-",
+         pattern=r"NR(?:AK-[A-Z0-9]{27}|JS-[a-f0-9]{19}|II-[\w-]{32})"),
     Form(rule="notion-token", words="ntn_", pattern=START + r"ntn_[0-9]{11}[A-Za-z0-9]{35}"),
     Form(rule="npm-token", words="npm_", pattern=START + r"npm_[A-Za-z0-9]{36}", entropy=3),
     Form(rule="nvidia-key", words="nvapi-", pattern=r"nvapi-[\w-]{60,}", entropy=3.5),
+    Form(rule="octopus-key", words="API-",
+         pattern=START + r"API-[A-Z0-9]{26}(?![A-Za-z0-9])", entropy=3),
+    Form(rule="onepassword-token", words="ops_eyJ", pattern=r"ops_eyJ[A-Za-z0-9+/]{100,}={0,3}"),
     Form(rule="openai-key", words="sk-proj- sk-svcacct- sk-admin- sk-or-v1-",
          pattern=r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{32,}", entropy=3.5),
     Form(rule="openai-key", words="sk-", pattern=START + r"sk-[A-Za-z0-9]{32,}(?![\w-])",
@@ -111,6 +123,7 @@ FORMS = (
     Form(rule="readme-token", words="rdme_", pattern=r"rdme_[a-z0-9]{70}"),
     Form(rule="replicate-token", words="r8_", pattern=START + r"r8_[A-Za-z0-9]{37}", entropy=3.5),
     Form(rule="rubygems-token", words="rubygems_", pattern=r"rubygems_[a-f0-9]{48}"),
+    Form(rule="scalingo-token", words="tk-us-", pattern=START + r"tk-us-[\w-]{48}", entropy=3),
     Form(rule="sendgrid-token", words="SG.", pattern=START + r"SG\.[\w-]{16,32}\.[\w-]{16,64}",
          entropy=3.5),
     Form(rule="sendinblue-token", words="xkeysib-",
@@ -123,19 +136,29 @@ FORMS = (
          pattern=r"(?:xox[abeoprs]|xapp)[.-][A-Za-z0-9.-]{20,}", entropy=3),
     Form(rule="slack-webhook", words="hooks.slack.com/",
          pattern=r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w+/]{40,60})"),
+    Form(rule="sourcegraph-token", words="sgp_",
+         pattern=START + r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{40}"),
     Form(rule="square-token", words="sq0atp- sq0csp-", pattern=r"sq0[ac][ts]p-[\w-]{22,60}"),
     Form(rule="stripe-key", words="sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_",
          pattern=START + r"(?:[sr]k_(?:live|test|prod)_|whsec_)[A-Za-z0-9]{16,}"),
+    Form(rule="supabase-token", words="sbp_", pattern=START + r"sbp_[a-f0-9]{40}"),
+    Form(rule="tailscale-key", words="tskey-", pattern=START + r"tskey-[a-z]+-[\w-]{20,}"),
+    Form(rule="tavily-key", words="tvly-", pattern=START + r"tvly-[\w-]{32,}", entropy=3),
     Form(rule="teams-webhook", words="webhook.office.com/",
          pattern=r"webhook\.office\.com/(webhookb2/[\w@/-]{60,})"),
     Form(rule="telegram-token", words=":AA", pattern=START +
          r"\d{8,10}:AA[\w-]{33}(?![\w-])", entropy=3.5, back=10),
+    Form(rule="twilio-key", words=" ".join(f"SK{digit}" for digit in "0123456789abcdef"),
+         pattern=START + r"SK[0-9a-f]{32}(?![0-9A-Za-z])", entropy=3),
+    Form(rule="typeform-token", words="tfp_", pattern=START + r"tfp_[\w.=-]{59}", entropy=3),
     Form(rule="vault-token", words="hvs. hvb.", pattern=START + r"hv[sb]\.[\w-]{24,}", entropy=3.5),
+    Form(rule="yandex-key", words="AQVN", pattern=START + r"AQVN[\w-]{35,38}", entropy=3),
     Form(rule="xai-key", words="xai-", pattern=START + r"xai-[A-Za-z0-9]{70,}", entropy=3.5),
 )  # fmt: skip
 
 URL_PASSWORD = re.compile(
-    rb"://[^\s/?#@:\"'`\\<>{}$]{0,80}:([^\s/?#@\"'`\\<>{}$\[\]%]{3,120})@[\w\[]"
+    rb"://[^\s/?#@:\"'`\\<>{}$]{0,80}:"
+    rb"((?:[^\s/?#@\"'`\\<>{}$\[\]%]|%[0-9A-Fa-f]{2}){3,120})@[\w\[]"
 )
 BEARER = re.compile(rb"[ \t]+([\w.~+/=-]{16,512})")
 BASIC = re.compile(rb"[ \t]+([A-Za-z0-9+/]{12,512}={0,2})(?![A-Za-z0-9+/=])")
@@ -143,6 +166,20 @@ CURL_USER = re.compile(
     rb"curl\b[^\n\\|;]{0,400}?[ \t](?:-u|--user)[ \t=]*[\\\"']*[^\s:\"'\\$]{1,80}:"
     rb"([^\s\"'\\$<>{}]{3,120})"
 )
+
+
+# In JSON a line's end is two characters, and so is a quote: each of these reads both alike.
+_GAP = rb"(?:[ \t\r\n]|\\+[trn]){1,20}"
+_WORD = rb"[^\x00-\x20\x7f\"'`\\]{1,100}"
+_SAID = rb"\\*[\"']?([^\x00-\x20\x7f\"'`\\$<>{}()\[\]|;&]{3,120})"
+NETRC = re.compile(
+    rb"(?:machine" + _GAP + _WORD + rb"|default)" + _GAP + rb"login" + _GAP + _WORD + _GAP
+    + rb"password" + _GAP + _SAID
+)  # fmt: skip
+SSHPASS = re.compile(rb"sshpass +(?:-[evP][^\x00-\x20\\]{0,40} +){0,3}-p *" + _SAID)
+MYSQL = re.compile(rb"[a-z-]{5,12} (?:[^\x00-\x1f\\|;&]|\\+[\"']){0,300}?(?<= )-p" + _SAID)
+MYSQL_PROGRAMS = "mysql mysqladmin mysqldump mysqlimport mariadb mariadb-admin mariadb-dump"
+DOCKER_AUTH = re.compile(rb"auth\\*[\"'] {0,3}: {0,3}\\*[\"']([A-Za-z0-9+/]{8,512}={0,2})\\*[\"']")
 
 WORDS = "password passwd passphrase secret token credentials"
 KEYS = "api access private auth account encryption signing master storage consumer shared license"
@@ -200,7 +237,8 @@ def entropy(text: str) -> float:
 
 def is_random(value: str) -> bool:
     """Whether a value is what a machine made up, and no word, name, path, date or digest."""
-    if len(value) < 16 or _PLACEHOLDER.search(value):
+    # One in 64 keys in base64 begins as a path does.
+    if len(value) < 16 or _PLACEHOLDER.search(value.removeprefix("/")):
         return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in value if c.isalnum()]
     changes = sum(one != other for one, other in pairwise(kinds))
@@ -218,3 +256,8 @@ def is_password(value: str) -> bool:
         return False
     mixed = any(not c.isalpha() and c not in "-_. " for c in value)
     return mixed and any(c.isalpha() for c in value) and len(set(value)) > 3
+
+
+def is_chosen(value: str) -> bool:
+    """Whether a value that can only be a password is no placeholder for one."""
+    return is_random(value) or is_password(value + "1")

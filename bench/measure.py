@@ -1,0 +1,160 @@
+"""Measuring traces beside decoding them, in its own process: prints what it measured.
+
+python bench/measure.py mixed FOLDER  every recording of a folder: decoded, read and measured
+python bench/measure.py long EVENTS   one trace of so many events, with all that rules look at
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from closeloop import plugins
+from closeloop.model.record import Record
+from closeloop.model.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Lane,
+    Message,
+    Read,
+    Thought,
+    Trace,
+)
+from closeloop.process.measure import measure
+from closeloop.process.reading import read
+from closeloop.process.rulebook import rulebook
+from closeloop.traces.detect import reader_of
+from closeloop.traces.source import FileSource
+
+FILES, CASES, SPELL = 7, 5, 200
+"""Of the long trace: for a spell of turns the same files and tests come again, then others do."""
+
+
+def mixed(folder: Path) -> dict[str, float]:
+    """CPU seconds of decoding the traces as JSON, and of all that is said of them."""
+    book = rulebook(plugins.every("detectors"), {})
+    decoder = msgspec.json.Decoder(Trace)
+    spent = {"events": 0, "decode": 0.0, "measure": 0.0}
+    for trace in _recorded(folder):
+        encoded = msgspec.json.encode(trace)
+        begun = time.process_time()
+        decoded = decoder.decode(encoded)
+        done = time.process_time()
+        measure(read(decoded), book)
+        spent["measure"] += time.process_time() - done
+        spent["decode"] += done - begun
+        spent["events"] += len(decoded.events)
+    return spent
+
+
+def _recorded(folder: Path) -> Iterator[Trace]:
+    for path in sorted(folder.rglob("*")):
+        source = FileSource(path) if path.is_file() else None
+        reader = reader_of(source) if source else None
+        if source and reader:
+            yield from (one.trace for one in reader.read(source) if one.trace.events)
+
+
+def long(events: int) -> dict[str, float]:
+    """CPU seconds, and the most memory, without what Python and the rules take themselves."""
+    book = rulebook(plugins.every("detectors"), {})
+    measure(read(_long_trace(100)), book)
+    before = _memory()
+    trace = _long_trace(events)
+    begun = time.process_time()
+    found = measure(read(trace), book)
+    used = time.process_time() - begun
+    return {"cpu": used, "memory": _memory() - before, "findings": len(found.findings)}
+
+
+def _memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class _Told(Record):
+    """A trace while it is told."""
+
+    events: list[AnyEvent]
+    lanes: list[Lane]
+
+    def add(self, kind: type[AnyEvent], lane: str = "root", **given: Any) -> None:
+        self.events.append(kind(number=len(self.events) + 1, lane=lane, **given))
+
+
+def _long_trace(events: int) -> Trace:
+    told = _Told(events=[], lanes=[Lane(id="root")])
+    asked = "Make the carts add up. Do not touch db/schema.sql, and keep the signatures."
+    told.add(Message, role="user", text=asked, intent="request")
+    turn = 0
+    while len(told.events) < events:
+        turn += 1
+        _work(told, turn)
+        if turn % 5 == 0:
+            said = f"total_{turn} is fixed and all tests pass. Next comes part {turn}."
+            told.add(Message, role="agent", text=said)
+        if turn % 40 == 0:
+            told.add(Message, role="user", text=f"No, do not change part{turn}, fix total_{turn}.")
+        if turn % 25 == 0:
+            _hand_on(told, turn)
+    told.add(Message, role="agent", text="Done, all tests pass.", intent="claim")
+    return Trace(
+        reader="bench", reader_version=1, lanes=tuple(told.lanes), events=tuple(told.events)
+    )
+
+
+def _work(told: _Told, turn: int) -> None:
+    """A look, a thought, an edit that may fail, a check that mostly does, a search."""
+    part = turn // SPELL * FILES + turn % FILES
+    path, test = f"src/part{part}.py", f"tests/test_part{part}.py"
+    shown = f"def total_{part}(cart):\n    return sum(cart) + {turn}\n" * 10
+    told.add(Read, path=path, text=shown, ok=True)
+    told.add(Thought, text="The total is off by one, says the test.")
+    lost = turn % 13 == 0
+    before, after = f"return sum(cart) + {turn}", f"return sum(cart) - {turn}"
+    why = "String not found" if lost else None
+    told.add(Edit, path=path, before=before, after=after, ok=not lost, error=why)
+    if turn % 11 == 0:
+        before, after = f"assert total({turn}) == 1", f"assert total({turn}) == {turn}"
+        told.add(Edit, path=test, before=before, after=after, ok=True)
+    case, error = f"test_case{turn % CASES}", f"AssertionError: assert {turn} == 3"
+    failed = f"E   {error}\nFAILED {test}::{case} - {error}\n1 failed, 3 passed in 0.{turn % 90}s"
+    fails = turn % 3 > 0
+    told.add(
+        Command,
+        command=f"cd /work && pytest -q {test} -k {case}",
+        exit_code=int(fails),
+        output=failed if fails else "4 passed in 0.1s",
+    )
+    search = f'grep -rn "total_{part}" src | head -n {turn % 40}'
+    told.add(Command, command=search, exit_code=0, output=f"{path}:1:def total\n" * 20)
+
+
+def _hand_on(told: _Told, turn: int) -> None:
+    path, test, child = f"src/part{turn}.py", f"tests/test_part{turn}.py", f"child{turn}"
+    told.lanes.append(Lane(id=child, parent="root"))
+    brief = f"Fix `total_{turn}` in {path}. Only change {path}, run pytest {test} and report back."
+    report = f"Fixed {path}. 3 tests pass, 1 test still fails: test_case{turn}."
+    told.add(Handoff, brief=brief, child=child, report=report, ok=True)
+    told.add(Read, child, path=path, text="x = 1\n" * 20, ok=True)
+    told.add(Edit, child, path=path, before="x = 1", after=f"x = {turn}", ok=True)
+    told.add(Command, child, command=f"pytest {test}", exit_code=0, output="4 passed in 0.1s")
+    told.add(Message, child, role="agent", text="Done. All tests pass.")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case "mixed", folder:
+            print(json.dumps(mixed(Path(folder))))
+        case "long", events:
+            print(json.dumps(long(int(events))))
+        case _:
+            sys.exit(__doc__)

@@ -1,0 +1,34 @@
+"""Words of shell lines."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from closeloop.traces.shells import words
+
+
+@given(st.text(alphabet="ab \n\t\\'\"\u00a0é$#", max_size=40))
+@example("''")
+@example('a "" b')
+@example('"a\\"b\\c\\\\"')
+def test_words_are_those_of_a_posix_shell(line: str) -> None:
+    try:
+        wanted: list[str] | None = shlex.split(line)
+    except ValueError:
+        wanted = None
+    try:
+        found: list[str] | None = words(line)
+    except ValueError:
+        found = None
+    assert found == wanted
+
+
+def test_a_long_line_takes_no_time() -> None:
+    line = 'edit "' + "x = 'y'\\n" * 100_000 + '" end'
+    begun = time.perf_counter()
+    assert len(words(line)) == 3
+    assert time.perf_counter() - begun < 1
