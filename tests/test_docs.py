@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from closeloop import plugins
-from closeloop.cli import COMMANDS, TASK_COMMANDS, main
+from closeloop.cli import COMMANDS, RISK_COMMANDS, TASK_COMMANDS, main
 from closeloop.cli.config import read
 from closeloop.model.attempt import Exit
 from closeloop.model.errors import MachineFailed
@@ -222,7 +222,7 @@ def test_scripts_on_the_pages_can_be_loaded(block: Block, tmp_path: Path) -> Non
     assert load_script(tmp_path / "script.yaml").dialogues
 
 
-def test_the_agent_on_the_page_is_found_and_keeps_the_contract(
+def test_the_agent_and_the_rule_on_the_page_keep_their_contracts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = blocks("plugins.md")
@@ -240,8 +240,11 @@ def test_the_agent_on_the_page_is_found_and_keeps_the_contract(
     monkeypatch.delitem(sys.modules, "one_patch", raising=False)
     assert plugins.find("agents", "one-patch").name == "one-patch"
     importlib.import_module("test_one_patch").test_the_agent_keeps_the_contract()
-    monkeypatch.delitem(sys.modules, "one_patch")
-    monkeypatch.delitem(sys.modules, "test_one_patch")
+    importlib.import_module(
+        "test_forced_push"
+    ).test_the_rule_keeps_the_contract_and_finds_its_pattern()
+    for name in ("one_patch", "test_one_patch", "forced_push", "test_forced_push"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 # The tables on the pages
@@ -316,6 +319,7 @@ def test_every_variable_that_the_command_line_reads_is_documented() -> None:
 def commands() -> dict[str, str]:
     """Every command line, without its arguments, with the function that does it."""
     below = {f"task {name}": target for name, (target, _) in TASK_COMMANDS.items()}
+    below |= {f"risk {name}": target for name, (target, _) in RISK_COMMANDS.items()}
     return {name: target for name, (target, _) in COMMANDS.items()} | below
 
 
@@ -342,7 +346,7 @@ def test_no_command_is_invented() -> None:
     assert {*titles} == commands().keys()
 
 
-@pytest.mark.parametrize("name", ["", "task", *commands()])
+@pytest.mark.parametrize("name", ["", "task", "risk", *commands()])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([*name.split(), "--help"])

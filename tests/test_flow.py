@@ -11,6 +11,8 @@ import pytest
 import small_project
 from closeloop import flow
 from closeloop.cli.config import load
+from closeloop.measuring.attempts import book_of
+from closeloop.measuring.attempts import story as story_of
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.plan import Progress, Results
 from closeloop.model.protocols import Work
@@ -235,7 +237,7 @@ def test_a_story_holds_all_of_an_attempt(project):
     results = run(project, "fix")
     found = load(project, environ={})
     with flow.open_named_store(found.settings, project) as store:
-        story = flow.story(store, results.attempts[0].id[:6])
+        story = story_of(store, results.attempts[0].id[:6], book_of(found.settings))
     assert story.task is not None
     assert story.task.id == "fix"
     assert story.variant is not None

@@ -3,8 +3,9 @@
     plan ──► prepare every task: its base tree, and what its tests say before any change
          ──► for every task × variant × repeat that has no scored attempt yet:
                 workspace ──► agent ──► trace and change ──► clean room ──► grade ──► store
+         ──► what the rules say of every trace
 
-What agents recorded elsewhere comes in beside it, by `intake`.
+What agents recorded elsewhere comes in beside it, by `intake`; `measuring` applies the rules.
 
 Parts do not know each other: this page passes records between them. Nothing here is undone by a
 kill: an attempt is stored whole, in one transaction, or not at all.
@@ -22,17 +23,19 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from closeloop.measuring.attempts import book_of, measured
 from closeloop.model.attempt import Attempt, AttemptRow, Proof
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput, Fault, unknown
 from closeloop.model.patches import parse
-from closeloop.model.plan import Place, Plan, Progress, Results, Slot, Story
+from closeloop.model.plan import Place, Plan, Progress, Results, Slot
 from closeloop.model.protocols import Assignment, Model, Work
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment
+from closeloop.process.rulebook import Rulebook
 from closeloop.runs import grade as grading
 from closeloop.runs.executors.local import each, plainly
 from closeloop.runs.models.budget import budgeted
@@ -59,6 +62,7 @@ class Workshop(Record):
     models: Mapping[str, Model | None]
     """By the variant's digest; shared by its attempts."""
     retries: int
+    rules: Rulebook
     owner: str
 
 
@@ -105,6 +109,7 @@ async def open_workshop(
             crews=crews,
             models=models,
             retries=settings.retries,
+            rules=book_of(settings),
             owner=this_process(),
         )
 
@@ -348,13 +353,16 @@ def answers(task: Task) -> Callable[[str], str | None]:
 
 
 def results(plan: Plan, workshop: Workshop, skipped: dict[str, str]) -> Results:
-    """What the store now holds of a plan."""
+    """What the store now holds of a plan, and what the rules say of it."""
     tried = last_tries(plan, workshop.store)
+    rows = [tried[slot.place] for slot in plan.slots() if slot.place in tried]
+    looked = measured(workshop.store, rows, workshop.rules)
     return Results(
         experiment=plan.experiment.id,
         tasks=plan.tasks,
         variants=plan.variants,
-        attempts=tuple(tried[slot.place] for slot in plan.slots() if slot.place in tried),
+        attempts=tuple(rows),
+        measurements={one.row.id: one.measurement for one in looked},
         skipped=skipped,
         sandbox=guarded(workshop.workspaces),
     )
@@ -369,20 +377,6 @@ def last_tries(plan: Plan, store: Store) -> dict[Place, AttemptRow]:
     )
     rows.sort(key=lambda row: row.retry)
     return {(row.task_digest, row.variant, row.number): row for row in rows}
-
-
-def story(store: Store, name: str) -> Story:
-    """All of one attempt, by its id or the beginning of it."""
-    made = store.attempt(name)
-    return Story(
-        attempt=made,
-        task=store.task(made.task_digest) if made.task_digest else None,
-        variant=store.variant(made.variant) if made.variant else None,
-        trace=store.trace(made.id),
-        change=store.change(made.id),
-        grade=store.grade(made.id),
-        session=store.session(made.id),
-    )
 
 
 async def check(

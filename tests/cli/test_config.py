@@ -90,7 +90,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
             "'models.big.provider' cannot be 'opnai'. Did",
         ),
         ("[variants.a.limits]\nturn = 1", "no field 'variants.a.limits.turn'. Did you mean"),
-        ("zzz = 1", "no field 'zzz'. Known: cache, commands,"),
+        ("zzz = 1", "no field 'zzz'. Known: cache, check, commands,"),
         ("tasks = 1", "'tasks' must be text"),
         ("[limits]\nturns = 'many'", "'limits.turns' must be a whole number"),
         ("[limits]\nturns = 1.5", "'limits.turns' must be a whole number"),

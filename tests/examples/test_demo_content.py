@@ -16,13 +16,17 @@ import anyio
 import msgspec
 import pytest
 
+from closeloop.measuring.attempts import book_of
 from closeloop.model.attempt import Attempt, Grade, Proof
+from closeloop.model.measurement import Measurement
 from closeloop.model.patches import parse
 from closeloop.model.protocols import Assignment, Work
-from closeloop.model.settings import SandboxSettings
+from closeloop.model.settings import SandboxSettings, Settings
 from closeloop.model.task import Task
 from closeloop.model.trace import Command, Edit, Message, Trace
 from closeloop.model.variant import Limits, Variant
+from closeloop.process.measure import measure
+from closeloop.process.reading import read
 from closeloop.runs.agents.builtin import agent
 from closeloop.runs.facts import out_of_scope
 from closeloop.runs.grade import Submission, grade, prove
@@ -90,6 +94,11 @@ def in_workspaces(cache: Path, work: Callable[[Workspaces], Any]) -> Any:
 class Tried(msgspec.Struct):
     work: Work
     grade: Grade
+    measurement: Measurement
+
+    @property
+    def rules(self) -> set[str]:
+        return {finding.rule for finding in self.measurement.findings}
 
     @property
     def trace(self) -> Trace:
@@ -140,7 +149,11 @@ def attempt(demo: Path, cache: Path, name: str, model: str) -> Tried:
             change = parse(await workspace.diff(), base=task.base)
         made = Attempt(id="one", origin="experiment", exit=work.exit, summary=work.summary)
         submission = Submission(attempt=made, change=change, trace=work.trace, proof=proof)
-        return Tried(work, await grade(workspaces, base, task, submission))
+        graded = await grade(workspaces, base, task, submission)
+        reading = msgspec.structs.replace(
+            read(work.trace), task=task, attempt=made, change=change, grade=graded
+        )
+        return Tried(work, graded, measure(reading, book_of(Settings())))
 
     return in_workspaces(cache, go)
 
@@ -245,7 +258,9 @@ def test_closer_closes_the_loop(demo: Path, cache: Path, name: str) -> None:
     assert tried.grade.out_of_scope == ()
     assert tried.grade.restored == ()
     assert tried.grade.asked == task_of(demo, name).ambiguous
-    assert tried.grade.facts_dropped == ()
+    assert tried.rules == set()
+    assert tried.measurement.ending
+    assert tried.measurement.ending.category == "clean"
     assert_every_edit_worked(tried)
     edits = [event.number for event in tried.trace.events if isinstance(event, Edit)]
     verified = [event.number for event in tried.commands() if event.exit_code == 0]
@@ -263,6 +278,7 @@ def test_spiraller_is_plausible_and_wrong_but_where_it_is_easy(
     assert tried.grade.outcome.result == ("pass" if name in EASY else "fail")
     assert tried.grade.asked is False
     assert_every_edit_worked(tried)
+    assert tried.rules == FINDINGS.get(name, set())
     SPIRALS.get(name, lambda tried: None)(tried)
 
 
@@ -299,8 +315,6 @@ def leaves_scope(tried: Tried) -> None:
 
 
 def drops_facts(tried: Tried) -> None:
-    assert set(tried.grade.facts_dropped) == {"on hold", "please ignore this letter"}
-    assert tried.grade.facts_kept == (3, 5)
     assert tried.grade.broken == ()
 
 
@@ -321,6 +335,14 @@ def forgets_a_constraint(tried: Tried) -> None:
     assert tried.grade.fail_to_pass == (4, 6)
 
 
+FINDINGS = {
+    "missing-cent": {"spiral", "false-claim", "ignored-feedback"},
+    "statement-names": {"out-of-scope-edit"},
+    "reminders": {"dropped-brief"},
+    "greek-buyer": {"out-of-scope-edit", "weakened-test"},
+    "purchase-order": {"out-of-scope-edit", "unverified-claim"},
+    "version-flag": {"missing-verification"},
+}
 SPIRALS: dict[str, Callable[[Tried], None]] = {
     "missing-cent": spirals,
     "statement-names": leaves_scope,

@@ -29,11 +29,14 @@ def every_record(kind: type[Record] = Record) -> list[type[Record]]:
 
 
 RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
-PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind)]
+# How a trace or a change is read lives in memory only: it is made again each time.
+READ = ("closeloop.model.steps", "closeloop.model.inspection")
+PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind) and kind.__module__ not in READ]
 
 
 def test_only_an_assignment_holds_what_cannot_be_written_down() -> None:
-    assert {kind.__name__ for kind in RECORDS} - {kind.__name__ for kind in PLAIN} == {"Assignment"}
+    kept = {kind.__name__ for kind in RECORDS if kind.__module__ not in READ}
+    assert kept - {kind.__name__ for kind in PLAIN} == {"Assignment"}
     assert {"Attempt", "Grade", "Task", "Trace", "Variant"} < {kind.__name__ for kind in PLAIN}
 
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,7 @@ from closeloop.model.change import Change
 from closeloop.model.patches import parse
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
-from closeloop.model.trace import Edit, Handoff, Message, Trace
+from closeloop.model.trace import Edit, Message, Trace
 from closeloop.runs import facts
 from closeloop.runs.grade import DOING_NOTHING, NO_REFERENCE, Submission, grade, look, prove
 from closeloop.runs.workspaces import Workspaces
@@ -526,39 +525,3 @@ EDIT = Edit(number=2, lane="root", path="a")
 )
 def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
     assert facts.asked(trace) is asked
-
-
-def handoff(brief: str) -> Handoff:
-    return Handoff(number=1, lane="root", brief=brief, at=datetime(2025, 1, 1, tzinfo=UTC))
-
-
-def test_facts_are_looked_for_in_every_brief():
-    planted = ("Whole cents only", "timeout = 30", "port 80")
-    trace = trace_of(
-        handoff("Use *whole*\n cents, ONLY. timeout=30; port 80."),
-        handoff("whole cents only, port 8080, timeout: 300"),
-    )
-    assert facts.facts_kept(planted, trace) == ((4, 6), ("timeout = 30", "port 80"))
-
-
-@pytest.mark.parametrize(
-    ("fact", "brief", "kept"),
-    [
-        ("at most -5", "at most 5", False),
-        ("x <= 5", "x >= 5", False),
-        ("version 1.2", "version 1.2.3", False),
-        ("version 1.2", "on version 1.2.", True),
-        ("read-only", "read only", True),
-        ("ＵＴＦ-8", "utf-8", True),
-        ("Straße", "STRASSE", True),
-    ],
-)
-def test_facts_are_compared_by_their_words(fact, brief, kept):
-    counted, _ = facts.facts_kept((fact,), trace_of(handoff(brief)))
-    assert counted == (int(kept), 1)
-
-
-def test_without_facts_or_handoffs_nothing_is_measured():
-    assert facts.facts_kept((), trace_of(handoff("x"))) == (None, ())
-    assert facts.facts_kept(("x",), trace_of(EDIT)) == (None, ())
-    assert facts.facts_kept(("x",), None) == (None, ())

@@ -16,6 +16,10 @@ COMMANDS = {
     "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
     "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
     "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+    "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
+    "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
+    "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
+    "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
     "serve": ("closeloop.cli.serve:serve", "Receive OpenTelemetry traces of agents."),
     "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
     "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
@@ -23,6 +27,10 @@ COMMANDS = {
 TASK_COMMANDS = {
     "new": ("closeloop.cli.task:new", "Write a new task, filled in as far as can be known."),
     "check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
+}
+
+RISK_COMMANDS = {
+    "fit": ("closeloop.cli.risk:fit", "Learn from the past which changes go wrong."),
 }
 
 
@@ -42,10 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         suppress_keyboard_interrupt=False,
     )
     task = App(name="task", help="Write tasks and prove them.")
-    for parent, commands in ((app, COMMANDS), (task, TASK_COMMANDS)):
+    risk = App(name="risk", help="How likely changes go wrong here.")
+    for parent, commands in ((app, COMMANDS), (task, TASK_COMMANDS), (risk, RISK_COMMANDS)):
         for name, (target, help_text) in commands.items():
             parent.command(target, name=name, help=help_text)
     app.command(task)
+    app.command(risk)
     try:
         result = app(arguments, exit_on_error=False, print_error=True)
     except CycloptsError:

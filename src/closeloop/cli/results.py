@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MOST_POINTERS = 6
 LONGEST_REASON = 110
-STUCK = 3
-"""So often the same failure in a row is told."""
 
 
 def summary_tables(results: Results) -> list[RenderableType]:
@@ -78,13 +77,15 @@ def variant_table(results: Results) -> Table:
         [row for row in results.attempts if row.variant == variant.digest]
         for variant in results.variants
     ]
+    shows = functools.partial(_shows, results)
     unclear = {task.digest for task in results.tasks if task.ambiguous}
     for name, measure in (
         ("passed, of scored", passed),
         ("not scored", lambda rows: _count(rows, lambda row: row.outcome == "unscored")),
         ("asked, where the request was unclear", lambda rows: asked(rows, unclear)),
-        ("met the same failure three times running", lambda rows: _count(rows, stuck)),
-        ("dropped a fact at a handoff", lambda rows: _count(rows, lambda row: row.facts_dropped)),
+        ("spiralled", lambda rows: _count(rows, shows("spiral"))),
+        ("left out of a brief what was needed", lambda rows: _count(rows, shows("dropped-brief"))),
+        ("claimed what was not so", lambda rows: _count(rows, shows("false-claim"))),
         ("left the scope", lambda rows: _count(rows, lambda row: row.out_of_scope)),
         ("broke a test that had passed", lambda rows: _count(rows, lambda row: row.broken)),
         ("turns, median", lambda rows: _median([row.turns for row in rows])),
@@ -102,7 +103,7 @@ def pointers(results: Results) -> Iterable[RenderableType]:
     names = {variant.digest: variant.name for variant in results.variants}
     seen: set[tuple[str | None, str | None]] = set()
     wrong = [row for row in results.attempts if row.outcome != "pass"]
-    for row in sorted(wrong, key=lambda row: -telling(row)):
+    for row in sorted(wrong, key=lambda row: -telling(row, results)):
         if (row.task, row.variant) in seen or len(seen) == MOST_POINTERS:
             continue
         seen.add((row.task, row.variant))
@@ -112,14 +113,22 @@ def pointers(results: Results) -> Iterable[RenderableType]:
         yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
 
 
-def stuck(row: AttemptRow) -> bool:
-    """It edited, ran the same command and saw the same failure, three times or more in a row."""
-    return (row.same_failure or 0) >= STUCK
-
-
-def telling(row: AttemptRow) -> int:
+def telling(row: AttemptRow, results: Results) -> int:
     """How much there is to learn from it, roughly."""
-    return (row.facts_dropped or 0) + (row.out_of_scope or 0) + (row.broken or 0) + 2 * stuck(row)
+    measurement = results.measurements.get(row.id)
+    errors = [one for one in measurement.findings if one.severity == "error"] if measurement else []
+    return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
+
+
+def _shows(results: Results, rule: str) -> Callable[[AttemptRow], bool]:
+    """Whether an attempt has a finding of that rule."""
+
+    def shows(row: AttemptRow) -> bool:
+        measurement = results.measurements.get(row.id)
+        found = measurement.findings if measurement else ()
+        return any(finding.rule == rule and finding.silenced is None for finding in found)
+
+    return shows
 
 
 def passed(rows: Sequence[AttemptRow]) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from closeloop.model.attempt import Grade, Usage
+    from closeloop.model.measurement import Measurement
     from closeloop.model.plan import Story
     from closeloop.model.session import Session
     from closeloop.model.trace import AnyEvent, Trace
@@ -45,10 +46,12 @@ def show(
     from closeloop import flow
     from closeloop.cli import console
     from closeloop.cli.config import load
+    from closeloop.measuring.attempts import book_of
+    from closeloop.measuring.attempts import story as story_of
 
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
-        story = flow.story(store, attempt)
+        story = story_of(store, attempt, book_of(found.settings))
     if json:
         console.say_json(story)
         return
@@ -58,6 +61,8 @@ def show(
 def render(story: Story, *, full: bool) -> Iterator[Text]:
     """All of it, as lines for a terminal."""
     yield from head(story)
+    if story.trace is not None:
+        yield from measured(story.measurement)
     if story.trace is not None:
         yield from events(story.trace, full=full)
     if story.change is not None and story.change.patch:
@@ -137,28 +142,40 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
     """What grading noticed besides the tests."""
     from rich.text import Text
 
-    from closeloop.cli.results import STUCK
-
     if grade is None:
         return
     for label, paths in (
         ("outside the scope", grade.out_of_scope),
         ("protected, put back before grading", grade.restored),
-        ("facts dropped at a handoff", grade.facts_dropped),
     ):
         if paths:
             yield Text(visible(f"  {label}: {', '.join(paths)}"), style="yellow")
-    if (grade.same_failure or 0) >= STUCK:
-        yield Text(
-            f"  the same failure {grade.same_failure} times running, with edits in between",
-            style="yellow",
-        )
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
             f"  files changed against the reference: precision {grade.files_precision:.2f}, "
             f"recall {grade.files_recall:.2f}",
             style="dim",
         )
+
+
+def measured(measurement: Measurement) -> Iterator[Text]:
+    """What the rules say: how the loop went, and each finding with its events."""
+    from rich.text import Text
+
+    from closeloop.cli.measure import RATES, finding_line, of
+
+    whole, score = measurement.whole, measurement.score
+    rates = [f"{name} {of(rate)}" for name in RATES if (rate := getattr(score, name))]
+    after = f", converged after {whole.converged_after}" if whole.converged else ""
+    yield Text(f"  {whole.iterations} iterations{after}" + "".join(f" · {r}" for r in rates), "dim")
+    if measurement.ending is not None and measurement.ending.category != "clean":
+        ending = f"{measurement.ending.category}: {measurement.ending.reason}"
+        yield Text(f"  {visible(ending)}", style="yellow")
+    for tag in measurement.modes:
+        yield Text(f"  {tag.mode}: {visible(tag.reason)}", style="yellow")
+    for finding in measurement.findings:
+        if finding.silenced is None:
+            yield finding_line(finding)
 
 
 def events(trace: Trace, *, full: bool) -> Iterator[Text]:

@@ -150,11 +150,6 @@ class Grade(Record):
     """Of the files changed, against those of the reference."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
-    facts_kept: tuple[int, int] | None = None
-    """Planted facts found in handoffs, of those that should be: facts × handoffs."""
-    facts_dropped: tuple[str, ...] = ()
-    same_failure: int | None = None
-    """The longest row of one command failing in the same way although files were edited between."""
 
 
 class AttemptRow(Record):
@@ -201,7 +196,5 @@ class AttemptRow(Record):
     """Of a failure, the most telling."""
     broken: int | None = None
     out_of_scope: int | None = None
-    facts_dropped: int | None = None
-    same_failure: int | None = None
     """Counts, None when it is not graded."""
     asked: bool | None = None

@@ -27,6 +27,11 @@ class FileChange(Record):
     removed: int = 0
     binary: bool = False
     hunks: tuple[Hunk, ...] = ()
+    old_mode: str | None = None
+    mode: str | None = None
+    """As git writes them: 100644, 100755 for a program, 120000 a link, 160000 a submodule."""
+    note: str | None = None
+    """Why its content is not all told: too large, a pointer of Git LFS, …"""
 
 
 class Change(Record):

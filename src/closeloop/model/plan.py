@@ -7,6 +7,7 @@ from typing import Literal
 
 from closeloop.model.attempt import Attempt, AttemptRow, Grade
 from closeloop.model.change import Change
+from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.task import Task
@@ -81,6 +82,8 @@ class Results(Record):
     variants: tuple[Variant, ...]
     attempts: tuple[AttemptRow, ...]
     """The one that counts of each slot: the last try."""
+    measurements: dict[str, Measurement]
+    """What the rules say, by attempt."""
     skipped: dict[str, str]
     """Tasks that were not run, and why."""
     sandbox: str
@@ -96,5 +99,7 @@ class Story(Record):
     trace: Trace | None
     change: Change | None
     grade: Grade | None
-    session: Session | None = None
+    session: Session | None
     """Of an imported one, what its files say besides the trace."""
+    measurement: Measurement
+    """What the rules say of it."""

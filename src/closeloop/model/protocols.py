@@ -8,8 +8,11 @@ from typing import Any, Protocol
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.chat import ModelReply, ModelRequest
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Inspection
 from closeloop.model.record import Record
 from closeloop.model.session import Session
+from closeloop.model.steps import Reading
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits, Variant
 
@@ -149,6 +152,32 @@ class Reader(Protocol):
 
     def read(self, source: Source) -> Iterator[Session]:
         """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
+        ...
+
+
+class Detector(Protocol):
+    """One rule over a trace. Pure: the same trace gives the same findings, in the same order."""
+
+    @property
+    def rule(self) -> Rule: ...
+
+    def detect(
+        self, reading: Reading, limits: Mapping[str, float]
+    ) -> Sequence[Finding] | Unmeasured:
+        """What it finds by those thresholds, or why this trace cannot show it."""
+        ...
+
+
+class Check(Protocol):
+    """One look at a change: code quality, names, scope. Pure, given the inspection."""
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """What it may find."""
+        ...
+
+    def check(self, inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+        """Findings with `places` as `path:line` after the change, or why it could not look."""
         ...
 
 

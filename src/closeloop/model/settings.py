@@ -51,6 +51,8 @@ class Commands(Record, forbid_unknown_fields=True):
     lint: str | None = None
     types: str | None = None
     build: str | None = None
+    others: tuple[str, ...] = ()
+    """More commands that check the work."""
 
 
 class SandboxSettings(Record, forbid_unknown_fields=True):
@@ -61,6 +63,62 @@ class SandboxSettings(Record, forbid_unknown_fields=True):
     """More paths that commands may read, such as a toolchain in the home folder."""
     env: tuple[str, ...] = ()
     """Names of environment variables handed on to commands."""
+
+
+class Silence(Record, forbid_unknown_fields=True):
+    """Findings that are not to be counted, and why."""
+
+    rule: str
+    reason: str
+    task: str | None = None
+    """A glob over task ids; None is every task."""
+    path: str | None = None
+    """A glob over the files that the cited events touch; None is any."""
+
+
+class RepoRule(Record, forbid_unknown_fields=True):
+    """A rule of the repository's own, over added lines: a pattern of code, or a text."""
+
+    name: str
+    message: str
+    pattern: str | None = None
+    """A pattern of code in ast-grep's notation: `print($$$)`."""
+    text: str | None = None
+    """A regular expression over an added line."""
+    language: str | None = None
+    """Of a pattern; by the file's name when not given."""
+    paths: tuple[str, ...] = ()
+    """Globs of the files it holds for; none given is all."""
+    severity: Literal["error", "warning", "info"] = "warning"
+
+
+class CheckSettings(Record, forbid_unknown_fields=True):
+    """How changes are validated."""
+
+    gate: Literal["strict", "regression_only", "informational"] = "regression_only"
+    """Block on anything red, on what the change broke, or on nothing."""
+    block_at: Literal["error", "warning", "never"] = "error"
+    """The lowest severity of a finding that blocks."""
+    hold_at: Literal["medium", "high", "critical", "never"] = "never"
+    """The lowest risk level that blocks."""
+    commands: dict[str, str] = {}
+    """More tools to run, by name: `security = "bandit -r src"`."""
+    timeout: float = 900.0
+    """Seconds that one run of a tool may take."""
+    tests: Literal["auto", "all", "selected"] = "auto"
+    """Which tests run: all, those that reach the change, or those when the suite is slow."""
+    fix_cycles: int = 2
+    """How often an agent is asked to mend what the tools say, where one is named."""
+    complexity: int = 15
+    function_lines: int = 80
+    class_methods: int = 25
+    """Above these, and worse than before, a changed function or class is told."""
+    copied_tokens: int = 60
+    """So many tokens in a row that the repository already has are a copy."""
+    generated: tuple[str, ...] = ()
+    vendored: tuple[str, ...] = ()
+    """Globs of files that nobody here writes, beside those known by name and content."""
+    rules: tuple[RepoRule, ...] = ()
 
 
 class Settings(Record, forbid_unknown_fields=True):
@@ -78,3 +136,7 @@ class Settings(Record, forbid_unknown_fields=True):
     variants: dict[str, VariantSettings] = {}
     retries: int = 2
     """How often an attempt that could not be scored is begun again."""
+    rules: dict[str, dict[str, bool | float]] = {}
+    """By rule: `enabled`, and thresholds that differ from the rule's own."""
+    silence: tuple[Silence, ...] = ()
+    check: CheckSettings = CheckSettings()

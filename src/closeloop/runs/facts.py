@@ -1,21 +1,13 @@
-"""What an attempt's change and trace say beside its tests: files, questions, handoffs."""
+"""What an attempt's change and trace say beside its tests: files and questions."""
 
 from __future__ import annotations
-
-import re
-import unicodedata
-from collections.abc import Iterable
 
 from closeloop.model.change import Change
 from closeloop.model.globs import matches
 from closeloop.model.record import Record
 from closeloop.model.task import Task
-from closeloop.model.trace import Command, Edit, Handoff, Message, Trace
+from closeloop.model.trace import Edit, Message, Trace
 from closeloop.runs.protected import changed_paths, paths_of, put_back
-
-# Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
-_TOKEN = re.compile(r"\w+(?:\.\d+)*|[<>]=?|!=|[%$€£]|(?<![\w)])-(?=\d)")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Precision(Record):
@@ -56,54 +48,3 @@ def asked(trace: Trace | None) -> bool | None:
         if isinstance(event, Edit) and event.ok is not False:
             return False
     return False
-
-
-def facts_kept(
-    facts: Iterable[str], trace: Trace | None
-) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-    """Planted facts found in the briefs of all handoffs, of how many; and those that were not.
-
-    Without a handoff nothing could be lost, so nothing is measured.
-    """
-    wanted = [(fact, words_of(fact)) for fact in facts]
-    briefs = [event.brief for event in trace.events if isinstance(event, Handoff)] if trace else []
-    if not wanted or not briefs:
-        return None, ()
-    missing = [
-        fact for brief in map(words_of, briefs) for fact, words in wanted if words not in brief
-    ]
-    total = len(wanted) * len(briefs)
-    return (total - len(missing), total), tuple(dict.fromkeys(missing))
-
-
-def same_failure(trace: Trace | None) -> int | None:
-    """The longest row of one command failing in the same way although files were edited between.
-
-    Numbers are left out of the comparison: times differ always, line numbers after every edit.
-    """
-    if trace is None or not trace.events:
-        return None
-    rows: dict[tuple[str, str], tuple[str, int]] = {}
-    longest, edited = 0, {lane.id: True for lane in trace.lanes}
-    for event in trace.events:
-        if isinstance(event, Edit) and event.ok is not False:
-            edited[event.lane] = True
-        elif isinstance(event, Command) and event.exit_code is not None:
-            place = event.lane, event.command
-            failure = _NUMBER.sub("#", event.output or "") if event.exit_code else ""
-            before, count = rows.get(place, ("", 0))
-            if not failure:
-                rows.pop(place, None)
-            elif failure != before:
-                rows[place] = failure, 1
-            elif edited.get(event.lane):
-                rows[place] = failure, count + 1
-            longest = max(longest, rows.get(place, ("", 0))[1])
-            edited[event.lane] = False
-    return longest
-
-
-def words_of(text: str) -> str:
-    """A text as its words alone, with a space on both sides, so that only whole words match."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    return f" {' '.join(_TOKEN.findall(plain))} "

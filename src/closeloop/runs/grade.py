@@ -264,7 +264,6 @@ def _facts(task: Task, submission: Submission) -> Grade:
     change, trace = submission.change, submission.trace
     aside = put_back(task)
     files = facts.right_files(task, change)
-    kept, dropped = facts.facts_kept(task.facts, trace)
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,
@@ -276,9 +275,6 @@ def _facts(task: Task, submission: Submission) -> Grade:
         files_precision=files.precision,
         files_recall=files.recall,
         asked=facts.asked(trace),
-        facts_kept=kept,
-        facts_dropped=dropped,
-        same_failure=facts.same_failure(trace),
     )
 
 

@@ -146,8 +146,6 @@ grades = Table(
     Column("reason", Text),
     Column("broken", BigInteger, nullable=False),
     Column("out_of_scope", BigInteger, nullable=False),
-    Column("facts_dropped", BigInteger, nullable=False),
-    Column("same_failure", BigInteger),
     Column("asked", Boolean),
     Column("before", Text),
     Column("body", LargeBinary, nullable=False),
@@ -195,5 +193,36 @@ spans = Table(
     Column("trace", Text, nullable=False),
     Column("conversation", Text),
     Column("digest", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("basis", Text, nullable=False),
+    Column("findings", BigInteger, nullable=False),
+    Column("found", Text, nullable=False),
+    Column("category", Text),
+    Column("modes", Text, nullable=False),
+    Column("iterations", BigInteger, nullable=False),
+    Column("converged_after", BigInteger),
+    Column("handoff_hits", Float),
+    Column("handoff_of", BigInteger),
+    Column("feedback_hits", Float),
+    Column("feedback_of", BigInteger),
+    Column("recovery_hits", Float),
+    Column("recovery_of", BigInteger),
+    Column("convergence_hits", Float),
+    Column("convergence_of", BigInteger),
+    Column("body", LargeBinary, nullable=False),
+)
+
+baselines = Table(
+    "baselines",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("name", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -11,14 +11,16 @@ from sqlalchemy import Connection, Engine, Table, delete, false, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
+from closeloop.model.baseline import Baseline
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
+from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
-from closeloop.store import facts, jobs, schema, sessions
+from closeloop.store import facts, jobs, measured, schema, sessions
 from closeloop.store.bodies import pack, pack_shared, unpack
 from closeloop.store.engine import faults, lost_connection, open_engines
 from closeloop.store.migrations import migrate
@@ -270,6 +272,25 @@ class Store:
             return replace(unpack(row.body, Grade), before=facts.shared(on, row.before))
 
         return self._read(work)
+
+    # What the rules say
+
+    def save_measurements(self, made: Sequence[tuple[str, str, Measurement]]) -> None:
+        """Add measurements, each with its attempt and with what it was made from."""
+        rows = [measured.columns(*one) for one in made]
+        self._write(lambda on: measured.add(on, rows))
+
+    def measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
+        """By attempt, the measurements that were made on the basis that is wanted of each."""
+        return self._read(lambda on: measured.known(on, wanted))
+
+    def save_baseline(self, baseline: Baseline) -> None:
+        """Add a baseline; it replaces, from now on, an older one of that name."""
+        columns = {"name": baseline.name, "body": pack(baseline)}
+        self._write(lambda on: facts.append(on, schema.baselines, ("name",), columns))
+
+    def baseline(self, name: str) -> Baseline | None:
+        return self._newest(schema.baselines, "name", name, Baseline)
 
     # Recorded sessions
 

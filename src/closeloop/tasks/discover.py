@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from msgspec.structs import replace
+
 from closeloop.model.record import Record
 from closeloop.model.settings import Commands
 from closeloop.tasks.projects import compiled, javascript, make, python
@@ -72,11 +74,10 @@ def discover(repo: Path) -> Discovery:
     sources = {kind: _below(place, command.source) for kind, command in found.items()}
     if project.setup:
         sources["setup"] = _below(place, project.setup[0].source)
+    setup = tuple(_from_root(place, command) for command in project.setup)
+    named = {kind: _from_root(place, command) for kind, command in found.items()}
     return Discovery(
-        commands=Commands(
-            setup=tuple(_from_root(place, command) for command in project.setup),
-            **{kind: _from_root(place, command) for kind, command in found.items()},
-        ),
+        commands=replace(Commands(setup=setup), **named),
         sources=sources,
         seen=tuple(f"{_below(place, '')} ({one.kind})" for one in languages[1:])
         + _others(files, place),

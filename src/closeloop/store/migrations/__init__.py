@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from closeloop.model.errors import BadInput
 from closeloop.store import schema
-from closeloop.store.migrations import m0001_spine, m0002_sessions
+from closeloop.store.migrations import m0001_spine, m0002_sessions, m0003_measurements
 
-MIGRATIONS = (m0001_spine, m0002_sessions)
+MIGRATIONS = (m0001_spine, m0002_sessions, m0003_measurements)
 
 WORDS = {
     "sqlite": {

@@ -1,0 +1,52 @@
+"""How good are the rules? `make quality` prints it; with `--write` it goes into docs and package.
+
+    python quality/run.py [--write] [--people FOLDER] [--traces FOLDER]
+
+FOLDER of people: a copy of sola-st/llm-agents-study. FOLDER of traces: recordings with a
+PROVENANCE.csv that tells their outcomes. Both are looked for in `shared` beside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import page
+from outcomes import odds
+from own import scores
+from people import runs
+from repetition import agreements, marks
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "traces"
+
+
+def main() -> None:
+    """Print every table for which there is data."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--write", action="store_true", help="write docs and quality.json")
+    options.add_argument("--people", type=Path, default=os.environ.get("CLOSELOOP_LABELLED"))
+    options.add_argument("--traces", type=Path, default=SHARED)
+    given = options.parse_args()
+    own = scores()
+    tables = {"rules": page.rules(own), "cases": page.cases(own)}
+    people = Path(given.people or SHARED / "labelled_sola_st")
+    if (people / "trajectories").is_dir():
+        labelled = list(runs(people))
+        tables["people"] = page.people(labelled, agreements(labelled), marks(labelled))
+    if (given.traces / "PROVENANCE.csv").is_file():
+        tables["outcomes"] = page.outcomes(odds(given.traces))
+    sys.stdout.write("\n\n".join(tables.values()) + "\n")
+    if given.write:
+        if given.people is None:
+            # What lies beside the checkout may be a part of the study only.
+            tables.pop("people", None)
+        page.write(tables)
+        page.keep(own)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From stored traces to measurements, and from measurements to a gate."""

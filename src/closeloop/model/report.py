@@ -1,0 +1,98 @@
+"""A report: what is certain about a change, in three tiers, and how risky it is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.model.change import Change
+from closeloop.model.finding import Finding, Unmeasured
+from closeloop.model.record import Record, Time
+
+Level = Literal["low", "medium", "high", "critical"]
+Gate = Literal["strict", "regression_only", "informational"]
+Verdict = Literal["pass", "warn", "block"]
+ToolState = Literal["passed", "failed", "timed out", "inert", "machine trouble"]
+"""Inert: the command is missing, or it ran no test. Trouble: no space, killed."""
+
+
+class ToolRun(Record):
+    """One of the repository's own tools, run at the base and after the change."""
+
+    name: str
+    """What it is for: test, lint, types, build, secrets, …"""
+    command: str
+    before: ToolState | None = None
+    """None where it was not run at the base."""
+    after: ToolState
+    broke: tuple[str, ...] = ()
+    """What fails now and did not before: test ids, or places with their message."""
+    already: tuple[str, ...] = ()
+    """What failed before and still does."""
+    mended: tuple[str, ...] = ()
+    output: str = ""
+    """What matters of the output after the change."""
+    seconds: float | None = None
+    selected: str | None = None
+    """How the tests were chosen, where not all of them ran."""
+    tries: int = 1
+    """Runs after the change: more than one where an agent was asked to mend it."""
+    note: str | None = None
+
+
+class Factor(Record):
+    """One dimension of risk."""
+
+    name: str
+    axis: Literal["likelihood", "impact"]
+    text: str
+    """What was found, in words."""
+    weight: float
+    """How much it counts towards the level; the reasons are told in its order."""
+    value: float | None = None
+    places: tuple[str, ...] = ()
+    """As `path` or `path:line`, the first few."""
+
+
+class Chance(Record):
+    """How likely it is that the change will have to be reverted or repaired."""
+
+    value: float
+    low: float
+    high: float
+    of: int
+    """How many past changes it was learned from."""
+    method: str
+
+
+class Risk(Record):
+    """How much may go wrong, and why."""
+
+    level: Level
+    reasons: tuple[str, ...]
+    """Most telling first."""
+    factors: tuple[Factor, ...] = ()
+    likelihood: float | None = None
+    """Rank of the change among the repository's past ones, 0 to 1."""
+    chance: Chance | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """Dimensions that could not be looked at, and why."""
+
+
+class Report(Record):
+    """All of it."""
+
+    change: Change
+    title: str
+    """What was looked at: `main..feature`, `working tree`, `#12`."""
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    """Why it is not a plain pass."""
+    gate: Gate = "regression_only"
+    tools: tuple[ToolRun, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    risk: Risk | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """What could not be looked at, and why."""
+    version: int = 1
+    at: Time | None = None
+    seconds: float | None = None

@@ -1,0 +1,129 @@
+"""The same part of an unchanged file, read again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.record import Record
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Command, Read
+from closeloop.process.edits import is_scratch, own_changes
+from closeloop.process.telling import short
+
+rule = Rule(
+    name="needless-reread",
+    version=1,
+    about="The same part of a file that did not change is read again and again.",
+    severity="info",
+    thresholds={"times": 3},
+)
+_GROWING = (".log", ".out", ".pid", ".tmp")
+_CITED = 6
+
+
+class _Known(Record):
+    stamp: tuple[int, int]
+    """Equal stamps: nothing that would explain another look happened in between."""
+    text: str
+    numbers: list[int]
+
+
+def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """One finding for each row of needless reads."""
+    lanes = reading.lanes.values()
+    reads = [[step for step in lane.steps if step.read] for lane in lanes]
+    if any(reads) and not any(_shown(step) is not None for steps in reads for step in steps):
+        return Unmeasured(rule=rule.name, reason="the trace does not hold what was read")
+    findings = []
+    for lane, steps in zip(lanes, reads, strict=True):
+        counts = Counter(step.read[0] for step in steps)
+        often = {path for path, count in counts.items() if count >= limits["times"]}
+        if often:
+            findings += [
+                found(
+                    rule,
+                    f"{short(path, 100)} was read {len(numbers)} times, though it had not changed.",
+                    numbers[:_CITED],
+                    lane=lane.lane.id,
+                )
+                for path, numbers in _rows(lane, own_changes(reading), often)
+                if len(numbers) >= limits["times"]
+            ]
+    return sorted(findings, key=lambda finding: finding.events)
+
+
+def _rows(
+    lane: LaneReading, changes: Sequence[Step], often: set[str]
+) -> Iterator[tuple[str, list[int]]]:
+    """Each part of a file that was read, with the reads of it that saw the same for no reason."""
+    known: dict[tuple[str, object], _Known] = {}
+    clock = _Clock(changes, lane.compactions)
+    for step in lane.steps:
+        if not step.read:
+            if step.failed and step.written:
+                # What could not be edited may well be looked at again.
+                clock.touch(step.written)
+            continue
+        if step.read[0] not in often:
+            continue
+        shown = _shown(step)
+        if shown is None or step.changed or step.check is not None:
+            continue
+        path, stamp = step.read[0], clock.stamp(step)
+        key = (path, _part(step))
+        before = known.get(key)
+        if before is not None and before.stamp == stamp and before.text == shown:
+            before.numbers.append(step.number)
+            continue
+        if before is not None:
+            yield path, before.numbers
+        known[key] = _Known(stamp=stamp, text=shown, numbers=[step.number])
+    for (path, _), one in known.items():
+        yield path, one.numbers
+
+
+class _Clock:
+    """Moves on whenever there is a reason to look at a file again."""
+
+    def __init__(self, changes: Sequence[Step], cuts: Sequence[int]) -> None:
+        self._changes, self._cuts = changes, cuts
+        self._at = self._cut = self._epoch = 0
+        self._versions: dict[str, int] = {}
+
+    def touch(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._versions[path] = self._versions.get(path, 0) + 1
+
+    def stamp(self, step: Step) -> tuple[int, int]:
+        while self._at < len(self._changes) and self._changes[self._at].number < step.number:
+            written = self._changes[self._at].written
+            self.touch(written)
+            # What does not name its files may have changed any.
+            self._epoch += not written
+            self._at += 1
+        while self._cut < len(self._cuts) and self._cuts[self._cut] < step.number:
+            self._epoch, self._cut = self._epoch + 1, self._cut + 1
+        versions = self._versions
+        if len(step.read) == 1:
+            return self._epoch, versions.get(step.read[0], 0)
+        return self._epoch, sum(versions.get(path, 0) for path in step.read)
+
+
+def _shown(step: Step) -> str | None:
+    """What the read showed; None where that is not known, or may grow by itself."""
+    event = step.event
+    if step.read[0].endswith(_GROWING) or is_scratch(step.read[0]):
+        return None
+    if isinstance(event, Read):
+        return event.text
+    waits = step.doing is not None and step.doing.waits
+    return event.output if isinstance(event, Command) and not waits else None
+
+
+def _part(step: Step) -> object:
+    event = step.event
+    if isinstance(event, Read):
+        return event.first_line, event.last_line
+    return event.command if isinstance(event, Command) else None

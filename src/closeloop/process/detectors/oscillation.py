@@ -1,0 +1,112 @@
+"""oscillation: back and forth between the same failures, or the same versions of a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+
+from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Edit
+from closeloop.process.git import sets_aside
+from closeloop.process.telling import short, told_failures, unreadable_checks
+
+rule = Rule(
+    name="oscillation",
+    version=1,
+    about="Back and forth: what failed before fails again, or a file is undone and redone.",
+    severity="warning",
+    gates=True,
+    thresholds={"returns": 2},
+)
+
+
+def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """Failure sets, or versions of a file, that come back after they were left."""
+    findings = [
+        finding
+        for lane in reading.lanes.values()
+        for finding in (*_failures(lane, limits["returns"]), *_files(lane, limits["returns"]))
+    ]
+    if not findings and (reason := unreadable_checks(reading)):
+        return Unmeasured(rule=rule.name, reason=reason)
+    return sorted(findings, key=lambda finding: finding.events)
+
+
+def _failures(lane: LaneReading, least: float) -> Iterable[Finding]:
+    """By target: the sets of failures after each round of changes, those that pass left out."""
+    rows: dict[str, list[tuple[Hashable, Step]]] = {}
+    for iteration in lane.iterations:
+        if all(sets_aside(step) for step in iteration.changes):
+            continue
+        for step in iteration.checks:
+            if step.check and step.check.passed is not None:
+                failures = step.check.failures
+                value = failures.keys if failures else frozenset()
+                rows.setdefault(step.check.target, []).append((value, step))
+    for target, row in rows.items():
+        returns = [(value, step) for value, step in _returns(row) if value]
+        if len(returns) >= least:
+            failures = returns[-1][1].check.failures  # type: ignore[union-attr]
+            told = told_failures(failures) if failures else target
+            yield found(
+                rule,
+                f"The same failure came back {len(returns)} times after it was gone: {told}.",
+                [step.number for _, step in returns],
+                lane=lane.lane.id,
+            )
+
+
+def _files(lane: LaneReading, least: float) -> Iterable[Finding]:
+    """Versions of a file, told by edits that undo each other; one alone may be a look around."""
+    rows: dict[str, list[tuple[Hashable, Step]]] = {}
+    for path, edits in _by_path(lane).items():
+        if len(edits) > least:
+            rows[path] = list(_versions(edits))
+    for path, row in rows.items():
+        returns = list(_returns(row))
+        back = Counter(value for value, _ in returns)
+        if len(returns) >= least and (len(back) > 1 or len(returns) > least):
+            yield found(
+                rule,
+                f"{short(path)} went back to an earlier version {len(returns)} times.",
+                [step.number for _, step in returns],
+                lane=lane.lane.id,
+            )
+
+
+def _by_path(lane: LaneReading) -> dict[str, list[tuple[Step, Edit]]]:
+    edits: dict[str, list[tuple[Step, Edit]]] = {}
+    for step in lane.changes:
+        if isinstance(step.event, Edit):
+            edits.setdefault(step.written[0], []).append((step, step.event))
+    return edits
+
+
+def _versions(edits: Iterable[tuple[Step, Edit]]) -> Iterable[tuple[Hashable, Step]]:
+    """Each edit with the version that it leaves: taking an edit back leaves the one before."""
+    ways: dict[Hashable, Hashable] = {}
+    version: Hashable = 0
+    for number, (step, edit) in enumerate(edits, 1):
+        if number == 1 and edit.before is not None:
+            yield version, step
+        if edit.before is None:
+            # Equal texts, equal versions; an edit that only a patch tells makes a new one.
+            after: Hashable = edit.after if edit.after is not None else number
+        else:
+            after = ways.setdefault((version, edit.before, edit.after), number)
+            ways[after, edit.after, edit.before] = version
+        version = after
+        yield version, step
+
+
+def _returns(row: Iterable[tuple[Hashable, Step]]) -> Iterable[tuple[Hashable, Step]]:
+    """Places at which a value comes back after another one."""
+    seen: set[Hashable] = set()
+    last: Hashable = None
+    for value, step in row:
+        if value != last:
+            if value in seen:
+                yield value, step
+            seen.add(value)
+            last = value

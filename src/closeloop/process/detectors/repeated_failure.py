@@ -1,0 +1,101 @@
+"""repeated-failure: the same action fails in the same way again and again, in the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse
+from closeloop.process.normalise import normalised
+from closeloop.process.telling import short
+
+rule = Rule(
+    name="repeated-failure",
+    version=1,
+    about="The same action fails in the same way again and again, with nothing changed between.",
+    severity="warning",
+    gates=True,
+    thresholds={"times": 3},
+)
+
+_TAIL = 1000
+"""So much of the end of a result is compared: that is where errors are told."""
+
+
+def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """Equal failing actions in one state of the workspace; after a change it is normal work."""
+    steps = [step for lane in reading.lanes.values() for step in lane.steps]
+    if steps and all(step.failed is None for step in steps):
+        return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
+    return [
+        found(
+            rule,
+            f"Failed {len(row)} times in the same way, with nothing changed between: "
+            f"{short(_told(row[0]))}",
+            [step.number for step in row],
+            lane=lane.lane.id,
+        )
+        for lane in reading.lanes.values()
+        for row in _rows(lane, limits["times"])
+    ]
+
+
+def _rows(lane: LaneReading, times: float) -> list[list[Step]]:
+    """Failing steps by state, action and result, in the order in which they first came."""
+    rows = [[step for step in lane.steps if step.failed and not _waits(step)]]
+    # The dear questions come last, and only where the others leave enough steps to ask.
+    for alike in (_place, _action, _result):
+        rows = [row for group in rows for row in _split(group, alike) if len(row) >= times]
+    return sorted(rows, key=lambda row: row[0].index)
+
+
+def _split(steps: Iterable[Step], alike: Callable[[Step], Hashable]) -> Iterable[list[Step]]:
+    rows: dict[Hashable, list[Step]] = {}
+    for step in steps:
+        rows.setdefault(alike(step), []).append(step)
+    return rows.values()
+
+
+def _waits(step: Step) -> bool:
+    return step.doing is not None and step.doing.waits
+
+
+def _place(step: Step) -> Hashable:
+    return step.state, type(step.event)
+
+
+def _action(step: Step) -> str:
+    event = step.event
+    if isinstance(event, Command):
+        return step.check.target if step.check else " ".join(event.command.split())
+    if isinstance(event, Edit):
+        return f"edit {event.path} {event.before} {event.after} {event.patch}"
+    if isinstance(event, Read):
+        return f"read {event.path} {event.first_line} {event.last_line}"
+    if isinstance(event, ToolUse):
+        return f"{event.name} {event.arguments}"
+    assert isinstance(event, Handoff), event
+    return f"handoff {event.brief}"
+
+
+def _result(step: Step) -> str:
+    event = step.event
+    if step.check and step.check.failures:
+        return "\n".join(sorted(step.check.failures.errors))
+    if isinstance(event, Edit | Read):
+        text = event.error
+    else:
+        text = event.report if isinstance(event, Handoff) else event.output
+    return normalised((text or "")[-_TAIL:])
+
+
+def _told(step: Step) -> str:
+    event = step.event
+    if isinstance(event, Command):
+        return event.command
+    if isinstance(event, Edit):
+        return f"edit of {event.path}"
+    if isinstance(event, Read):
+        return f"read of {event.path}"
+    return event.name if isinstance(event, ToolUse) else "handoff"

@@ -1,0 +1,41 @@
+"""An edit made from what a file said before it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.steps import Reading
+from closeloop.model.trace import Edit
+from closeloop.process.staleness import meetings
+from closeloop.process.telling import short
+
+rule = Rule(
+    name="stale-assumption",
+    version=1,
+    about="A file changed since it was last read is edited from memory.",
+    severity="warning",
+    mode="context blindness",
+    gates=True,
+)
+
+
+def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """One finding for each edit that failed for it, or wrote over what others had changed."""
+    steps = (step for lane in reading.lanes.values() for step in lane.steps if step.written)
+    if not any(isinstance(step.event, Edit) for step in steps):
+        if any(lane.changes for lane in reading.lanes.values()) or not reading.trace.events:
+            return Unmeasured(rule=rule.name, reason="the trace holds no edits with their results")
+        return []
+    findings = [
+        found(
+            rule,
+            f"{short(one.path, 100)} was changed by {one.by} after it was last read, and "
+            + ("the edit failed." if one.how == "failed edit" else "was written over."),
+            list(dict.fromkeys((one.step.number, one.change))),
+            lane=one.step.event.lane,
+        )
+        for one in meetings(reading)
+        if one.how != "read again"
+    ]
+    return sorted(findings, key=lambda finding: min(finding.events))

@@ -1,0 +1,57 @@
+"""What Jest prints; Bun's test runner too."""
+
+from __future__ import annotations
+
+import re
+
+from closeloop.process.failures.found import Found, first_line
+from closeloop.process.failures.frames import pointed, script_frames
+
+marks = ("\n  ● ", "\nTest Suites: ", "\n(fail) ")
+
+_TIMING = re.compile(r" \(\d[\d.]* ?m?s\)\s*\Z")
+_BUN_TIMING = re.compile(r" \[[\d.]+m?s\]\s*\Z")
+
+
+def verdict(text: str) -> bool | None:
+    for line in text[-3000:].split("\n"):
+        if line.startswith(("Tests: ", "Test Suites: ")):
+            if " failed" in line:
+                return False
+            if line.startswith("Tests: ") and " passed" in line:
+                return True
+    return False if "\n(fail) " in text else None
+
+
+def gather(text: str, found: Found) -> None:
+    file = ""
+    blocks = ("\n" + text).split("\n  ● ")
+    for number, block in enumerate(blocks):
+        if number:
+            _failure(block, file, found)
+        begin = block.rfind("\nFAIL ")
+        if begin >= 0:
+            file = _TIMING.sub("", block[begin + 6 :].partition("\n")[0]).strip().rpartition(" ")[2]
+    for line in text.split("\n") if not found.errors else ():
+        if line.startswith("(fail) "):
+            found.test(_BUN_TIMING.sub("", line[7:]))
+        elif line.lstrip()[:2] == "✕ ":
+            found.test(_TIMING.sub("", line.strip()[2:]))
+        elif line.startswith("FAIL ") and "." in line:
+            found.test(_TIMING.sub("", line[5:]))
+
+
+def _failure(block: str, file: str, found: Found) -> None:
+    title, _, body = block.partition("\n")
+    if title.strip() in ("Console", "Deprecation Warning:"):
+        return
+    body = body.partition("\nFAIL ")[0].partition("\nTest Suites: ")[0]
+    message = first_line(body)
+    origin = ""
+    if message.startswith("expect("):
+        # The frame that Jest shows of a failed expectation lies in the test.
+        origin = body.partition("\n    > ")[2].partition("\n")[0].partition("|")[2]
+    found.test(f"{file} › {title}" if file else title, message, origin)
+    pointed(script_frames(body[:8000]), found)
+    found.path(file)
+    found.tested(title.rpartition(" › ")[2])

@@ -1,0 +1,43 @@
+"""What shells, make and npm say when a check did not even start, or only that it failed."""
+
+from __future__ import annotations
+
+import re
+
+from closeloop.process.failures.found import Found
+from closeloop.process.normalise import normalised
+
+marks = (
+    "command not found", ": not found", "sh: ", "env: ", "No module named ", "*** ", "npm ERR!",
+    "npm error", "can't open file", "syntax error near", "ELIFECYCLE", "unrecognized arguments",
+)  # fmt: skip
+
+_MISSING = re.compile(
+    r"^(?:[\w/]*sh|env): (?:line \d+: |\d+: |-c: line \d+: )?[‘'`]?([^\s:’']+)[’']?: "
+    r"(?:command not found|not found|No such file or directory)$"
+    r"|^zsh: command not found: (\S+)$"
+    r"|^\S+: No module named (\S+)$"
+    r"|can't open file '([^'\n]+)'",
+    re.MULTILINE,
+)
+_SAID = re.compile(
+    r"^(?:(?:g?make|mingw32-make)(?:\[\d+\])?: \*\*\* .+"
+    r"|npm (?:ERR!|error) (?:Missing script: .+|Lifecycle .+ failed.*|Test failed.*|command failed)"
+    r"|.*ELIFECYCLE.*|.*: syntax error near .+|.*error: unrecognized arguments: .+)$",
+    re.MULTILINE,
+)
+_LINE = re.compile(r":\d+: |\bline \d+\b")
+
+
+def verdict(text: str) -> bool | None:
+    return False if _MISSING.search(text) or _SAID.search(text) else None
+
+
+def gather(text: str, found: Found) -> None:
+    for *names, file in _MISSING.findall(text):
+        name = "".join(names)
+        found.test(f"{name or file}: not found")
+        found.symbol(name)
+        found.path(file)
+    for line in _SAID.findall(text) if not found.errors else ():
+        found.test(_LINE.sub(" ", normalised(line)))

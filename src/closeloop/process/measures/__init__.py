@@ -1,0 +1,1 @@
+"""What is measured of a lane, one idea a file; rules and rates share it."""

@@ -1,0 +1,314 @@
+"""Recovery: how a lane meets what it did not expect, one surprising state at a time."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Literal
+
+from closeloop.model.rates import Rate, rate
+from closeloop.model.record import Record
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Command, Edit, Message, Read, ToolUse
+from closeloop.process.git import git_verbs
+from closeloop.process.once import once
+from closeloop.process.staleness import meetings, says
+
+Surprise = Literal[
+    "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"
+]
+
+NEAR = 20
+"""So many of the following actions are looked at where nothing says sooner how it went on."""
+_REFUSED = (
+    "user doesn't want", "rejected", "denied", "not executed", "cancelled", "canceled", "aborted",
+    "interrupted", "sibling", "permission", "must be different", "exactly the same",
+    "no changes to", "not been read yet",
+)  # fmt: skip
+_ABSENT = ("no such file", "not exist", "not found", "cannot find", "enoent")
+FLAGS = re.compile(
+    r"\b(?:fail\w*|(?:could|did|does) ?n['’o]t|unable|not found|missing|errors?|conflict\w*|instead"
+    r"|not apply|no match|retry|again|already|differ\w*|flaky|inconsistent\w*)\b",
+    re.IGNORECASE,
+)
+_ASSUMES = re.compile(
+    r"\b(?:assum\w+|ambiguous|unclear|not specified|unspecified|under-?specified|interpret\w*"
+    r"|could mean|either way|not clear)\b",
+    re.IGNORECASE,
+)
+_LOOKS_AROUND = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
+_LOOKS_AT_CONFLICT = frozenset(("diff", "status", "show", "mergetool", "log"))
+
+
+class Item(Record):
+    """One surprising state."""
+
+    surprise: Surprise
+    step: Step | None
+    """What came as a surprise; None for the request itself."""
+    path: str | None = None
+    met: bool
+
+
+def recovery(items: Sequence[Item]) -> Rate | None:
+    """The share of surprising states that were met by looking again, asking or saying so."""
+    return rate(sum(item.met for item in items), len(items))
+
+
+@once
+def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
+    """Lane → its surprising states; where nobody can say how one was met, it is left out."""
+    found: dict[str, list[Item]] = {}
+    for name, lane in reading.lanes.items():
+        found[name] = list(_of_lane(lane))
+    for meeting in meetings(reading):
+        if meeting.how != "failed edit":
+            found[meeting.step.event.lane].append(
+                Item(
+                    surprise="changed file",
+                    step=meeting.step,
+                    path=meeting.path,
+                    met=meeting.how == "read again",
+                )
+            )
+    if reading.task is not None and reading.task.ambiguous and reading.lanes:
+        name, root = next(iter(reading.lanes.items()))
+        found[name] += _open_question(root)
+    return found
+
+
+def failed_edits(lane: LaneReading) -> Iterator[Item]:
+    """Edits that did not take, with what the lane did about each."""
+    last: Step | None = None
+    for step in lane.steps:
+        if not step.failed or not step.written:
+            continue
+        event = step.event
+        if not isinstance(event, Edit):
+            continue
+        if says(event.error, _REFUSED):
+            continue
+        before, last = last, step
+        if before is not None and _is_one_try(before, step):
+            continue
+        met = _met_failed_edit(lane, step)
+        if met is not None:
+            yield Item(surprise="failed edit", step=step, path=step.written[0], met=met)
+
+
+def abandoned(lane: LaneReading) -> Iterator[Item]:
+    """Failed edits about which nothing was ever done, while the work went on."""
+    last: dict[str, int] | None = None
+    for item in failed_edits(lane):
+        if not item.met and item.step is not None:
+            if last is None:
+                last = {
+                    path.rpartition("/")[2]: step.index
+                    for step in lane.steps
+                    for path in (*step.read, *step.written)
+                }
+            if last[item.step.written[0].rpartition("/")[2]] == item.step.index:
+                yield item
+
+
+def _of_lane(lane: LaneReading) -> Iterator[Item]:
+    yield from failed_edits(lane)
+    for step in lane.steps:
+        if step.failed:
+            event = step.event
+            if isinstance(event, Read) and says(event.error, _ABSENT):
+                yield from _item("missing file", step, _met_missing(lane, step))
+            elif isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
+                yield from _item("conflict", step, _met_conflict(lane, step))
+    results: dict[tuple[str, int], Step] = {}
+    for step in lane.checks:
+        yield from _item("contradiction", step, _met_contradiction(lane, step, results))
+
+
+def _item(surprise: Surprise, step: Step, met: bool | None) -> Iterator[Item]:
+    if met is not None:
+        yield Item(surprise=surprise, step=step, met=met)
+
+
+def _following(lane: LaneReading, step: Step, most: int = NEAR) -> Sequence[Step]:
+    """The next steps, up to where the user speaks."""
+    end = _user_speaks(lane, step.number)
+    steps = lane.steps[step.index + 1 : step.index + 1 + most]
+    return [later for later in steps if later.number < end]
+
+
+def _user_speaks(lane: LaneReading, after: int) -> float:
+    at = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[at : at + 200]:
+        if message.role == "user":
+            return message.number
+    return float("inf")
+
+
+def _words(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
+    at = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[at : at + NEAR]:
+        if message.number >= before:
+            return
+        if message.role == "agent":
+            yield message
+
+
+def _says_so(lane: LaneReading, after: int, before: float, name: str) -> bool:
+    return any(
+        message.intent == "question"
+        or (name in message.text and FLAGS.search(message.text[:4000]) is not None)
+        for message in _words(lane, after, before)
+    )
+
+
+def _met_failed_edit(lane: LaneReading, step: Step) -> bool | None:
+    """Looked at the file again, asked, said so, or tried otherwise with success."""
+    name = step.written[0].rpartition("/")[2]
+    following = [
+        later
+        for later in _following(lane, step)
+        # What was sent along with it could not know that it failed.
+        if step.event.turn is None or later.event.turn != step.event.turn
+    ]
+    if _answers(lane, step, following):
+        return True
+    for later in following:
+        event = later.event
+        if isinstance(event, Edit) and event.ok is not False and _is_same_text(event, step.event):
+            return True
+        if name in (path.rpartition("/")[2] for path in (*later.read, *later.written)):
+            return not isinstance(event, Edit) or event.ok is not False
+        if _mentions(later, name):
+            return True
+    end = following[-1].number if len(following) == NEAR else _user_speaks(lane, step.number)
+    if _says_so(lane, step.number, end, name):
+        return True
+    return False if _went_on(lane, following, step.number, end) else None
+
+
+def _answers(lane: LaneReading, step: Step, following: Sequence[Step]) -> bool:
+    """Its first words after the failure are about it."""
+    before = following[0].number if following else _user_speaks(lane, step.number)
+    said = next(_words(lane, step.number, before), None)
+    return said is not None and FLAGS.search(said.text[:1000]) is not None and not following
+
+
+def _is_one_try(one: Step, other: Step) -> bool:
+    """One call that was to change several places: it failed once."""
+    first, second = one.event, other.event
+    if first.call is not None and first.call == second.call:
+        return True
+    if other.index != one.index + 1 or first.turn != second.turn:
+        return False
+    return isinstance(first, Edit) and isinstance(second, Edit) and first.error == second.error
+
+
+def _is_same_text(one: Edit, other: object) -> bool:
+    wanted = other.after.strip() if isinstance(other, Edit) and other.after else ""
+    return bool(wanted) and one.after is not None and wanted in one.after
+
+
+def _mentions(step: Step, name: str) -> bool:
+    event = step.event
+    if isinstance(event, Command):
+        return name in event.command
+    return (
+        isinstance(event, ToolUse)
+        and event.arguments is not None
+        and any(isinstance(value, str) and name in value for value in event.arguments.values())
+    )
+
+
+def _went_on(lane: LaneReading, following: Sequence[Step], after: int, before: float) -> bool:
+    """Edits elsewhere, a check, or a claim: as if nothing had happened."""
+    if any(step.check is not None or isinstance(step.event, Edit) for step in following):
+        return True
+    return any(message.intent == "claim" for message in _words(lane, after, before))
+
+
+def _met_missing(lane: LaneReading, step: Step) -> bool | None:
+    """Looked around or asked, as against trying the same again or editing what is not there."""
+    event = step.event
+    for later in _following(lane, step, 5):
+        now = later.event
+        if isinstance(now, Read):
+            if isinstance(event, Read) and now.path == event.path:
+                return now.ok is not False
+            if now.ok is not False:
+                return True
+        elif isinstance(now, Edit):
+            same = isinstance(event, Read) and now.path == event.path
+            return False if same and now.action == "change" else None
+        elif isinstance(now, ToolUse) or (later.doing is not None and _looks_around(later)):
+            return True
+    return True if _says_so(lane, step.number, float("inf"), _name(event)) else None
+
+
+def _name(event: object) -> str:
+    return event.path.rpartition("/")[2] if isinstance(event, Read) else ""
+
+
+def _looks_around(step: Step) -> bool:
+    doing = step.doing
+    return doing is not None and (
+        doing.searches or bool(step.read) or not _LOOKS_AROUND.isdisjoint(doing.programs)
+    )
+
+
+def _met_conflict(lane: LaneReading, step: Step) -> bool | None:
+    for later in _following(lane, step, 10):
+        verbs = git_verbs(later)
+        command = later.event.command if isinstance(later.event, Command) else ""
+        if later.read or isinstance(later.event, Read | Edit) or "--abort" in command:
+            return True
+        if not _LOOKS_AT_CONFLICT.isdisjoint(verbs) or _looks_around(later):
+            return True
+        if "commit" in verbs or "push" in verbs:
+            return False
+    return True if _says_so(lane, step.number, float("inf"), "onflict") else None
+
+
+def _met_contradiction(
+    lane: LaneReading, step: Step, results: dict[tuple[str, int], Step]
+) -> bool | None:
+    """The same check of the same state says something else than before."""
+    check = step.check
+    if check is None or check.passed is None:
+        return None
+    before = results.get((check.target, step.state))
+    results[check.target, step.state] = step
+    if before is None or before.check is None or before.check.passed == check.passed:
+        return None
+    for later in _following(lane, step, 5):
+        if (
+            later.check is not None
+            and later.check.target == check.target
+            and later.state == step.state
+        ):
+            return True
+        if later.read or _looks_around(later):
+            return True
+        if later.changed:
+            break
+    if _says_so(lane, step.number, _user_speaks(lane, step.number), "test"):
+        return True
+    return False if check.passed and _went_on(lane, (), step.number, float("inf")) else None
+
+
+def _open_question(root: LaneReading) -> list[Item]:
+    """A request that lacks a decision: a question or a stated assumption before the first edit."""
+    first = root.changes[0].number if root.changes else None
+    before = [
+        message
+        for message in root.messages
+        if message.role == "agent" and (first is None or message.number < first)
+    ]
+    met = any(
+        message.intent == "question" or _ASSUMES.search(message.text[:4000]) for message in before
+    )
+    if not met and first is None:
+        return []
+    return [Item(surprise="open question", step=root.changes[0] if first else None, met=bool(met))]

@@ -1,0 +1,147 @@
+"""All measures of a trace, by lane and together; and the process score they add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from closeloop.model.finding import Finding, Unmeasured
+from closeloop.model.measurement import Measures, ProcessScore
+from closeloop.model.rates import pooled, rate
+from closeloop.model.record import Record
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Edit
+from closeloop.model.usage import total
+from closeloop.process.convergence import Loops, loops
+from closeloop.process.measures.context import context_losses
+from closeloop.process.measures.drift import drift_curve, drift_slope
+from closeloop.process.measures.feedback import feedback, feedback_uses
+from closeloop.process.measures.handoffs import Handoffs, handoffs
+from closeloop.process.measures.recovery import Item, recovery, surprises
+from closeloop.process.measures.tampering import tampering
+from closeloop.process.measures.verification import checks_of, verified
+
+
+class _Known(Record):
+    """What is worked out once for all lanes."""
+
+    findings: Sequence[Finding]
+    unmeasured: Sequence[Unmeasured]
+    checks: Sequence[Step]
+    handoffs: Mapping[str | None, Handoffs]
+    surprises: Mapping[str, Sequence[Item]]
+    counts: Mapping[str, int]
+    spans: Mapping[str, tuple[datetime, datetime]]
+
+
+def measures_of(
+    reading: Reading, findings: Sequence[Finding], unmeasured: Sequence[Unmeasured]
+) -> tuple[Measures, tuple[Measures, ...]]:
+    """Of the whole trace, and of each lane; where there is one lane, it is the whole."""
+    known = _Known(
+        findings=findings,
+        unmeasured=unmeasured,
+        checks=checks_of(reading),
+        handoffs=handoffs(reading),
+        surprises=surprises(reading),
+        counts=_counts(reading),
+        spans=_spans(reading),
+    )
+    lanes = tuple(_of_lane(lane, known) for lane in reading.lanes.values())
+    return _whole(reading, lanes, known), lanes
+
+
+def score_of(reading: Reading, whole: Measures) -> ProcessScore:
+    """Four rates. Planted facts are exact, so they take the place of what was guessed."""
+    briefs = whole.planted or whole.brief
+    ends = [ended for lane in reading.lanes.values() if (ended := loops(lane)) is not None]
+    return ProcessScore(
+        handoff=pooled(briefs, whole.understood, whole.returned),
+        feedback=whole.feedback,
+        recovery=whole.recovery,
+        convergence=rate(sum(e.closed for e in ends), sum(e.episodes for e in ends)),
+    )
+
+
+def _of_lane(lane: LaneReading, known: _Known) -> Measures:
+    name, ended = lane.lane.id, loops(lane)
+    curve = drift_curve(lane)
+    own = [finding for finding in known.findings if finding.lane == name]
+    shares = known.handoffs.get(name, Handoffs())
+    span = known.spans.get(name)
+    return Measures(
+        lane=name,
+        events=known.counts.get(name, 0),
+        calls=len(lane.steps),
+        edits=sum(isinstance(step.event, Edit) for step in lane.steps),
+        checks=len(lane.checks),
+        iterations=len(lane.iterations),
+        converged=_converged(ended),
+        converged_after=ended.converged_after if ended else None,
+        standstill=ended.standstill if ended else 0,
+        feedback=feedback(feedback_uses(lane)),
+        **msgspec.structs.asdict(shares),
+        recovery=recovery(known.surprises.get(name, ())),
+        context_losses=context_losses(own, known.unmeasured) if lane.steps else None,
+        verified=verified(lane, known.checks),
+        tampering=tampering(own, known.unmeasured) if lane.changes else None,
+        drift=curve,
+        drift_slope=drift_slope(curve),
+        usage=total(turn.usage for turn in lane.lane.turns),
+        seconds=(span[1] - span[0]).total_seconds() if span else None,
+    )
+
+
+def _whole(reading: Reading, lanes: Sequence[Measures], known: _Known) -> Measures:
+    if not lanes:
+        return Measures()
+    root = lanes[0]
+    spans = list(known.spans.values())
+    begin, end = (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else (None, None)
+    return msgspec.structs.replace(
+        root,
+        lane=None,
+        events=len(reading.trace.events),
+        calls=sum(lane.calls for lane in lanes),
+        edits=sum(lane.edits for lane in lanes),
+        checks=sum(lane.checks for lane in lanes),
+        standstill=max(lane.standstill for lane in lanes),
+        feedback=pooled(*(lane.feedback for lane in lanes)),
+        **msgspec.structs.asdict(known.handoffs.get(None, Handoffs())),
+        recovery=pooled(*(lane.recovery for lane in lanes)),
+        context_losses=context_losses(known.findings, known.unmeasured)
+        if any(lane.calls for lane in lanes)
+        else None,
+        tampering=tampering(known.findings)
+        if any(lane.edits for lane in lanes)
+        else root.tampering,
+        usage=total(lane.usage for lane in lanes),
+        seconds=(end - begin).total_seconds() if begin and end else None,
+    )
+
+
+def _converged(ended: Loops | None) -> bool | None:
+    if ended is None or not ended.episodes:
+        return None
+    return ended.converged_after is not None
+
+
+def _counts(reading: Reading) -> Mapping[str, int]:
+    return Counter(event.lane for event in reading.trace.events)
+
+
+def _spans(reading: Reading) -> dict[str, tuple[datetime, datetime]]:
+    """First and last time of each lane, where its events tell the time."""
+    spans: dict[str, tuple[datetime, datetime]] = {}
+    for event in reading.trace.events:
+        if event.at is not None:
+            known = spans.get(event.lane)
+            spans[event.lane] = (
+                (min(known[0], event.at), max(known[1], event.at))
+                if known
+                else (event.at, event.at)
+            )
+    return spans

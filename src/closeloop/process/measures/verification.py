@@ -1,0 +1,205 @@
+"""Verification: did a check run on the code as it was left?"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+
+from closeloop.model.record import Record
+from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.trace import Command, Edit, ToolUse
+from closeloop.process.edits import code_changes, only_comments
+from closeloop.process.once import once
+
+_LOOKS = frozenset((
+    "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",
+    "echo", "pwd", "wc", "diff", "tree", "awk", "sort", "uniq", "rm", "mv", "cp", "mkdir",
+    "touch", "which", "env", "export", "true", "false", "pip", "chmod", "stat", "file", "less",
+    "more", "printf", "test", "xargs", "tee", "gh", "submit", "source", "set", "sleep", "date",
+    "tar", "unzip", "apt", "apt-get", "brew", "cut", "tr", "kill", "ps",
+))  # fmt: skip
+LINTERS = frozenset((
+    "ruff", "eslint", "flake8", "pylint", "prettier", "black", "golangci-lint", "stylelint",
+    "gofmt", "rubocop", "biome",
+))  # fmt: skip
+STATIC = LINTERS | frozenset((
+    "mypy", "pyright", "ty", "tsc", "pyre", "basedpyright", "flow", "vue-tsc",
+))  # fmt: skip
+_TRIES = ("test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "execute")
+NUMBER = attrgetter("number")
+END = float("inf")
+LOOKED_BACK = 1000
+"""So many steps before a change are looked at."""
+
+
+class Backing(Record):
+    """What was done to see whether a lane's code is right, up to some event."""
+
+    first: Step
+    """The first change of code."""
+    last: Step
+    """The last one that is more than a comment."""
+    stale: Step | None
+    """The last check before, since the first change."""
+    checks: Sequence[Step]
+    begin: int
+    end: int
+    """Of all checks those between these places ran on the code as it was left, in any lane."""
+
+    @property
+    def checked(self) -> bool:
+        return self.begin < self.end
+
+    @property
+    def latest(self) -> Iterator[Step]:
+        """Those checks, the last one first."""
+        return (self.checks[place] for place in range(self.end - 1, self.begin - 1, -1))
+
+
+@once
+def checks_of(reading: Reading) -> Sequence[Step]:
+    """All checks of the trace, in order."""
+    if len(reading.lanes) == 1:
+        return next(iter(reading.lanes.values())).checks
+    return sorted((step for lane in reading.lanes.values() for step in lane.checks), key=NUMBER)
+
+
+@once
+def checks_below(reading: Reading) -> Mapping[str, Sequence[Step]]:
+    """Lane → the checks that it ran itself, or one that works for it, in order."""
+    below: dict[str, list[Step]] = {name: [] for name in reading.lanes}
+    for step in checks_of(reading):
+        name: str | None = step.event.lane
+        seen: set[str] = set()
+        while name is not None and name in reading.lanes and name not in seen:
+            seen.add(name)
+            below[name].append(step)
+            name = reading.lanes[name].lane.parent
+    return below
+
+
+def verified(lane: LaneReading, checks: Sequence[Step]) -> bool | None:
+    """A check ran after the last edit of code; None where none was edited."""
+    backing = backing_of(code_changes(lane), checks)
+    return None if backing is None else backing.checked
+
+
+def backing_of(
+    changes: Sequence[Step], checks: Sequence[Step], until: float = END
+) -> Backing | None:
+    """Where the code of those changes stands before that event; None where there is none.
+
+    `checks` are those of the whole trace: a child's code may be checked by its parent.
+    """
+    at = len(changes) if until == END else bisect_left(changes, until, key=NUMBER)
+    while at and _is_idle(changes[at - 1]):
+        at -= 1
+    if not at:
+        return None
+    first, last = changes[0], changes[at - 1]
+    begin = bisect_left(checks, last.number, key=NUMBER)
+    end = len(checks) if until == END else bisect_left(checks, until, key=NUMBER)
+    before = checks[begin - 1] if begin else None
+    return Backing(
+        first=first,
+        last=last,
+        stale=before if before and before.number >= first.number else None,
+        checks=checks,
+        begin=begin,
+        end=end,
+    )
+
+
+def _is_idle(step: Step) -> bool:
+    return isinstance(step.event, Edit) and only_comments(step.event)
+
+
+def trials_after(
+    reading: Reading, lane: LaneReading, last: Step, until: float = END
+) -> Iterator[Step]:
+    """Runs of anything that may have shown the code to work, since it was last changed."""
+    if _tries_itself(last):
+        yield last
+    for steps, begin in _since(reading, lane, last):
+        for index in range(begin, len(steps)):
+            if steps[index].number >= until:
+                break
+            if is_trial(steps[index]):
+                yield steps[index]
+
+
+def tried_between(reading: Reading, lane: LaneReading, backing: Backing) -> Step | None:
+    """Such a run before the last change, and since the first."""
+    for steps, end in _since(reading, lane, backing.last):
+        for index in range(end - 1, max(-1, end - 1 - LOOKED_BACK), -1):
+            step = steps[index]
+            if step.number < backing.first.number:
+                break
+            if is_trial(step) and (not step.changed or _tries_itself(step)):
+                return step
+    return None
+
+
+def _since(reading: Reading, lane: LaneReading, last: Step) -> Iterator[tuple[Sequence[Step], int]]:
+    """The steps of the lane, and of the one that made the change, with the place after it."""
+    for name in dict.fromkeys((last.event.lane, lane.lane.id)):
+        steps = reading.lanes[name].steps if name in reading.lanes else ()
+        yield steps, bisect_right(steps, last.number, key=NUMBER)
+
+
+def _tries_itself(step: Step) -> bool:
+    """It changes files and runs something else: `sed -i … && python example.py`."""
+    return step.doing is not None and len(step.doing.programs) > 1 and is_trial(step)
+
+
+def is_trial(step: Step) -> bool:
+    """It runs something that is not only there to look at files, and is no check."""
+    event = step.event
+    if step.check is not None:
+        return False
+    if isinstance(event, ToolUse):
+        name = event.name.lower()
+        return any(word in name for word in _TRIES)
+    if not isinstance(event, Command) or step.doing is None:
+        return False
+    return any(name.partition(" ")[0] not in _LOOKS for name in step.doing.programs)
+
+
+def is_static(step: Step) -> bool:
+    """It reads the code and does not run it: that its tests pass is not among what it says."""
+    return step.doing is not None and all(
+        tool.partition(" ")[0] in STATIC for tool in step.doing.checks
+    )
+
+
+def is_linter(step: Step) -> bool:
+    """It speaks of style."""
+    return step.doing is not None and all(
+        tool.partition(" ")[0] in LINTERS for tool in step.doing.checks
+    )
+
+
+def could_not_run(step: Step) -> bool:
+    """The check itself was not there to be run: that says nothing of the code."""
+    event = step.event
+    if not isinstance(event, Command) or step.check is None or step.check.passed:
+        return False
+    if event.exit_code in (126, 127) or event.stopped is not None:
+        return True
+    failures = step.check.failures
+    said = (event.output or "")[-2000:] if failures is None or failures.parser == "tail" else ""
+    return any(words in said for words in _MISSING)
+
+
+_MISSING = (
+    "command not found",
+    "No module named pytest",
+    "no tests ran",
+    "collected 0 items",
+    "Missing script",
+    "No such file or directory",
+    "Permission denied",
+    "Could not resolve",
+    "Connection refused",
+)

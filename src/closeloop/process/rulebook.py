@@ -1,0 +1,85 @@
+"""Which rules apply, and by which numbers: the installed ones, as the project has set them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from closeloop.model.errors import BadInput, unknown
+from closeloop.model.protocols import Detector
+from closeloop.model.record import Record, digest
+from closeloop.model.settings import Silence
+
+MEASURES_VERSION = 1
+"""Of the reading and the measures; another one asks for another look at every trace."""
+
+
+class Chosen(Record):
+    """A detector with its thresholds as they are set here."""
+
+    detector: Detector
+    limits: Mapping[str, float]
+
+
+class Rulebook(Record):
+    """All rules that are applied."""
+
+    chosen: tuple[Chosen, ...]
+    silences: tuple[Silence, ...] = ()
+    own_checks: tuple[str, ...] = ()
+    """The project's own commands that check the work."""
+    identity: str = ""
+    """Equal rulebooks say the same of a trace."""
+
+
+def rulebook(
+    detectors: Sequence[Detector],
+    settings: Mapping[str, Mapping[str, bool | float]],
+    silences: Iterable[Silence] = (),
+    own_checks: Iterable[str] = (),
+) -> Rulebook:
+    """Those of the detectors that are switched on."""
+    names = {detector.rule.name: detector.rule for detector in detectors}
+    for name, given in settings.items():
+        if name not in names:
+            raise unknown("rule", name, names)
+        for key, value in given.items():
+            _accept(name, key, value, names[name].thresholds)
+    quiet = tuple(silences)
+    for silence in quiet:
+        if silence.rule not in names:
+            raise unknown("rule", silence.rule, names)
+        if not silence.reason.strip():
+            raise BadInput(f"Say in `reason` why findings of {silence.rule!r} are not to count.")
+    chosen = tuple(
+        Chosen(
+            detector=detector,
+            limits={
+                key: float(settings.get(detector.rule.name, {}).get(key, default))
+                for key, default in detector.rule.thresholds.items()
+            },
+        )
+        for detector in sorted(detectors, key=lambda detector: detector.rule.name)
+        if settings.get(detector.rule.name, {}).get("enabled", True)
+    )
+    commands = tuple(dict.fromkeys(own_checks))
+    return Rulebook(
+        chosen=chosen,
+        silences=quiet,
+        own_checks=commands,
+        identity=digest(
+            MEASURES_VERSION,
+            [(one.detector.rule.name, one.detector.rule.version, one.limits) for one in chosen],
+            quiet,
+            commands,
+        )[:16],
+    )
+
+
+def _accept(rule: str, key: str, value: object, thresholds: Mapping[str, float]) -> None:
+    if key == "enabled":
+        if not isinstance(value, bool):
+            raise BadInput(f"`enabled` of the rule {rule!r} is true or false, not {value!r}.")
+    elif key not in thresholds:
+        raise unknown(f"setting of the rule {rule!r}", key, ["enabled", *thresholds])
+    elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise BadInput(f"`{key}` of the rule {rule!r} is a number from 0 up, not {value!r}.")

@@ -1,0 +1,1 @@
+"""What shell lines are made of, and what the programs in them do."""

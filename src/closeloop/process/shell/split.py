@@ -1,0 +1,199 @@
+"""Split a shell line into the commands it is made of. Any text is a line; none is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from closeloop.model.record import Record
+
+Words = list[str]
+
+LONGEST = 20_000
+"""Characters that are looked at, once the bodies of heredocs are cut out."""
+DEEPEST = 3
+"""How far `$(… $(…))` and `bash -c "bash -c …"` are followed."""
+_MISSES = 8
+"""Heredocs without an end after which no more are looked for: each costs a look at all the text."""
+
+# Every piece matches to its end or to the end of the text, without a way back: linear time.
+_SINGLE = r"'[^']*+'?+"
+_ESCAPED = r"\\[\s\S]?+"
+_INNER = rf"""(?:[^()'"\\]++|{_SINGLE}|"(?:[^"\\]++|{_ESCAPED})*+"?+|{_ESCAPED})"""
+_DEEPER = rf"(?:{_INNER}|\((?:{_INNER}|\({_INNER}*+\)?+)*+\)?+)*+"
+_SUBSTITUTED = rf"\$\({_DEEPER}\)?+|`[^`]*+`?+"
+_DOUBLE = rf"""\$?+"(?:[^"\\$`]++|{_ESCAPED}|{_SUBSTITUTED}|\$)*+"?+"""
+_VARIABLE = r"\$\{[^}]*+\}?+|\$"
+_WORD = rf"""(?:[^\s'"\\;|&<>()`$]++|{_DOUBLE}|{_SINGLE}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})++"""
+_TOKEN = re.compile(
+    r"[^\S\n]*+(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/])"
+    r"|(?:\d++(?=[<>]))?+"
+    rf"(&&|\|[|&]?+|;;?+|&>>?+|&|<<<|<<-?+|<[>&]?+|>[>|&]?+|[()\n]|{_WORD}))"
+)
+_QUOTED = re.compile(
+    rf"""'([^']*+)'?+|\$?+"((?:[^"\\]++|{_ESCAPED})*+)"?+|\\([\s\S]?+)|([^'"\\$]++|\$)"""
+)
+_IN_DOUBLE = re.compile(r'\\([$`"\\])')
+_SUBSTITUTION = re.compile(rf"\$\(({_DEEPER})\)?+|`([^`]*+)`?+")
+_HEREDOC = re.compile(r"""(?<!<)<<-?[ \t]*+(?:'([^'\n]+)'|"([^"\n]+)"|\\?([\w.-]+))""")
+_ENDS = {
+    "&&": "&&", "||": "||", "|": "|", "|&": "|", ";": ";", ";;": ";", "\n": ";", "&": "&",
+    "(": "(", ")": ")",
+}  # fmt: skip
+_OUT = frozenset((">", ">>", ">|", "&>", "&>>", ">&", "<>"))
+_OPERATORS = frozenset(_ENDS) | _OUT | {"<", "<<", "<<-", "<<<", "<&"}
+# What may stand before a command, and whether the command's exit code is then still the line's.
+_KEYWORDS = {
+    "{": True, "}": True, "then": True, "else": True, "fi": True, "done": True, "esac": True,
+    "do": False, "!": False, "if": False, "elif": False, "while": False, "until": False,
+}  # fmt: skip
+_QUOTE = re.compile(r"""['"\\]""")
+_SIMPLE = re.compile(r"[\w ./:=,@%+~^-]++")
+
+
+def wordset(words: str) -> frozenset[str]:
+    """Many words, written as one."""
+    return frozenset(words.split())
+
+
+class Part(Record):
+    """One program and its words, quotes gone."""
+
+    words: Words
+    end: str = ""
+    """How it is joined to the next one: `&&`, `||`, `|`, `;`, `&`, or nothing at the end."""
+    out: tuple[str, ...] = ()
+    """Files that its output goes to."""
+    given: tuple[str, ...] = ()
+    """Files that it is fed."""
+    body: str | None = None
+    """The heredoc or here-string that it is fed."""
+    loose: bool = False
+    """Its exit code is not handed on: in `$(…)`, in a loop, in a condition."""
+
+
+def split(text: str, depth: int = 0) -> list[Part]:
+    """The commands of a line, in order; those within `$(…)` before the one that uses them."""
+    words = text[:LONGEST].split() if _SIMPLE.fullmatch(text) else []
+    if words and words[0] not in _KEYWORDS:
+        return [Part(words=words)]
+    text, bodies = _without_bodies(text) if "<<" in text else (text, [])
+    text = text[:LONGEST].replace("\\\n", " ").rstrip()
+    nested = depth < DEEPEST and _has_substitution(text)
+    plain = _QUOTE.search(text) is None
+    tokens = iter(_TOKEN.findall(text))
+    found: list[Part] = []
+    words = []
+    fed: dict[str, Any] = {}
+    for token in tokens:
+        if token not in _OPERATORS:
+            if nested and _has_substitution(token):
+                found.extend(_substituted(token, depth))
+            if token:
+                words.append(token if plain else unquoted(token))
+            continue
+        end = _ENDS.get(token)
+        if end is None:
+            target = next(tokens, "")
+            end = _ENDS.get(target)
+            if end is None:
+                _redirect(token, unquoted(target), fed, bodies)
+                continue
+        _close(found, words, end, fed)
+        words, fed = [], {}
+    _close(found, words, "", fed)
+    if found and found[-1].end not in ("", "&"):
+        found[-1] = replace(found[-1], end="")
+    return found
+
+
+def _redirect(sign: str, name: str, fed: dict[str, Any], bodies: list[tuple[str, str]]) -> None:
+    if sign in _OUT:
+        fed["out"] = (*fed.get("out", ()), name)
+    elif sign == "<":
+        fed["given"] = (*fed.get("given", ()), name)
+    elif sign == "<<<":
+        fed["body"] = name
+    elif bodies and bodies[0][0] == name:
+        fed["body"] = bodies.pop(0)[1]
+
+
+def _has_substitution(text: str) -> bool:
+    return ("$(" in text or "`" in text) and text[0] != "'"
+
+
+def _substituted(token: str, depth: int) -> Iterator[Part]:
+    for plain, ticked in _SUBSTITUTION.findall(token):
+        if plain[:1] == "(":
+            continue  # a sum
+        for part in split(plain or ticked, depth + 1):
+            yield replace(part, end=part.end or ";", loose=True)
+
+
+def _close(found: list[Part], words: list[str], end: str, fed: dict[str, Any]) -> None:
+    loose = False
+    while words and words[0] in _KEYWORDS:
+        loose = not _KEYWORDS[words.pop(0)] or loose
+    if words or fed:
+        end = ";" if end in ("(", ")") else end
+        found.append(Part(words=words or [":"], end=end, loose=loose, **fed))
+    elif end in ("&&", "||", "|", "&") and found:
+        # `(…) | tail`, `done | tail`: what joins the group joins its last command.
+        found[-1] = replace(found[-1], end=end)
+
+
+def unquoted(token: str) -> str:
+    """A word as its program gets it; variables stay as they are written."""
+    first = token[:1]
+    if first == "'" and token.find("'", 1) == len(token) - 1:
+        return token[1:-1]
+    if "\\" not in token:
+        if first == '"' and token.find('"', 1) == len(token) - 1:
+            return token[1:-1]
+        if "'" not in token and '"' not in token:
+            return token
+    parts = []
+    for single, double, escaped, plain in _QUOTED.findall(token):
+        parts.append(single or _IN_DOUBLE.sub(r"\1", double) or escaped or plain)
+    return "".join(parts)
+
+
+def _without_bodies(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The text without what heredocs hold, and what they hold, with their tags."""
+    kept: list[str] = []
+    bodies: list[tuple[str, str]] = []
+    position = looked = misses = 0
+    while misses < _MISSES and (found := _HEREDOC.search(text, looked)):
+        line = text.find("\n", found.end())
+        after = line
+        while found is not None and line >= 0:
+            tag = found[1] or found[2] or found[3]
+            end = _end_of(text, tag, after)
+            if end < 0 and not (found[1] or found[2] or tag.isupper()):
+                break  # no heredoc but a shift: `1 << n`
+            end = len(text) if end < 0 else end
+            bodies.append((tag, text[after + 1 : end]))
+            after = min(end + 1 + len(tag), len(text))
+            looked = found.end()
+            found = _HEREDOC.search(text, looked, line)
+        if after == line:
+            looked, misses = max(looked, found.end() if found else 0), misses + 1
+        else:
+            kept.append(text[position : line + 1])
+            position = looked = after
+    kept.append(text[position:])
+    return "".join(kept), bodies
+
+
+def _end_of(text: str, tag: str, start: int) -> int:
+    """Where a heredoc's body ends, looked for from the line feed before it; -1 for nowhere."""
+    line = "\n" + tag
+    while (start := text.find(line, start)) >= 0:
+        after = start + len(line)
+        if after == len(text) or not (text[after].isalnum() or text[after] in "_.-"):
+            break
+        start = after
+    return start

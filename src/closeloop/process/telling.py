@@ -1,0 +1,31 @@
+"""Sentences that several rules need: what fails, and why something cannot be said."""
+
+from __future__ import annotations
+
+from closeloop.model.steps import Failures, Reading
+
+QUOTED = 80
+
+
+def short(text: str, length: int = QUOTED) -> str:
+    """The first line of a text, cut where it is long."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def told_failures(failures: Failures) -> str:
+    """The first thing that fails, and how many more do."""
+    key, message = next(iter(failures.errors.items()))
+    first = short(f"{key} ({message})" if message else key, 2 * QUOTED)
+    more = len(failures.errors) - 1
+    return f"{first} and {more} more" if more else first
+
+
+def unreadable_checks(reading: Reading) -> str | None:
+    """Why rules about checks cannot be applied, where that is so."""
+    checks = [step.check for lane in reading.lanes.values() for step in lane.checks]
+    if not reading.trace.events:
+        return "the trace is empty"
+    if checks and all(check is None or check.passed is None for check in checks):
+        return "no check in the trace says whether it passed"
+    return None

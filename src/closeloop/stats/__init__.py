@@ -1,0 +1,1 @@
+"""Numbers one can decide by."""

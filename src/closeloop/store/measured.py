@@ -1,0 +1,65 @@
+"""What the rules said of attempts: asked for by attempt and by what they said it from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from closeloop.model.measurement import Measurement
+from closeloop.model.rates import Rate
+from closeloop.store.bodies import pack, unpack
+from closeloop.store.jobs import INSERT
+from closeloop.store.schema import measurements
+
+_AT_ONCE = 500
+"""Databases bound the number of values in one question."""
+
+
+def columns(attempt: str, basis: str, measurement: Measurement) -> dict[str, Any]:
+    """A row of `measurements`: what lists and sums are made of, and the body."""
+    counted = [finding.rule for finding in measurement.findings if finding.silenced is None]
+    score = measurement.score
+    return {
+        "attempt": attempt,
+        "basis": basis,
+        "findings": len(counted),
+        "found": " ".join(sorted(set(counted))),
+        "category": measurement.ending.category if measurement.ending else None,
+        "modes": ", ".join(tag.mode for tag in measurement.modes),
+        "iterations": measurement.whole.iterations,
+        "converged_after": measurement.whole.converged_after,
+        **_rate("handoff", score.handoff),
+        **_rate("feedback", score.feedback),
+        **_rate("recovery", score.recovery),
+        **_rate("convergence", score.convergence),
+        "body": pack(measurement),
+    }
+
+
+def _rate(name: str, rate: Rate | None) -> dict[str, float | None]:
+    return {
+        f"{name}_hits": rate.hits if rate else None,
+        f"{name}_of": rate.of if rate else None,
+    }
+
+
+def add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Save rows; what is known already stays as it is."""
+    if rows:
+        connection.execute(
+            INSERT[connection.dialect.name](measurements).on_conflict_do_nothing(), list(rows)
+        )
+
+
+def known(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
+    """By attempt, those that were made on that basis."""
+    found, names, table = {}, list(wanted), measurements.c
+    for first in range(0, len(names), _AT_ONCE):
+        part = names[first : first + _AT_ONCE]
+        query = select(table.attempt, table.basis, table.body).where(table.attempt.in_(part))
+        for row in connection.execute(query):
+            if wanted[row.attempt] == row.basis:
+                found[row.attempt] = unpack(row.body, Measurement)
+    return found

@@ -1,0 +1,131 @@
+"""The demo judged: by the gate, which lets noise pass, and by the checks of a change."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from closeloop.measuring.attempts import Measured, attempts_of, book_of, experiment_of, measured
+from closeloop.measuring.gate import compare
+from closeloop.model.baseline import Baseline
+from closeloop.model.settings import Settings
+from closeloop.store import open_store
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
+GATING = frozenset(
+    one.detector.rule.name for one in book_of(Settings()).chosen if one.detector.rule.gates
+)
+
+
+def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [sys.executable, "-m", "closeloop", *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo, with the closer's work kept as the baseline, and then both agents run."""
+    folder = tmp_path_factory.mktemp("demo")
+    subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
+    assert closeloop(folder, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
+    saved = closeloop(folder, "gate", "--save", "--reason", "the one we trust")
+    assert saved.returncode == 0, saved.stderr
+    return folder
+
+
+def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> None:
+    equal = closeloop(demo, "gate")
+    assert equal.returncode == 0, equal.stderr
+    assert "Not worse" in equal.stdout
+    settings = demo / "closeloop.toml"
+    text = settings.read_text()
+    worse = text.replace('[variants.closer]\nagent = "builtin"\nmodel = "closer"',
+                         '[variants.closer]\nagent = "builtin"\nmodel = "spiraller"')  # fmt: skip
+    assert worse != text
+    settings.write_text(worse)
+    assert closeloop(demo, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
+    settings.write_text(text)
+    report = closeloop(demo, "gate", "--json")
+    assert report.returncode == 1
+    verdicts = {one["metric"]: one["verdict"] for one in json.loads(report.stdout)["differences"]}
+    assert verdicts["passed"] == verdicts["without findings"] == "worse"
+
+
+def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) -> None:
+    closeloop(demo, "run", "--sandbox", "none")
+    found: dict[tuple[str, str], tuple[set[str], str]] = {}
+    with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
+        for row in attempts_of(store, experiment_of(store, None)):
+            change = store.change(row.id)
+            if change is None or not change.files:
+                continue
+            patch = demo / "change.patch"
+            patch.write_text(change.patch)
+            told = closeloop(
+                demo / "project", "check", "--patch", str(patch), "--base", change.base or "",
+                "--task", row.task or "", "--tier", "quality", "--tier", "risk", "--json",
+            )  # fmt: skip
+            assert told.returncode in (0, 1), told.stderr
+            report = json.loads(told.stdout)
+            grave = [one for one in report["findings"] if one["severity"] == "error"]
+            copies = [one for one in report["findings"] if one["rule"] == "copied-code"]
+            rules = {one["rule"] for one in grave + copies}
+            level = report["risk"]["level"]
+            found[row.task or "", row.variant_name or ""] = rules, level
+    for (task, variant), (rules, _) in found.items():
+        assert rules == (PLANTED.get(task, set()) if variant == "spiraller" else set()), task
+    assert found["version-flag", "closer"][1] == "low"
+    assert found["purchase-order", "spiraller"][1] == "critical"
+
+
+PLANTED = {
+    "statement-names": {"out-of-scope-change"},
+    "greek-buyer": {"out-of-scope-change", "weakened-test"},
+    "purchase-order": {"out-of-scope-change", "hallucinated-name"},
+    "late-fee": {"copied-code"},
+}
+
+
+def test_scripted_noise_passes_nine_times_of_ten_and_a_worse_agent_is_still_caught(
+    demo: Path,
+) -> None:
+    """A noisy agent does each task as the closer does it, now and then as the spiraller does."""
+    closeloop(demo, "run", "--sandbox", "none")
+    with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
+        rows = attempts_of(store, experiment_of(store, None))
+        every = list(measured(store, rows, book_of(Settings())))
+    ways = {
+        name: [one for one in every if one.row.variant_name == name]
+        for name in ("closer", "spiraller")
+    }
+    assert len(ways["closer"]) == len(ways["spiraller"]) == 9
+    chance = random.Random(7)
+
+    def agent(slips: float) -> list[Measured]:
+        return [
+            Measured(row=replace(one.row, variant_name="noisy"), measurement=one.measurement)
+            for good, bad in zip(ways["closer"], ways["spiraller"], strict=True)
+            for one in (chance.choices([good, bad], [1 - slips, slips])[0] for _ in range(3))
+        ]
+
+    def passes(slips: float) -> bool:
+        return compare(BASELINE, agent(0.15), agent(slips), "f", GATING).passed
+
+    assert sum(passes(0.15) for _ in range(100)) >= 90
+    assert sum(passes(0.9) for _ in range(100)) <= 10

@@ -1,0 +1,131 @@
+"""unverified-claim, false-claim, missing-verification: is the agent's word backed?"""
+
+from __future__ import annotations
+
+import pytest
+from rules import edit, found, pytest_run
+
+from closeloop.model.attempt import Attempt
+from closeloop.model.finding import Unmeasured
+
+RULES = ("unverified-claim", "false-claim", "missing-verification")
+ASK = {"user": "Shipping is missing in the total of cart.py."}
+LOOK = {"run": {"command": "ls", "exit": 0, "output": "cart.py"}}
+PASS = {"claim": "All tests pass."}
+DONE = {"claim": "Done, the total includes shipping."}
+RED = pytest_run("tests/test_cart.py::test_total")
+
+
+def fired(*events: dict, **known: object) -> set[str]:
+    said = {rule: found(rule, events, **known) for rule in RULES}
+    return {rule for rule, one in said.items() if one and not isinstance(one, Unmeasured)}
+
+
+def test_a_backed_claim_raises_nothing() -> None:
+    assert fired(ASK, RED, edit(), pytest_run(), PASS) == set()
+    assert fired(ASK, edit(), pytest_run(), DONE) == set()
+
+
+def test_each_kind_of_unbacked_work_raises_exactly_one_rule() -> None:
+    assert fired(ASK, edit(), pytest_run(), edit(after="a = 3"), DONE) == {"unverified-claim"}
+    assert fired(ASK, edit(), PASS) == {"unverified-claim"}
+    assert fired(ASK, edit(), RED, PASS) == {"false-claim"}
+    assert fired(ASK, edit(), RED, DONE) == {"false-claim"}
+    assert fired(ASK, LOOK, edit(), DONE) == {"missing-verification"}
+    assert fired(ASK, LOOK, edit()) == {"missing-verification"}
+
+
+def test_a_claim_is_cited_with_the_change_and_the_stale_check() -> None:
+    (finding,) = found("unverified-claim", [ASK, edit(), pytest_run(), edit(after="a = 3"), PASS])
+    assert finding.events == (5, 4, 3)
+    assert "All tests pass." in finding.message
+    assert "cart.py" in finding.message
+
+
+def test_a_false_claim_is_cited_with_the_check_that_contradicts_it() -> None:
+    (finding,) = found("false-claim", [ASK, edit(), RED, PASS])
+    assert finding.events == (4, 3)
+    assert "test_total" in finding.message
+
+
+def test_a_claim_amid_a_conversation_counts_when_it_speaks_of_checks() -> None:
+    more = {"user": "Thanks. And what does total() do?"}
+    answer = {"say": "It sums up the prices."}
+    assert fired(
+        ASK, edit(), pytest_run(), edit(after="a"), {"say": "All tests pass."}, more, answer
+    )
+    assert not fired(ASK, edit(), pytest_run(), edit(after="a"), {"say": "Done."}, more, answer)
+
+
+def test_who_changed_no_code_claims_nothing_about_code() -> None:
+    assert fired(ASK, RED, PASS) == set()
+    assert fired(ASK, edit("README.md"), PASS) == set()
+
+
+def test_a_failing_linter_does_not_contradict_that_the_tests_pass() -> None:
+    lint = {"run": {"command": "ruff check .", "exit": 1, "output": "cart.py:1:1: F401 unused"}}
+    assert fired(ASK, edit(), pytest_run(), lint, PASS) == set()
+
+
+def test_a_failing_linter_contradicts_that_the_linter_passes() -> None:
+    lint = {"run": {"command": "ruff check .", "exit": 1, "output": "cart.py:1:1: F401 unused"}}
+    assert fired(ASK, edit(), lint, {"claim": "Done, and the linter passes."}) == {"false-claim"}
+
+
+def test_what_failed_before_the_first_change_is_not_held_against_the_claim() -> None:
+    assert fired(ASK, RED, edit(), RED, DONE) == set()
+
+
+def test_a_pass_of_the_same_tool_after_the_failure_settles_it() -> None:
+    assert fired(ASK, edit(), RED, pytest_run(), PASS) == set()
+
+
+def test_a_childs_claim_may_be_backed_by_its_parent() -> None:
+    lanes = {"child": "root"}
+    child = [{"lane": "child", **event} for event in (edit(), pytest_run(), edit(after="b"), DONE)]
+    assert fired(*child, lanes=lanes) == {"unverified-claim"}
+    assert fired(*child, pytest_run(), lanes=lanes) == set()
+
+
+def test_who_was_stopped_is_not_missing_a_check() -> None:
+    stopped = Attempt(id="a", origin="production", exit="out_of_time")
+    assert found("missing-verification", [ASK, LOOK, edit()], attempt=stopped) == []
+
+
+def test_who_never_ran_a_command_may_have_had_no_way_to_unless_the_attempt_is_ours() -> None:
+    ours = Attempt(id="a", origin="experiment", exit="finished")
+    assert isinstance(found("missing-verification", [ASK, edit(), DONE]), Unmeasured)
+    assert len(found("missing-verification", [ASK, edit(), DONE], attempt=ours)) == 1
+
+
+def test_who_was_told_not_to_run_anything_is_not_missing_a_check() -> None:
+    ask = {"user": "Write a small game. No need to run it."}
+    assert found("missing-verification", [ask, LOOK, edit(), DONE]) == []
+
+
+def test_a_check_whose_result_is_unknown_contradicts_nothing_and_is_not_held_against_anyone() -> (
+    None
+):
+    events = [ASK, edit(), {"run": "pytest -q"}, PASS]
+    assert isinstance(found("false-claim", events), Unmeasured)
+    assert found("unverified-claim", events) == []
+    assert found("missing-verification", events) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_empty_trace_cannot_be_measured(rule: str) -> None:
+    assert isinstance(found(rule, []), Unmeasured)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "event", [ASK, PASS, edit("a.md"), {"run": "pytest"}, {"edit": ""}, {"lane": "lost", **PASS}]
+)
+def test_a_single_event_raises_nothing(rule: str, event: dict) -> None:
+    said = found(rule, [event])
+    assert isinstance(said, Unmeasured) or said == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_lane_without_its_parent_is_read_like_any_other(rule: str) -> None:
+    found(rule, [{"lane": "child", **edit()}, {"lane": "child", **PASS}], lanes={"child": "gone"})

@@ -1,0 +1,100 @@
+"""What counts as a claim of success, and what owns up."""
+
+from __future__ import annotations
+
+import pytest
+from story import story
+
+from closeloop.model.trace import Message
+from closeloop.process.claims import END, Claim, claim_of, closings
+from closeloop.process.reading import read
+
+
+def said(text: str) -> Claim | None:
+    return claim_of(Message(number=1, lane="root", role="agent", text=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "All tests pass.",
+        "Done. All 27 tests pass successfully.",
+        "All browser tests are now passing.",
+        "I ran the unit tests for the cart and they both passed.",
+        "Fixed the failing test_total. All tests pass now.",
+        "Everything is in place:\n- ✅ **63 tests** pass",
+        "The change passes all tests.",
+        "Updated 5 failing tests to the new name. The test suite is green.",
+    ],
+)
+def test_these_say_that_checks_pass(text: str) -> None:
+    claim = said(text)
+    assert claim is not None
+    assert claim.passing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Done!",
+        "I've successfully modified the exporter.",
+        "The bug has been fixed: dates are parsed as UTC.",
+        "THOUGHT: I added the option to the parser. I'll now submit the changes.",
+        "I added a test that passing a string to total() raises.",
+    ],
+)
+def test_these_say_only_that_the_work_is_done(text: str) -> None:
+    claim = said(text)
+    assert claim is not None
+    assert not claim.passing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I fixed the parser, but I could not run the tests.",
+        "I couldn’t run the tests here.",
+        "Fixed. The tests should pass now.",
+        "Implemented, but not tested.",
+        "All unit tests pass, but 2 tests still fail in the browser.",
+        "Done. Two pre-existing failures remain.",
+        "Fixed the parser. Please run the tests to confirm.",
+        "The model trained successfully. Let me fix the size next.",
+        "I've completed the previous request. What would you like to do next?",
+        "I'll add the option once the tests pass.",
+        "J'ai tout fait.",
+        "",
+        "?",
+    ],
+)
+def test_these_claim_nothing_or_not_without_reserve(text: str) -> None:
+    assert said(text) is None
+
+
+def test_words_in_blocks_of_code_are_no_claim() -> None:
+    assert said("Here it is:\n```\nprint('all tests pass')\n```") is None
+
+
+def test_a_very_long_message_is_read_only_at_its_beginning() -> None:
+    assert said("x " * 10_000 + "All tests pass.") is None
+
+
+def test_a_lane_closes_where_the_user_speaks_and_where_it_ends() -> None:
+    events = [
+        {"user": "One"},
+        {"say": "Let me look."},
+        {"edit": "a.py"},
+        {"say": "Done."},
+        {"user": "Two"},
+        {"say": "Let me see."},
+        {"edit": "a.py"},
+        {"user": "Wait", "intent": "interrupt"},
+        {"say": "Stopped."},
+    ]
+    (lane,) = read(story(events)).lanes.values()
+    assert [(one.message.number, one.until) for one in closings(lane)] == [(4, 5), (9, END)]
+
+
+def test_questions_close_nothing() -> None:
+    (lane,) = read(story([{"user": "One"}, {"ask": "Which one?"}])).lanes.values()
+    assert closings(lane) == []

@@ -1,0 +1,119 @@
+"""What the user forbids: what can be checked is found, and the rest is left alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story import story
+
+from closeloop.model.steps import LaneReading
+from closeloop.process.constraints import TESTS, stated
+from closeloop.process.held import constraints
+from closeloop.process.reading import read
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "objects"),
+    [
+        ("Don't touch config.py.", "leave", ("config.py",)),
+        ("Fix it, but do not modify the tests.", "leave", (TESTS,)),
+        ("DO NOT MODIFY: setup.cfg, tox.ini", "leave", ("setup.cfg", "tox.ini")),
+        ("Never modify:\n- a.py\n- b/c.ts\nThanks", "leave", ("a.py", "b/c.ts")),
+        ("Leave src/legacy/ alone.", "leave", ("src/legacy",)),
+        ("Fix it without changing `api/v1.py`.", "leave", ("api/v1.py",)),
+        ("db/schema.sql is off limits.", "leave", ("db/schema.sql",)),
+        ("Do not delete or modify db/data.json.", "leave", ("db/data.json",)),
+        ("Don't touch anything in src/legacy/ please.", "leave", ("src/legacy",)),
+        ("We should not touch the .env file.", "leave", (".env",)),
+        ("Don't remove `old.py`.", "keep", ("old.py",)),
+        ("Only change `src/api.py`.", "only", ("src/api.py",)),
+        ("Edit only a.py and b.py, please.", "only", ("a.py", "b.py")),
+        ("Don't touch anything outside of packages/core.", "only", ("packages/core",)),
+        ("Keep your changes within the billing folder.", "only", ("billing",)),
+        ("Do not add dependencies.", "dependencies", ()),
+        ("No new dependencies please", "dependencies", ()),
+        ("Never run git push.", "command", ("git", "push")),
+        ("Please never force-push.", "command", ("git", "push", "--force")),
+        ("Don't push to main.", "command", ("git", "push", "main")),
+        ("Don't commit anything unless I ask.", "command", ("git", "commit")),
+        ("You must not run `terraform apply`.", "command", ("terraform", "apply")),
+        ("Use pnpm, not npm.", "command", ("npm",)),
+        ("Keep the signature of `load`.", "signature", ("load",)),
+        ("Do not create new files.", "no new files", ()),
+        ("Do not edit files.", "no edits", ()),
+        ("Don't make any changes yet, first show me a plan.", "no edits", ()),
+        ("Use tabs.", "tabs", ()),
+        ("Spaces, not tabs!", "spaces", ()),
+    ],
+)
+def test_it_is_found(text: str, kind: str, objects: tuple[str, ...]) -> None:
+    assert [(one.kind, one.objects) for one in stated(text)] == [(kind, objects)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You don't have to modify the tests.",
+        "I don't touch config.py usually.",
+        "The old code did not change config.py.",
+        "Don't edit a.py if it is generated.",
+        "Only change a.py if you must.",
+        "Don't change the behaviour.",
+        "Update the title, but don't change the branch name.",
+        "Why don't we keep it as it is?",
+        "```\n# do not edit config.py\n```",
+        "> do not edit config.py",
+        "<pr_description>Never change models.py by hand.</pr_description>",
+        "It works with spaces.",
+        "Use spaces around operators.",
+        "Add a test for it. Do not modify the tests that are there.",
+        "Do not change the behaviour of api.py.",
+        "Leave a comment in a.py as it is useful.",
+        "Do not move the file to src/new/.",
+        "Do not commit to a design yet.",
+        "Don't push users to upgrade.",
+        "Do not use python 2 syntax.",
+        "No packages were found.",
+        "Admins can only edit settings.json.",
+        "We never change config.py in production.",
+        "Scripts that never modify config.py are fine.",
+        "Only change frontend and/or backend code.",
+        "",
+    ],
+)
+def test_what_is_no_checkable_constraint(text: str) -> None:
+    assert stated(text) == ()
+
+
+def _said(*texts: str) -> LaneReading:
+    return read(story([{"user": text} for text in texts])).lanes["root"]
+
+
+def test_a_phase_ends_when_the_user_says_go() -> None:
+    (one,) = constraints(_said("Don't edit files yet, plan first.", "Go ahead."))
+    assert (one.passing, one.until) == (True, 2)
+
+
+def test_it_is_lifted_where_the_user_speaks_of_its_object_again() -> None:
+    (one,) = constraints(_said("Don't push.", "Looks good.", "Now push it."))
+    assert one.until == 3
+
+
+def test_to_ask_for_tests_lifts_that_they_be_left_alone() -> None:
+    (one,) = constraints(_said("Do not modify the tests.", "Now extend the test for empty rows."))
+    assert one.until == 2
+
+
+def test_to_say_it_again_does_not_lift_it() -> None:
+    said = constraints(_said("Don't touch config.py.", "I said: don't touch config.py!"))
+    assert [one.until for one in said] == [None, None]
+
+
+@given(st.text(max_size=400))
+def test_any_text_can_be_read(text: str) -> None:
+    stated(text)
+
+
+def test_a_long_hostile_text_takes_no_time() -> None:
+    stated("do not change " + "a/" * 9000 + "\nonly change " + "x " * 9000 + "keep " * 3000)

@@ -1,0 +1,98 @@
+"""drift: the curve of likeness to the goal, and plans that were dropped."""
+
+from __future__ import annotations
+
+import pytest
+from rules import edit, found
+from story import story
+
+from closeloop.model.finding import Unmeasured
+from closeloop.process.measures.drift import drift_curve, drift_slope
+from closeloop.process.reading import read
+
+RULE = "drift"
+REQUEST = {"user": "Fix the invoice rounding in billing/invoice.py"}
+ON = [edit("billing/invoice.py", after=f"invoice {n}") for n in range(20)]
+OFF = [edit(f"web/theme{n}.css", before="", after="color: red") for n in range(20)]
+
+
+def _todo(*states: str) -> dict:
+    names = ("Fix invoice rounding", "Write changelog entry", "Update German glossary")
+    todos = [{"content": name, "status": s} for name, s in zip(names, states, strict=True)]
+    return {"tool": {"name": "TodoWrite", "arguments": {"todos": todos}}}
+
+
+def test_a_long_trace_that_ends_elsewhere() -> None:
+    (finding,) = found(RULE, [REQUEST, *ON, *ON, *ON, *OFF, *OFF, *OFF])
+    assert finding.events == (82, 121)
+    assert finding.severity == "info"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*ON] * 6,
+        [*OFF] * 6,
+        [*ON, *OFF, *OFF, *ON, *ON, *ON],
+        [*ON, *ON, {"user": "Now the theme colours in web/"}, *OFF, *OFF, *OFF, *OFF],
+    ],
+)
+def test_what_is_no_drift(events: list[dict]) -> None:
+    assert found(RULE, [REQUEST, *events]) == []
+
+
+def test_a_planned_step_that_is_never_spoken_of_again() -> None:
+    plan = _todo("completed", "pending", "pending")
+    events = [REQUEST, plan, edit(), {"claim": "Done: the invoice rounding is fixed."}]
+    (finding,) = found(RULE, events)
+    assert finding.events == (4, 2)
+    assert "2 of 3" in finding.message
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [_todo("completed", "completed", "completed"), {"claim": "Done."}],
+        [_todo("completed", "completed", "in_progress"), {"claim": "Done."}],
+        [_todo("completed", "pending", "pending")],
+        [
+            _todo("completed", "pending", "completed"),
+            edit("changelog/entry.md"),
+            {"claim": "Done."},
+        ],
+        [
+            _todo("completed", "completed", "pending"),
+            {"claim": "Fixed. I left the German glossary out."},
+        ],
+    ],
+)
+def test_a_plan_that_was_kept_or_given_up_aloud(events: list[dict]) -> None:
+    assert found(RULE, [REQUEST, *events]) == []
+
+
+def test_a_list_in_markdown_is_a_plan_too() -> None:
+    todos = "- [x] Fix rounding\n- [ ] Update German glossary"
+    plan = {"tool": {"name": "update_todo_list", "arguments": {"todos": todos}}}
+    assert len(found(RULE, [REQUEST, plan, {"claim": "Done."}])) == 1
+
+
+def test_a_short_trace_without_a_plan_says_nothing() -> None:
+    assert isinstance(found(RULE, [REQUEST, edit()]), Unmeasured)
+    assert isinstance(found(RULE, []), Unmeasured)
+
+
+def test_the_curve_is_the_share_of_actions_on_the_goal() -> None:
+    lane = read(story([REQUEST, *ON, *OFF])).lanes["root"]
+    assert drift_curve(lane) == (1.0, 0.0)
+    assert drift_slope((1.0, 0.0)) == -1.0
+    assert drift_slope((0.5, 0.5, 0.5)) == 0.0
+    assert drift_slope((0.5,)) is None
+
+
+def test_a_very_long_lane_has_a_bounded_curve() -> None:
+    lane = read(story([REQUEST, *(ON * 80)])).lanes["root"]
+    assert len(drift_curve(lane)) == 25
+
+
+def test_without_a_goal_there_is_no_curve() -> None:
+    assert drift_curve(read(story(ON * 3)).lanes["root"]) == ()

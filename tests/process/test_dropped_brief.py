@@ -1,0 +1,154 @@
+"""dropped-brief: what was asked, and did not reach the sub-agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rules import found
+
+from closeloop.model.finding import Finding, Unmeasured
+from closeloop.model.task import Task
+
+ASKED = "Add a `total` column to the export in app/export.py. Do not touch app/ledger.py."
+LANES = {"child": "root"}
+EXPORT = {"path": "app/export.py", "before": "a = 1", "after": "a = 2"}
+
+
+def findings(
+    asked: str, brief: str, *work: dict[str, Any], after: tuple[Any, ...] = (), **known: Any
+) -> list[Finding]:
+    events = [
+        {"user": asked},
+        {"handoff": {"brief": brief, "child": "child", "report": "Done."}},
+        *({"lane": "child", **one} for one in (work or ({"edit": EXPORT},))),
+        *after,
+    ]
+    said = found("dropped-brief", events, lanes=LANES, **known)
+    assert not isinstance(said, Unmeasured), said
+    return list(said)
+
+
+def planted(*facts: str) -> Task:
+    return Task(id="t", prompt="", facts=facts)
+
+
+def test_each_handoff_must_hold_each_planted_fact() -> None:
+    events = [
+        {"user": "12.50 EUR, on hold"},
+        {"handoff": {"brief": "It costs 12.50 EUR, unless they are ON HOLD."}},
+        {"handoff": {"brief": "It costs 12.50 USD; there is a hold-up."}},
+    ]
+    (finding,) = found("dropped-brief", events, task=planted("12.50 EUR", "on hold"))
+    assert finding.events == (3,)
+    assert finding.confidence == 1.0
+    assert "2 of 2" in finding.message
+    assert "12.50 EUR" in finding.message
+
+
+def test_with_planted_facts_nothing_else_is_asked_for() -> None:
+    brief = "Add a `total` column to the export in app/export.py; it is 5 EUR."
+    assert findings(ASKED, brief, task=planted("5 EUR")) == []
+
+
+def test_a_prohibition_that_was_left_out_and_broken_cites_the_edit() -> None:
+    work = {"edit": {"path": "/proj/app/ledger.py", "before": "a", "after": "b"}}
+    (finding,) = findings(ASKED, "Add a `total` column to the export in app/export.py.", work)
+    assert finding.events == (2, 3)
+    assert finding.confidence > 0.9
+    assert "went against it" in finding.message
+
+
+def test_a_prohibition_on_a_file_beside_those_of_the_brief_must_not_be_left_out() -> None:
+    (finding,) = findings(ASKED, "Add a `total` column to app/export.py.")
+    assert finding.events == (2,)
+    assert "app/ledger.py" in finding.message
+
+
+@pytest.mark.parametrize(
+    "brief",
+    [
+        "Add a `total` column to app/export.py. Leave app/ledger.py alone.",
+        "Add a `total` column to app/export.py and change nothing else.",
+        "Only edit app/export.py: add a `total` column.",
+    ],
+)
+def test_a_prohibition_in_other_words_is_there(brief: str) -> None:
+    assert findings(ASKED, brief) == []
+
+
+def test_a_prohibition_on_another_part_of_the_project_is_not_beyond_doubt() -> None:
+    asked = "Restyle the page in web/page.css. Do not touch db/schema.sql."
+    work = {"edit": {"path": "web/page.css", "before": "a", "after": "b"}}
+    assert findings(asked, "Make the page in web/page.css blue.", work) == []
+
+
+def test_who_only_reads_needs_no_restriction_on_edits() -> None:
+    brief = "Find out how app/export.py makes its columns."
+    assert findings(ASKED, brief, {"read": {"path": "app/export.py", "text": "a = 1"}}) == []
+
+
+def test_what_the_sub_agent_reads_itself_was_not_lost() -> None:
+    read = {"read": {"path": "TASK.md", "text": ASKED}}
+    assert findings(ASKED, "Do app/export.py as TASK.md says.", read, {"edit": EXPORT}) == []
+
+
+def test_what_the_sub_agent_was_told_beside_the_brief_counts_as_brief() -> None:
+    told = {"user": "Rules for all: never edit app/ledger.py."}
+    assert findings(ASKED, "Add a `total` column to app/export.py.", told, {"edit": EXPORT}) == []
+
+
+def test_not_committing_is_the_affair_of_the_parent() -> None:
+    asked = "Add a `total` column to the export in app/export.py. Do not commit."
+    assert findings(asked, "Add a `total` column to the export in app/export.py.") == []
+
+
+def test_a_number_that_is_asked_for_must_not_be_left_out() -> None:
+    asked = "The session cookie must expire 45 minutes after the last request."
+    brief = "Let the session cookie expire after the last request, and test it."
+    (finding,) = findings(asked, brief)
+    assert "45 minutes" in finding.message
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Fix the crash of the session cookie that is described in issue 1234.",
+        "The session cookie expired 45 minutes after the last request.",
+    ],
+)
+def test_a_number_that_is_only_told_may_be_left_out(asked: str) -> None:
+    assert (
+        findings(asked, "Fix the crash: the session cookie expired after the last request.") == []
+    )
+
+
+def test_only_what_was_asked_last_counts_with_its_answers() -> None:
+    events = [
+        {"user": "Only look around and tell me about the classes. Do not edit app/ledger.py."},
+        {"say": "It has two classes."},
+        {"user": "Good. Now add a `total` column to the export in app/export.py and the ledger."},
+        {"ask": "Which ledger?"},
+        {"user": "The new one.", "intent": "answer"},
+        {"handoff": {"brief": "Add a `total` column to app/export.py.", "child": "child"}},
+        {"lane": "child", "edit": EXPORT},
+    ]
+    assert found("dropped-brief", events, lanes=LANES) == []
+
+
+def test_a_sub_agent_that_is_not_on_record_is_judged_by_its_brief() -> None:
+    events = [{"user": ASKED}, {"handoff": {"brief": "Add a `total` column to app/export.py."}}]
+    assert len(found("dropped-brief", events)) == 1
+
+
+def test_the_task_says_what_was_asked_where_the_trace_does_not() -> None:
+    events = [{"handoff": {"brief": "Add a `total` column to app/export.py."}}]
+    assert len(found("dropped-brief", events, task=Task(id="t", prompt=ASKED))) == 1
+    said = found("dropped-brief", events)
+    assert isinstance(said, Unmeasured)
+    assert "asked" in said.reason
+
+
+@pytest.mark.parametrize("events", [[], [{"user": "Hello"}], [{"lane": "lost", "say": "Hi"}]])
+def test_without_a_handoff_nothing_is_lost(events: list[Any]) -> None:
+    assert found("dropped-brief", events) == []

@@ -1,0 +1,108 @@
+"""What an edit adds and takes away, and what kind of file it touches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story import story
+
+from closeloop.model.trace import Edit
+from closeloop.process.edits import (
+    code_changes,
+    created,
+    is_source,
+    is_test,
+    lines_of,
+    only_comments,
+    own_changes,
+)
+from closeloop.process.reading import read
+
+
+def change(**given: str) -> Edit:
+    return Edit(number=1, lane="root", path="a.py", **given)  # type: ignore[arg-type]
+
+
+def test_lines_are_added_and_removed_and_moved_ones_are_neither() -> None:
+    lines = lines_of(change(before="a\nb\nc", after="  c\nb\nd"))
+    assert lines is not None
+    assert (lines.added, lines.removed) == (("d",), ("a",))
+
+
+def test_a_patch_is_read_as_well() -> None:
+    lines = lines_of(change(patch="--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new\n same"))
+    assert lines is not None
+    assert (lines.added, lines.removed) == (("new",), ("old",))
+
+
+def test_of_a_created_file_every_line_is_added() -> None:
+    lines = lines_of(change(action="create", after="a\na"))
+    assert lines is not None
+    assert lines.added == ("a", "a")
+
+
+def test_nothing_is_said_of_a_file_that_was_overwritten_or_of_an_edit_without_text() -> None:
+    assert lines_of(change(after="a")) is None
+    assert lines_of(change()) is None
+
+
+@given(st.text(), st.text())
+def test_what_is_added_one_way_is_removed_the_other(one: str, other: str) -> None:
+    there, back = (
+        lines_of(change(before=one, after=other)),
+        lines_of(change(before=other, after=one)),
+    )
+    assert there is not None
+    assert back is not None
+    assert there.added == back.removed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tests/test_cart.py", "test_cart.py", "cart_test.go", "src/cart.test.ts", "cart.spec.jsx",
+        "src/test/java/CartTest.java", "spec/cart_spec.rb", "src/__tests__/cart.js", "conftest.py",
+    ],
+)  # fmt: skip
+def test_these_are_tests(path: str) -> None:
+    assert is_test(path)
+
+
+@pytest.mark.parametrize("path", ["cart.py", "latest.py", "src/attest.go", "tests/README.md", ""])
+def test_these_are_not(path: str) -> None:
+    assert not is_test(path)
+
+
+def test_documents_and_settings_are_no_program_text() -> None:
+    assert is_source("a/b.py")
+    assert not any(map(is_source, ["README.md", "notes.txt", "pyproject.toml", "Makefile", "py"]))
+
+
+def test_comments_alone_are_told_from_code() -> None:
+    assert only_comments(change(before="# one\nx = 1", after="# two\nx = 1"))
+    assert not only_comments(change(before="x = 1", after="x = 2"))
+    assert not only_comments(change(before="--colour", after="--color"))
+    assert not only_comments(change(before="x", after="x"))
+
+
+def test_scratch_files_documents_and_layout_are_no_changes_of_code() -> None:
+    events = [
+        {"edit": {"path": "helper.py", "action": "create", "after": "x = 1"}},
+        {"edit": {"path": "README.md", "before": "a", "after": "b"}},
+        {"edit": {"path": "/tmp/look.py", "action": "create", "after": "x"}},
+        {"edit": {"path": "reproduce.py", "action": "create", "after": "x"}},
+        {"edit": {"path": "cart.py", "before": "a", "after": "b"}},
+        {"run": {"command": "rm helper.py", "exit": 0}},
+        {"run": {"command": "black cart.py", "exit": 0}},
+        {"edit": {"path": "cart.py", "before": "a", "after": "b", "ok": False}},
+    ]
+    (lane,) = read(story(events)).lanes.values()
+    assert [step.number for step in code_changes(lane)] == [1, 5]
+    assert created(lane.changes)["helper.py"] == 1
+
+
+def test_a_change_of_a_child_is_told_once() -> None:
+    events = [{"edit": "a.py"}, {"lane": "child", "edit": "b.py"}, {"edit": "c.py"}]
+    reading = read(story(events, {"child": "root"}))
+    assert [step.number for step in own_changes(reading)] == [1, 2, 3]

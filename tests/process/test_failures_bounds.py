@@ -1,0 +1,81 @@
+"""Whatever an output holds, reading it is quick, bounded and never fails."""
+# ruff: noqa: E501  (what tools print is quoted as they print it)
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeloop.process.failures import tail
+from closeloop.process.failures.found import MOST_ERRORS, MOST_NAMES, Found
+from closeloop.process.failures.tools import NAMED, failures_in, parser_of
+
+FRAGMENTS = [
+    "\n", " ", "\t", "_", "=", "-----", "E   ", "FAIL: x (", "ERROR: x (y)\n", "FAILED a.py::t[", "] - ",
+    "  ● ", "\n FAIL  ", "not ok 1 - x", "# TODO", "--- FAIL: T", "FAIL\tp", "=== RUN  ", "panic: ",
+    "test x ... FAILED", "---- x stdout ----\n", "panicked at '", "', a.rs:1:1", "error[E1]: m", "a.py:1:2: error: m",
+    "\n --> a:1:1\n", 'File "a", line 1, in x\n    ', "Traceback (most recent call last):\n", "\n    at x (a.js:1",
+    '<testcase name="', '"><failure message="', "rspec ./a:1 # ", "1) A::b\n", " > ", "(1,2): ",
+    "Time elapsed: 1 s <<< FAILURE!\n", "[ERROR] ", "[  FAILED  ] a.b", "***Failed", ": not found", "make: *** ",
+    "'", '"', "`", "::", "…", "...", "1", "3 failing\n", "✖ ", "× ", '{"Action":"', '"Output":"', "%]", "____ t ____\n",
+    '[{"filePath":', '"generalDiagnostics":[', "}", "]",
+]  # fmt: skip
+outputs = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=8), max_size=60).map("".join)
+
+
+@given(outputs)
+def test_no_output_breaks_a_parser_or_leaves_its_bounds(text: str) -> None:
+    for name, parser in NAMED.items():
+        found = Found()
+        parser.gather(text, found)
+        assert parser.verdict(text) in (True, False, None)
+        told = found.told(name)
+        if told is not None:
+            assert 0 < len(told.errors) <= MOST_ERRORS + 1
+            assert len(told.paths) <= MOST_NAMES
+            assert len(told.symbols) <= MOST_NAMES
+            assert all(key and len(key) < 300 for key in told.errors)
+    assert tail.failures_of(text).errors
+
+
+@given(outputs)
+def test_the_same_output_is_read_the_same(text: str) -> None:
+    assert failures_in(text, ["pytest", "places"]) == failures_in(text, ["pytest", "places"])
+
+
+@pytest.mark.parametrize("piece", FRAGMENTS)
+def test_no_output_takes_long(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    begin = time.perf_counter()
+    for parser in NAMED.values():
+        parser.gather(text, Found())
+        parser.verdict(text)
+    assert time.perf_counter() - begin < 5
+
+
+def test_beyond_the_bound_failures_are_only_counted() -> None:
+    found = Found()
+    for number in range(MOST_ERRORS + 37):
+        found.test(f"a.py::test_{number}")
+    told = found.told("pytest")
+    assert told is not None
+    assert list(told.errors)[-1] == "and 37 more"
+
+
+def test_files_of_libraries_are_named_only_where_there_are_no_others() -> None:
+    found = Found()
+    found.test("t")
+    found.path("/venv/lib/python3.11/site-packages/x.py")
+    assert found.told("x").paths == ("/venv/lib/python3.11/site-packages/x.py",)  # type: ignore[union-attr]
+    found.path("pkg/a.py")
+    assert found.told("x").paths == ("pkg/a.py",)  # type: ignore[union-attr]
+
+
+def test_tools_have_their_parsers_and_runners_of_others_have_none() -> None:
+    assert [parser_of(tool) for tool in ("pytest", "go", "go test", "mypy", "mvn", "django")] == [
+        "pytest", "go", "go", "places", "java", "unittest",
+    ]  # fmt: skip
+    assert [parser_of(tool) for tool in ("make", "npm", "tox", "script", "")] == [None] * 5

@@ -1,0 +1,135 @@
+"""oscillation, repeated-failure and same-fix-again: real loops, and work that resembles them."""
+
+from __future__ import annotations
+
+import pytest
+from rules import edit, found, pytest_run
+
+from closeloop.model.finding import Unmeasured
+
+FIX = "return session.get(url, timeout=30)"
+OTHER = "return fetch_with_retry(url, attempts=3)"
+
+
+def test_two_failures_in_turn_are_an_oscillation() -> None:
+    events = []
+    for number in range(5):
+        name = "t.py::up" if number % 2 else "t.py::down"
+        events += [edit(after=f"{number}"), pytest_run(name)]
+    (finding,) = found("oscillation", events)
+    assert finding.events == (6, 8, 10)
+    assert "3 times" in finding.message
+
+
+def test_red_green_red_green_with_new_tests_is_work() -> None:
+    events = []
+    for number in range(4):
+        events += [edit("t.py", after=f"{number}"), pytest_run(f"t.py::test_{number}")]
+        events += [edit("cart.py", after=f"{number}"), pytest_run()]
+    assert found("oscillation", events) == []
+
+
+def test_a_file_undone_and_redone_is_an_oscillation() -> None:
+    events = [edit(before=a, after=b) for a, b in ("xy", "yx", "xy", "yx")]
+    (finding,) = found("oscillation", events)
+    assert "cart.py" in finding.message
+    assert finding.events == (2, 3, 4)
+
+
+def test_prints_that_come_and_go_are_a_look_around() -> None:
+    events = [edit(before=a, after=b) for a, b in ("xp", "px", "xq", "qx")]
+    assert found("oscillation", events) == []
+
+
+def test_setting_work_aside_to_compare_is_none() -> None:
+    events = [edit(after="1"), pytest_run("t.py::a"), edit(after="2"), pytest_run()]
+    for _ in range(3):
+        events += [{"run": {"command": "git stash", "exit": 0}}, pytest_run("t.py::a")]
+        events += [{"run": {"command": "git stash pop", "exit": 0}}, pytest_run()]
+    assert found("oscillation", events) == []
+
+
+def test_the_same_failing_command_three_times_with_nothing_changed() -> None:
+    run = {"run": {"command": "npm run deploy", "exit": 1, "output": "denied at 12:01:07"}}
+    (finding,) = found("repeated-failure", [run, run, run])
+    assert finding.events == (1, 2, 3)
+    assert "npm run deploy" in finding.message
+
+
+@pytest.mark.parametrize(
+    "between",
+    [edit(), {"run": {"command": "pip install x", "exit": 0}}],
+    ids=["edit", "install"],
+)
+def test_the_same_command_after_a_change_is_normal_work(between: dict[str, object]) -> None:
+    run = {"run": {"command": "npm run deploy", "exit": 1, "output": "denied"}}
+    assert found("repeated-failure", [run, between, run, between, run]) == []
+
+
+def test_polling_is_no_loop() -> None:
+    for command in ("sleep 5", "curl -sf localhost:8000/health", "tail -f server.log"):
+        run = {"run": {"command": command, "exit": 7, "output": "not yet"}}
+        assert found("repeated-failure", [run] * 6) == [], command
+
+
+def test_a_search_without_a_hit_has_not_failed() -> None:
+    run = {"run": {"command": "grep -rn frobnicate src", "exit": 1, "output": ""}}
+    assert found("repeated-failure", [run] * 4) == []
+
+
+def test_the_same_failing_edit_three_times() -> None:
+    failing = {"edit": {"path": "a.py", "before": "x", "after": "y", "ok": False, "error": "no x"}}
+    assert len(found("repeated-failure", [failing] * 3)) == 1
+
+
+def test_failures_that_say_something_new_each_time_are_none() -> None:
+    events = [
+        {"run": {"command": "./deploy", "exit": 1, "output": f"host {name} is down"}}
+        for name in ("alpha", "beta", "gamma")
+    ]
+    assert found("repeated-failure", events) == []
+
+
+def test_without_any_result_repeated_failure_cannot_be_measured() -> None:
+    said = found("repeated-failure", [{"run": {"command": "make deploy"}}] * 3)
+    assert isinstance(said, Unmeasured)
+
+
+def test_a_fix_that_did_not_help_made_again() -> None:
+    events = [
+        pytest_run("t.py::a"),
+        edit(after=FIX), pytest_run("t.py::a"),
+        edit(before=FIX, after=OTHER), pytest_run("t.py::a"),
+        edit(before=OTHER, after=FIX), pytest_run("t.py::a"),
+    ]  # fmt: skip
+    (finding,) = found("same-fix-again", events)
+    assert finding.events == (6, 2, 3)
+
+
+def test_a_fix_that_helped_may_come_back() -> None:
+    events = [
+        edit(after="x"), pytest_run("t.py::a", "t.py::b"),
+        edit(after=FIX), pytest_run("t.py::a"),
+        edit(before=FIX, after=OTHER), pytest_run("t.py::a", "t.py::b"),
+        edit(before=OTHER, after=FIX), pytest_run("t.py::a"),
+    ]  # fmt: skip
+    assert found("same-fix-again", events) == []
+
+
+def test_a_file_written_anew_adds_only_what_is_new() -> None:
+    body = "\n".join(f"line_{number} = compute({number})" for number in range(30))
+    events = []
+    for number in range(4):
+        whole = f"{body}\nlast_of_all = attempt_number({number})"
+        events += [
+            {"edit": {"path": "a.py", "action": "create", "after": whole}},
+            pytest_run("t.py::a", error=f"Error{'x' * number}"),
+        ]
+    assert found("same-fix-again", events) == []
+
+
+def test_tiny_edits_are_too_short_to_tell() -> None:
+    events = []
+    for after in ("x = 1", "x = 2", "x = 1", "x = 2"):
+        events += [edit(after=after), pytest_run("t.py::a")]
+    assert found("same-fix-again", events) == []

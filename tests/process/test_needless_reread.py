@@ -1,0 +1,65 @@
+"""needless-reread: the same lines of the same file, for nothing."""
+
+from __future__ import annotations
+
+import pytest
+from rules import edit, found
+
+from closeloop.model.finding import Unmeasured
+
+RULE = "needless-reread"
+READ = {"read": {"path": "a.py", "text": "x = 1"}}
+CAT = {"run": {"command": "cat a.py", "exit": 0, "output": "x = 1"}}
+
+
+@pytest.mark.parametrize("look", [READ, CAT])
+def test_three_times_the_same(look: dict) -> None:
+    (finding,) = found(RULE, [look, {"say": "…"}, look, edit("b.py"), look])
+    assert finding.events == (1, 3, 5)
+    assert "3 times" in finding.message
+
+
+def test_the_number_is_a_threshold() -> None:
+    assert len(found(RULE, [READ, READ], limits={"times": 2})) == 1
+    assert found(RULE, [READ, READ, READ], limits={"times": 4}) == []
+
+
+def _lines(first: int) -> dict:
+    return {"read": {"path": "a.py", "text": f"{first}", "first_line": first, "last_line": 99}}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [READ, READ],
+        [READ, edit("a.py"), READ, READ],
+        [READ, READ, {"run": {"command": "make generate", "exit": 0}}, READ],
+        [READ, READ, {"run": {"command": "sed -i s/1/2/ a.py", "exit": 0}}, READ],
+        [READ, READ, {"note": {"about": "compaction", "text": ""}}, READ],
+        [READ, READ, {"edit": {"path": "a.py", "ok": False, "error": "not found"}}, READ],
+        [_lines(1), _lines(2), _lines(3)],
+        [{"read": {"path": "a.py", "text": f"{n}"}} for n in range(3)],
+        [{"run": {"command": "cat server.log", "exit": 0, "output": "up"}}] * 4,
+    ],
+)
+def test_what_is_not_needless(events: list[dict]) -> None:
+    said = found(RULE, events)
+    assert isinstance(said, Unmeasured) or said == []
+
+
+def test_each_lane_reads_for_itself() -> None:
+    events = [READ, {"lane": "child", **READ}, READ, {"lane": "child", **READ}]
+    assert found(RULE, events, lanes={"child": "root"}) == []
+
+
+def test_another_lanes_change_is_a_reason_to_look_again() -> None:
+    events = [READ, READ, {"lane": "child", **edit("a.py")}, READ]
+    assert found(RULE, events, lanes={"child": "root"}) == []
+
+
+def test_reads_without_their_text_say_nothing() -> None:
+    assert isinstance(found(RULE, [{"read": "a.py"}] * 3), Unmeasured)
+
+
+def test_an_empty_trace_has_none() -> None:
+    assert found(RULE, []) == []

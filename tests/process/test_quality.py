@@ -1,0 +1,164 @@
+"""How good the rules are: measured on the labelled set, and told as it is."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from story import labelled, story
+
+from closeloop import plugins
+from closeloop.model.finding import Rule
+from closeloop.model.rates import rate
+from closeloop.process.quality import measured, quality
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "quality"))
+import page  # noqa: E402
+from own import Score, scores  # noqa: E402
+from people import runs  # noqa: E402
+from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
+
+PAGES = ROOT / "docs" / "rules"
+MODEL = (PAGES / "spiral.md").read_text(encoding="utf-8")
+RULES = [detector.rule for detector in plugins.every("detectors")]
+TESTS = "\n".join(
+    path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
+)
+SHARED = ROOT.parent / "shared" / "traces" / "labelled_sola_st"
+every_rule = pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, Score]:
+    return {score.rule: score for score in scores()}
+
+
+def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
+    assert measured().rules == page.counts(own.values()), "run `make quality ARGS=--write`"
+
+
+def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    for name, table in (("rules", page.rules), ("cases", page.cases)):
+        assert page.between(text, name) == table(list(own.values())), (
+            "run `make quality ARGS=--write`"
+        )
+    assert f"Measured on {measured().date}." in text
+
+
+@every_rule
+def test_a_rule_that_may_gate_is_right_nine_times_of_ten(rule: Rule, own: dict[str, Score]) -> None:
+    precision = own[rule.name].precision
+    assert precision is not None, "nothing was found in any labelled trace"
+    assert not rule.gates or precision.value >= 0.9, own[rule.name].wrong
+
+
+@every_rule
+def test_a_rule_has_two_labelled_traces_of_each_kind(rule: Rule, own: dict[str, Score]) -> None:
+    score = own[rule.name]
+    assert len(score.right) + len(score.missed) >= 2
+    assert score.hard >= 2
+
+
+@every_rule
+def test_a_rule_has_tests(rule: Rule) -> None:
+    assert re.search(rf"[\"']{rule.name}[\"']|\b{rule.name.replace('-', '_')}\b", TESTS)
+
+
+@every_rule
+def test_a_rule_has_a_page_made_like_the_others(rule: Rule) -> None:
+    text = (PAGES / f"{rule.name}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {rule.name}\n")
+    assert _headings(text) == _headings(MODEL)
+    for threshold, value in rule.thresholds.items():
+        assert f"`{threshold}` ({value:g})" in text, "thresholds are told with their defaults"
+    assert f'rule = "{rule.name}"' in text, "the page shows how to silence the rule"
+    assert ("It may gate" in text) == rule.gates
+    assert ("It advises" in text) == (not rule.gates)
+
+
+def test_every_page_is_that_of_a_rule() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} - {"README"} == {rule.name for rule in RULES}
+
+
+def test_labels_name_rules_and_events_that_exist() -> None:
+    names = {rule.name for rule in RULES}
+    cases = labelled()
+    assert len(cases) >= 60
+    for case in cases:
+        assert names.issuperset([*case.expect, *case.allow]), case.name
+        assert case.name.split("/")[0] in names | {"healthy"}
+        numbers = {event.number for event in case.trace.events}
+        for events in case.expect.values():
+            assert events, case.name
+            assert numbers.issuperset(events), case.name
+
+
+def test_a_finding_at_another_place_is_wrong_and_does_not_count_as_right() -> None:
+    (case,) = (case for case in labelled() if case.name == "spiral/six-reworded-fixes")
+    last = max(event.number for event in case.trace.events)
+    moved = type(case)(
+        name=case.name, about="", trace=case.trace, expect={"spiral": [last]}, allow=[],
+        task=None, attempt=None,
+    )  # fmt: skip
+    (spiral,) = (score for score in scores([moved]) if score.rule == "spiral")
+    assert spiral.missed == spiral.wrong == (case.name,)
+    assert spiral.right == ()
+
+
+def test_quality_is_told_with_intervals() -> None:
+    told = quality()
+    assert told.keys() == {rule.name for rule in RULES}
+    counts = measured().rules["spiral"]
+    assert told["spiral"].precision == rate(counts.right, counts.right + counts.wrong)
+    assert told["spiral"].labelled > 60
+
+
+def test_steps_of_the_study_are_read_with_their_labels(tmp_path: Path) -> None:
+    fix = (
+        "{'name': 'write_fix', 'args': {'changes_dicts': [{'file_name': 'A.java', 'insertions': "
+        "[{'line_number': 3, 'new_lines': ['return;']}]}]}}"
+    )
+    look = "{'name': 'read_range', 'args': {'filepath': 'A.java', 'startline': 1, 'endline': 9}}"
+    said = " Command write_fix returned: Error: 'NoneType' object is not iterable\n"
+    _write(tmp_path / "repairagent_csv/action_action/Lang_1.csv", "label\nFollow-up\nRepetition\n")
+    views = tmp_path / "trajectories/repairagent/parsed"
+    actions = [look, fix, fix]
+    thoughts = "\n---\n".join(
+        f"Iteration {at}: Thought=I think.; Action={action}" for at, action in enumerate(actions)
+    )
+    results = "\n---\n".join(
+        f"Result at iteration {at}: {'Line 1: x' if at == 0 else said}; Next action: END"
+        for at in range(3)
+    )
+    _write(views / "thoughts_actions/experiment_7_Lang_1", thoughts)
+    _write(views / "results_actions/experiment_7_Lang_1", results)
+    (run,) = runs(tmp_path)
+    assert run.labels == {"action_action": ["Follow-up", "Repetition"]}
+    assert [len(numbers) for numbers in run.steps] == [1, 1, 1]
+    told = {one.way: one for one in agreements([run]) if one.agent == "all"}
+    assert (told[TOGETHER].right, told[TOGETHER].wrong, told[TOGETHER].missed) == (1, 0, 0)
+    assert told[STRINGS].right == 1
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared labels here")
+def test_all_runs_of_the_study_are_aligned_with_their_labels() -> None:
+    aligned = [len(run.labels["action_action"]) == len(run.steps) - 1 for run in runs(SHARED)]
+    assert len(aligned) > 40
+    assert all(aligned)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _headings(text: str) -> list[str]:
+    return re.findall(r"^## .*", text, re.MULTILINE)
+
+
+def test_a_story_is_numbered_from_one() -> None:
+    assert [event.number for event in story([{"user": "a"}, {"say": "b"}]).events] == [1, 2]
