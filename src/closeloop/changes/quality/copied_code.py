@@ -1,0 +1,291 @@
+"""copied-code: code is added that the repository already has."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import takewhile
+
+from closeloop.changes.kinds import kind_of
+from closeloop.changes.quality.changed import Changed, around, changed, finding, is_aside, text_of
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Function, Inspection, Module
+from closeloop.model.record import Record
+
+rules = (
+    Rule(
+        name="copied-code",
+        version=1,
+        about="Code is added that stands elsewhere in the repository already.",
+        severity="warning",
+        mode="context blindness",
+        gates=True,
+        thresholds={"copied_tokens": 60},
+    ),
+)
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_COMMENT = re.compile(r"(?:^|(?<=\s))(?:#|//)[^\n]*")
+_SHAPE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`|\.?\w+\(?|[^\w\s]")
+_BOILERPLATE = re.compile(
+    r"__\w+__|constructor|equals|hashCode|toString|compareTo|clone|drop|fmt|String|Error"
+    r"|(?:Unm|M)arshal\w+"
+)
+"""What a language asks every class for."""
+_GAP = 15
+"""So many lines of comments may lie between statements in the original and not in the copy."""
+ALIKE, SAME = 0.92, 0.98
+"""So much of two functions is the same where one repeats the other, and where it is the other."""
+MOST_TEXT = 5_000
+MOST_RUNS = 30
+MOST_PLACES = 50
+"""A print that is everywhere is the language's, not somebody's."""
+
+Spot = tuple[str, int]
+"""A path and a line."""
+
+
+class _Run(Record):
+    """Prints that follow each other here and there."""
+
+    first: int
+    last: int
+    """Numbers of the prints in their file."""
+    original: Spot
+    """Where the first of them stands."""
+    reached: Spot
+    """Where the last of them stands."""
+
+
+class _Pair(Record):
+    """Two functions, and what they share."""
+
+    copy: Function
+    original: Function
+    alike: float
+    tokens: int
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """By fingerprints that renaming does not change; what only moved is no copy."""
+    files = [
+        file
+        for file in changed(inspection, "source")
+        if file.after and file.after.prints and not is_aside(file.path)
+    ]
+    fresh = _fresh(inspection)
+    wanted = {
+        hashed
+        for file in files
+        if file.after
+        for hashed, line in zip(file.after.prints, file.after.print_lines, strict=True)
+        if line in file.added and hashed in fresh
+    }
+    if not wanted:
+        return []
+    originals = _originals(inspection.index.copies(sorted(wanted)), wanted)
+    return [
+        one
+        for file in files
+        if file.after
+        for one in _copies(file, file.after, originals, inspection)
+    ]
+
+
+def _fresh(inspection: Inspection) -> set[int]:
+    """Prints that there are more of than before: moving code makes none."""
+    counts: Counter[int] = Counter()
+    for (side, _), module in inspection.modules.items():
+        counts.update(dict.fromkeys(module.prints, 0))
+        for hashed in module.prints:
+            counts[hashed] += 1 if side == "after" else -1
+    return {hashed for hashed, count in counts.items() if count > 0}
+
+
+def _originals(
+    places: Mapping[int, Sequence[Spot]], wanted: Iterable[int]
+) -> dict[int, list[Spot]]:
+    """Where each print stands in code that counts, unless it stands everywhere."""
+    found = {}
+    counts = {
+        path: kind_of(path) == "source" and not is_aside(path)
+        for path in {path for spots in places.values() for path, _ in spots}
+    }
+    for hashed in wanted:
+        spots = places.get(hashed, ())
+        if 1 < len(spots) <= MOST_PLACES:
+            found[hashed] = sorted(spot for spot in spots if counts[spot[0]])
+    return found
+
+
+def _copies(
+    file: Changed, module: Module, originals: Mapping[int, Sequence[Spot]], inspection: Inspection
+) -> Iterator[Finding]:
+    told: set[str] = set()
+    for run in _runs(file, module, originals, inspection)[:MOST_RUNS]:
+        path, there = run.original
+        copy = around(module.functions, module.print_lines[run.first])
+        source = inspection.index.module(path)
+        original = around(source.functions, there) if source else None
+        if not (copy and source and original) or copy.qualified in told:
+            continue
+        if path == file.path and original.first_line == copy.first_line:
+            continue
+        if _is_boilerplate(copy, original) or _are_twins(file, copy, (path, original), inspection):
+            continue
+        lines = text_of(inspection.sides.read("after", path))
+        ours, theirs = _body(file.lines, module, copy), _body(lines, source, original)
+        alike = _alike(ours, theirs)
+        if alike >= ALIKE:
+            tokens = len(_TOKEN.findall(ours))
+        else:
+            first = module.print_lines[run.first]
+            tokens = _shared(
+                "\n".join(file.lines[first - 1 : copy.last_line]),
+                "\n".join(lines[there - 1 : original.last_line]),
+            )
+        if tokens >= inspection.settings.copied_tokens:
+            told.add(copy.qualified)
+            pair = _Pair(copy=copy, original=original, alike=alike, tokens=tokens)
+            yield _finding(file, module.print_lines[run.first], run, pair, inspection)
+
+
+def _finding(file: Changed, first: int, run: _Run, pair: _Pair, inspection: Inspection) -> Finding:
+    path, there = run.original
+    copy, original = pair.copy, pair.original
+    place = f"{path}:{there if pair.alike < ALIKE else original.first_line}"
+    if pair.alike < ALIKE:
+        message = (
+            f"About {pair.tokens} tokens of `{copy.qualified}` repeat `{original.qualified}` in"
+            f" {place}: share them."
+        )
+        return finding(rules[0], message, f"{file.path}:{first}", place, confidence=0.8)
+    line = f"{file.path}:{copy.first_line}"
+    if pair.alike < SAME:
+        message = (
+            f"`{copy.qualified}` is nearly `{original.qualified}` in {place}: share what they have"
+            " in common."
+        )
+        return finding(rules[0], message, line, place, confidence=0.8)
+    # Two classes may each have to answer; and what is new altogether is not known to anybody.
+    implements = "." in copy.qualified and copy.name == original.name
+    known = there not in inspection.added.get(path, frozenset())
+    certain = pair.tokens >= 2 * inspection.settings.copied_tokens and known and not implements
+    return finding(
+        rules[0],
+        f"`{copy.qualified}` repeats `{original.qualified}` in {place}: use that.",
+        line,
+        place,
+        severity="error" if certain else "warning",
+    )
+
+
+def _body(lines: Sequence[str], module: Module, function: Function) -> str:
+    """A function's text from its first statement on."""
+    inside = [
+        line for line in module.print_lines if function.first_line <= line <= function.last_line
+    ]
+    return "\n".join(lines[min(inside, default=function.first_line) - 1 : function.last_line])
+
+
+def _alike(one: str, other: str) -> float:
+    """How much of them is the same, names of variables aside; 0 where that is little."""
+    match = SequenceMatcher(None, _shape(one), _shape(other), autojunk=False)
+    # Each of them is an upper bound of the next, and quicker.
+    if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
+        return 0.0
+    return match.ratio()
+
+
+def _shared(one: str, other: str) -> int:
+    """How many tokens they begin with in common."""
+    pairs = zip(_tokens(one), _shape(one), _shape(other), strict=False)
+    same = takewhile(lambda pair: pair[1] == pair[2], pairs)
+    return sum(len(_TOKEN.findall(written)) for written, _, _ in same)
+
+
+def _shape(text: str) -> list[str]:
+    return [_kind(token) for token in _tokens(text)]
+
+
+def _tokens(text: str) -> list[str]:
+    return _SHAPE.findall(_COMMENT.sub("", text[:MOST_TEXT]))
+
+
+def _kind(token: str) -> str:
+    """Names are alike, and so are texts."""
+    if token.isidentifier() and not keyword.iskeyword(token):
+        return "name"
+    return "text" if token[0] in "\"'`" and len(token) > 1 else token
+
+
+def _runs(
+    file: Changed, module: Module, originals: Mapping[int, Sequence[Spot]], inspection: Inspection
+) -> list[_Run]:
+    """The longest first."""
+    found: list[_Run] = []
+    open_: dict[str, _Run] = {}
+    for at, (hashed, line) in enumerate(zip(module.prints, module.print_lines, strict=True)):
+        going: dict[str, _Run] = {}
+        if line in file.added:
+            for path, there in originals.get(hashed, ()):
+                if (path, there) == (file.path, line):
+                    continue
+                if _is_later_copy((path, there), (file.path, line), inspection):
+                    continue
+                run = open_.get(path)
+                step = line - module.print_lines[at - 1] if at else 0
+                if run and run.reached[1] < there <= run.reached[1] + step + _GAP:
+                    going[path] = _Run(
+                        first=run.first, last=at, original=run.original, reached=(path, there)
+                    )
+                else:
+                    going.setdefault(
+                        path, _Run(first=at, last=at, original=(path, there), reached=(path, there))
+                    )
+        found += [run for path, run in open_.items() if path not in going]
+        open_ = going
+    found += open_.values()
+    return sorted(found, key=lambda run: (run.first - run.last, run.first, run.original))
+
+
+def _is_later_copy(original: Spot, copy: Spot, inspection: Inspection) -> bool:
+    """Both are new, and this one comes first: the other is told."""
+    path, line = original
+    return line in inspection.added.get(path, frozenset()) and original > copy
+
+
+def _is_boilerplate(copy: Function, original: Function) -> bool:
+    return copy.name == original.name and _BOILERPLATE.fullmatch(copy.name) is not None
+
+
+def _are_twins(
+    file: Changed, copy: Function, original: tuple[str, Function], inspection: Inspection
+) -> bool:
+    """They were alike before, or both were there and are changed alike: that keeps them so."""
+    path, function = original
+    source = inspection.index.module(path)
+    changed_too = any(
+        function.first_line <= line <= function.last_line
+        for line in inspection.added.get(path, frozenset())
+    )
+    old = inspection.modules.get(("before", path), None if changed_too else source)
+    if not file.before or old is None:
+        return False
+    ours = [one for one in file.before.functions if one.qualified == copy.qualified]
+    theirs = [one for one in old.functions if one.qualified == function.qualified]
+    if ours and theirs and changed_too:
+        return True
+    shared = {hashed for one in ours for hashed in _inside(file.before, one)}
+    return any(shared & _inside(old, one) for one in theirs)
+
+
+def _inside(module: Module, function: Function) -> set[int]:
+    return {
+        hashed
+        for hashed, line in zip(module.prints, module.print_lines, strict=True)
+        if function.first_line <= line <= function.last_line
+    }

@@ -1,0 +1,68 @@
+"""leaked-secret: a key, token or password is written into the repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from closeloop.changes.quality.changed import Changed, changed, finding
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Inspection
+from closeloop.model.leaks import find
+
+rules = (
+    Rule(
+        name="leaked-secret",
+        version=1,
+        about="A key, a token or a password is written down where everybody can read it.",
+        severity="error",
+        gates=True,
+    ),
+)
+
+GUESSED = frozenset((
+    "assignment", "password", "url-password", "authorization", "curl-user", "sshpass", "netrc",
+    "mysql-password", "django-key", "json-web-token",
+))  # fmt: skip
+"""Rules that know a secret by its surroundings, or forms that often hold nothing secret."""
+_FIXTURE = frozenset({"private-key", *GUESSED})
+"""What tests and documents are full of: made for them, and worth nothing."""
+_HARMLESS = re.compile(
+    rb"example|placeholder|your[_-]|dummy|fake|not[_-]?(?:a[_-])?(?:real|secret)|changeme"
+    rb"|test[_-]?(?:key|token|secret)|x{6}|0123456789|1234567890|abcdef",
+    re.IGNORECASE,
+)
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """In lines that are added, unless the files of the change held the same secret before."""
+    return [one for file in changed(inspection) for one in _leaks(file, inspection)]
+
+
+def _leaks(file: Changed, inspection: Inspection) -> Iterator[Finding]:
+    aside = file.kind in ("test", "docs", "data")
+    old: list[bytes] | None = None
+    told: set[bytes] = set()
+    for first, lines in file.blocks():
+        data = "\n".join(lines).encode()
+        for start, end, rule in sorted(find(data), key=lambda one: (one[2] in GUESSED, one)):
+            secret = data[start:end]
+            if secret in told or _HARMLESS.search(secret) or (aside and rule in _FIXTURE):
+                continue
+            if old is None:
+                old = [
+                    inspection.sides.read("before", one.old_path or one.path) or b""
+                    for one in inspection.files
+                ]
+            if any(secret in content for content in old):
+                continue
+            told.add(secret)
+            guessed = rule in GUESSED or aside
+            line = first + data.count(b"\n", 0, start)
+            yield finding(
+                rules[0],
+                f"This looks like a secret ({rule}): revoke it, and read it from the environment.",
+                f"{file.path}:{line}",
+                severity="warning" if guessed else "error",
+                confidence=0.7 if guessed else 0.95,
+            )

@@ -1,0 +1,137 @@
+"""odd-one-out: something new lacks what nearly all others of its kind have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from closeloop.changes.quality.changed import Changed, beside, changed, finding, folders, is_aside
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Function, Inspection, Module
+
+rules = (
+    Rule(
+        name="odd-one-out",
+        version=1,
+        about="A new file or function lacks what nearly all others beside it import, call or bear.",
+        severity="info",
+        thresholds={"share": 0.9, "neighbours": 5},
+    ),
+)
+
+SHARE, NEIGHBOURS = 0.9, 5
+"""What so large a part of so many neighbours has is how it is done here."""
+MOST_NEIGHBOURS = 40
+MOST_TOLD = 3
+_MARKS = frozenset({"Override", "override", "typing.override", "overload", "typing.overload"})
+"""Decorators that say what a function is, not what is done here."""
+_DOORS = frozenset({"__init__", "__main__", "index", "mod", "lib", "main", "conftest", "setup"})
+"""Files that are like no other in their folder."""
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """New files among the files of their folder, new functions among those beside them."""
+    new = {file.path for file in inspection.files if file.status == "added"}
+    files = {
+        folder: [path for path in paths if path not in new]
+        for folder, paths in (folders(inspection).items() if new else ())
+    }
+    found: list[Finding] = []
+    for file in changed(inspection, "source"):
+        if file.after is None or is_aside(file.path):
+            continue
+        if file.path in new:
+            found += _odd_file(file, file.after, files, inspection)
+        else:
+            found += _odd_functions(file, file.after)
+    return found
+
+
+def _odd_file(
+    file: Changed, module: Module, files: Mapping[str, Sequence[str]], inspection: Inspection
+) -> Iterator[Finding]:
+    if PurePosixPath(file.path).stem in _DOORS or not module.functions:
+        return
+    near = [path for path in beside(file.path, files) if PurePosixPath(path).stem not in _DOORS]
+    if len(near) < NEIGHBOURS:
+        return
+    others = [
+        _traits(other)
+        for path in near[:MOST_NEIGHBOURS]
+        if (other := inspection.index.module(path)) and other.functions
+    ]
+    lacking = _lacking(_traits(module), others)
+    if lacking:
+        told = " and ".join(lacking[:MOST_TOLD])
+        yield finding(
+            rules[0],
+            f"Nearly all {len(others)} files beside it {told}: is it meant not to?",
+            f"{file.path}:1",
+            confidence=0.6,
+        )
+
+
+def _traits(module: Module) -> set[str]:
+    """What a file imports from the repository or elsewhere, and what it calls by a plain name."""
+    imported = {
+        f"import `{one.name}` from `{one.module}`" if one.name else f"import `{one.module}`"
+        for one in module.imports
+        if one.name != "*"
+    }
+    brought = {one.alias or one.name for one in module.imports if one.name}
+    called = {
+        f"call `{one.text}`"
+        for one in module.names
+        if one.kind == "call" and one.receiver is None and one.text in brought
+    }
+    # What is called is imported too: once is enough.
+    both = {text.split("`")[1] for text in called}
+    return called | {one for one in imported if one.split("`")[1] not in both}
+
+
+def _odd_functions(file: Changed, module: Module) -> Iterator[Finding]:
+    """A new function without the decorator that those beside it bear, or the call they make."""
+    old = {one.qualified for one in file.before.functions} if file.before else set()
+    groups: dict[str, list[Function]] = {}
+    calls: dict[int, list[str]] = {}
+    for name in module.names:
+        if name.kind == "call" and name.receiver is None:
+            calls.setdefault(name.line, []).append(name.text)
+    for function in module.functions:
+        if function.public:
+            groups.setdefault(function.qualified.rpartition(".")[0], []).append(function)
+    for group in groups.values():
+        if len(group) <= NEIGHBOURS or not any(one.first_line in file.added for one in group):
+            continue
+        known = [_habits(one, calls) for one in group if one.qualified in old]
+        for function in group:
+            if function.qualified in old or function.first_line not in file.added:
+                continue
+            lacking = _lacking(_habits(function, calls), known)
+            if lacking:
+                yield finding(
+                    rules[0],
+                    f"Nearly all {len(known)} functions beside `{function.name}` {lacking[0]}:"
+                    " is it meant not to?",
+                    f"{file.path}:{function.first_line}",
+                    confidence=0.6,
+                )
+
+
+def _habits(function: Function, calls: Mapping[int, Sequence[str]]) -> set[str]:
+    inside = range(function.first_line, function.last_line + 1)
+    called = {f"call `{name}`" for line in inside for name in calls.get(line, ())}
+    worn = {one.partition("(")[0] for one in function.decorators} - _MARKS
+    return called | {f"bear `@{one}`" for one in worn}
+
+
+def _lacking(own: set[str], others: Sequence[Iterable[str]]) -> list[str]:
+    if len(others) < NEIGHBOURS:
+        return []
+    counts: Mapping[str, int] = Counter(trait for traits in others for trait in traits)
+    return sorted(
+        trait
+        for trait, count in counts.items()
+        if count >= SHARE * len(others) and trait not in own
+    )

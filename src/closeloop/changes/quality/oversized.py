@@ -1,0 +1,148 @@
+"""oversized-function and oversized-class: what has grown too large, and does several jobs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from closeloop.changes.quality.changed import Changed, Past, changed, earlier, finding, past
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Function, Inspection, Module, Type
+
+rules = (
+    Rule(
+        name="oversized-function",
+        version=1,
+        about="A function has more lines of code than can be taken in, and more than before.",
+        severity="warning",
+        thresholds={"function_lines": 80, "growth": 0.2},
+    ),
+    Rule(
+        name="oversized-class",
+        version=1,
+        about="A class has more methods than one job needs, and more than before.",
+        severity="warning",
+        thresholds={"class_methods": 25, "growth": 0.2},
+    ),
+)
+
+GROWTH = 0.2
+"""What was too large already must have grown by this part to be told again."""
+STATEMENTS = 20
+"""With fewer, the lines are a table and no work."""
+MOST_METHODS = 300
+"""With more, nobody needs to be told which."""
+JOB = 3
+"""So many methods that share something are a job."""
+_COMMENT = re.compile(r"\s*(?:#|//|/?\*|$)")
+_QUOTES = ('"""', "'''")
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """Changed functions and classes above the limits; docstrings and comments count for nothing."""
+    found: list[Finding] = []
+    before = past(inspection)
+    for file in changed(inspection, "source"):
+        if file.after:
+            found += _functions(file, before, inspection)
+            found += _classes(file, file.after, inspection.settings.class_methods)
+    return found
+
+
+def _functions(file: Changed, functions: Past, inspection: Inspection) -> Iterator[Finding]:
+    limit = inspection.settings.function_lines
+    old: list[str] | None = None
+    for function in file.after.functions if file.after else ():
+        inside = range(function.first_line, function.last_line + 1)
+        touched = file.added.intersection(inside)
+        if len(inside) <= limit or function.statements < STATEMENTS or not touched:
+            continue
+        size = code_lines(file.lines, function)
+        before = earlier(functions, file, function) if size > limit else None
+        if old is None:
+            old_text = inspection.sides.read("before", file.old_path) or b""
+            old = old_text.decode("utf-8", "replace").split("\n")
+        was = _size_before(before, file, old)
+        if size > limit and _has_grown(size, was, limit):
+            told = f" ({was} before)" if was else ""
+            yield finding(
+                rules[0],
+                f"`{function.qualified}` has {size} lines of code{told}, more than {limit}:"
+                " give its parts names of their own.",
+                f"{file.path}:{min(touched) if was else function.first_line}",
+            )
+
+
+def _size_before(before: Function | None, file: Changed, old: Sequence[str]) -> int:
+    if before is None:
+        return 0
+    here = file.before is not None and before in file.before.functions
+    return code_lines(old, before) if here else before.last_line - before.first_line + 1
+
+
+def code_lines(lines: Sequence[str], function: Function) -> int:
+    """Lines that are neither blank, comment nor docstring."""
+    count, closing = 0, ""
+    for line in lines[function.first_line - 1 : function.last_line]:
+        bare = line.strip()
+        if closing:
+            closing = "" if closing in bare else closing
+        elif bare.startswith(_QUOTES):
+            closing = "" if bare.count(bare[:3]) > 1 else bare[:3]
+        else:
+            count += not _COMMENT.match(line)
+    return count
+
+
+def _classes(file: Changed, module: Module, limit: int) -> Iterator[Finding]:
+    old = {one.qualified: one for one in file.before.types} if file.before else {}
+    for type_ in module.types:
+        touched = file.added.intersection(range(type_.first_line, type_.last_line + 1))
+        before = old.get(type_.qualified)
+        if touched and _has_grown(type_.methods, before.methods if before else 0, limit):
+            told = f" ({before.methods} before)" if before else ""
+            yield finding(
+                rules[1],
+                f"`{type_.qualified}` has {type_.methods} methods{told}, more than"
+                f" {limit}{_jobs(module, type_)}.",
+                f"{file.path}:{min(touched) if before else type_.first_line}",
+            )
+
+
+def _has_grown(size: int, was: int, limit: int) -> bool:
+    return size > limit and size > was * (1 + GROWTH if was > limit else 1)
+
+
+def _jobs(module: Module, type_: Type) -> str:
+    """Methods that share no attribute with the others, where there are several such groups."""
+    methods = [
+        one
+        for one in module.functions
+        if one.qualified == f"{type_.qualified}.{one.name}"
+        and not one.name.startswith("__")
+        and one.name != "constructor"
+    ]
+    if len(methods) > MOST_METHODS:
+        return ""
+    groups: list[tuple[set[str], list[str]]] = []
+    used: dict[str, set[str]] = defaultdict(set)
+    for name in module.names:
+        if name.receiver in ("self", "this"):
+            for one in methods:
+                if one.first_line <= name.line <= one.last_line:
+                    used[one.name].add(name.text)
+    for one in methods:
+        shared, names = used[one.name] | {one.name}, [one.name]
+        for group in [group for group in groups if group[0] & shared]:
+            groups.remove(group)
+            shared, names = shared | group[0], group[1] + names
+        groups.append((shared, names))
+    jobs = sorted((names for _, names in groups if len(names) >= JOB), key=len, reverse=True)
+    if len(jobs) < 2:
+        return ""
+    return (
+        ": those around "
+        + " and those around ".join(f"`{job[0]}`" for job in jobs[:3])
+        + " share nothing"
+    )

@@ -1,0 +1,146 @@
+"""unsafe-code: an added line opens a door: a shell, an evaluation, a connection nobody verifies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from closeloop.changes.quality.changed import Changed, changed, finding, is_aside
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Inspection
+
+rules = (
+    Rule(
+        name="unsafe-code",
+        version=1,
+        about="An added line runs, loads or trusts what it should not.",
+        severity="warning",
+    ),
+)
+
+# What is certain enough in ruff's S rules. Not: asserts, passwords by their name (leaked-secret),
+# swallowed errors (suppressed-error), imports, programs without a path, audits of every call.
+RUFF = (
+    "S102,S103,S113,S201,S202,S301,S302,S306,S307,S321,S323,S324,S501,S502,S503,S504,S505,S506,"
+    "S507,S508,S509,S601,S602,S604,S605,S609,S612,S701,S702"
+)
+SECONDS = 30
+MOST_FILES = 500
+_SCRIPT = (
+    (re.compile(r"(?<![\w.])eval\((?!['\"`)])(?!.*\{$)"), "`eval` runs whatever it is given"),
+    (re.compile(r"\bnew Function\((?!\))"), "`new Function` runs whatever it is given"),
+    (
+        re.compile(r"(?:\bchild_process\.|\bcp\.|(?<![.\w]))exec(?:Sync)?\(\s*`[^`]*\$\{"),
+        "a shell command is put together from values: use `execFile` with a list",
+    ),
+    (re.compile(r"\brejectUnauthorized: *false\b"), "certificates are not verified"),
+    (
+        re.compile(r"\bNODE_TLS_REJECT_UNAUTHORIZED\b['\"\]]*\s*=\s*['\"]?0"),
+        "certificates are not verified",
+    ),
+)
+_GO = (
+    (re.compile(r"\bInsecureSkipVerify: *true\b"), "certificates are not verified"),
+    (
+        re.compile(
+            r"\bexec\.Command\(\"(?:ba)?sh\", *\"-c\", *(?:fmt\.Sprintf|\w+ *\+|\"[^\"]*\" *\+)"
+        ),
+        "a shell command is put together from values: give `exec.Command` a list",
+    ),
+)
+_LINES = {"javascript": _SCRIPT, "typescript": _SCRIPT, "tsx": _SCRIPT, "go": _GO}
+
+
+class _Place(msgspec.Struct):
+    row: int
+
+
+class _Diagnostic(msgspec.Struct):
+    code: str | None
+    message: str
+    filename: str
+    location: _Place
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """Of product code only; what the file did before is not told again."""
+    files = [
+        file for file in changed(inspection, "source") if file.after and not is_aside(file.path)
+    ]
+    found: list[Finding | Unmeasured] = [one for file in files for one in _by_lines(file)]
+    python = [file for file in files if file.path.endswith((".py", ".pyw"))][:MOST_FILES]
+    try:
+        found += _by_ruff(python, inspection) if python else ()
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as fault:
+        found.append(Unmeasured(rule=rules[0].name, reason=f"ruff could not look: {fault}"[:300]))
+    return found
+
+
+def _by_lines(file: Changed) -> Iterator[Finding]:
+    table = _LINES.get(file.after.language, ()) if file.after else ()
+    for number in sorted(file.added) if table else ():
+        line = file.line(number)
+        if line.lstrip().startswith(("//", "*", "/*")):
+            continue
+        for pattern, message in table:
+            if pattern.search(line):
+                yield finding(
+                    rules[0], f"{message[0].upper()}{message[1:]}.", f"{file.path}:{number}"
+                )
+                break
+
+
+def _by_ruff(files: Sequence[Changed], inspection: Inspection) -> Iterator[Finding]:
+    told = _diagnosed(files, inspection)
+    before = Counter((one.filename, one.code) for one in told["before"])
+    after = Counter((one.filename, one.code) for one in told["after"])
+    for one in told["after"]:
+        file = files[int(Path(one.filename).stem)]
+        new = after[one.filename, one.code] > before[one.filename, one.code]
+        line = one.location.row
+        if new and line in file.added and "nosec" not in file.line(line):
+            message = one.message.rstrip(".")
+            yield finding(rules[0], f"{message} (ruff {one.code}).", f"{file.path}:{line}")
+
+
+def _diagnosed(files: Sequence[Changed], inspection: Inspection) -> dict[str, list[_Diagnostic]]:
+    """What ruff says of both ends, in one run."""
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
+        for side in ("before", "after"):
+            folder = Path(name, side)
+            folder.mkdir()
+            for at, file in enumerate(files):
+                path = file.old_path if side == "before" else file.path
+                content = inspection.sides.read(side, path)
+                if content is not None:
+                    (folder / f"{at}.py").write_bytes(content)
+        command = [_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
+        ran = subprocess.run(
+            [*command, "--output-format", "json", "--select", RUFF, name],
+            capture_output=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        told = msgspec.json.decode(ran.stdout or b"[]", type=list[_Diagnostic])
+    sides: dict[str, list[_Diagnostic]] = {"before": [], "after": []}
+    for one in told:
+        place = Path(one.filename)
+        if one.code and one.code.startswith("S"):
+            sides[place.parent.name].append(msgspec.structs.replace(one, filename=place.name))
+    return sides
+
+
+def _ruff() -> str:
+    beside = Path(sysconfig.get_path("scripts")) / "ruff"
+    found = str(beside) if beside.exists() else shutil.which("ruff")
+    if found is None:
+        raise FileNotFoundError("it is not installed")
+    return found

@@ -1,0 +1,123 @@
+"""Which two commits are meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from closeloop.changes import git
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record
+
+DEEPEN = "run `git fetch --unshallow`, or `--deepen=100` (in a workflow: `fetch-depth: 0`)"
+SINCE = re.compile(r"(HEAD|@)[~^][~^\d]*")
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+class Ends(Record):
+    """Where a change begins and ends."""
+
+    base: str | None
+    """None is nothing at all: before the first commit."""
+    head: str
+    title: str
+
+
+def of_range(repository: git.Repository, wanted: str, base: str | None) -> Ends:
+    """`main..feature`, `HEAD~3` (all since then), a branch (all since it left), or a commit."""
+    left, dots, right = wanted.partition("..")
+    if dots and base:
+        raise BadInput(f"{wanted!r} has a base already: leave out {base!r}, or name one end.")
+    if dots or base:
+        old, new = base or left or "HEAD", right.removeprefix(".") or "HEAD" if dots else wanted
+        start, head = resolve(repository, old, new)
+        return Ends(base=_left(repository, old, start, head), head=head, title=f"{old}..{new}")
+    (head,) = resolve(repository, wanted)
+    if SINCE.fullmatch(wanted):
+        return of_range(repository, f"{wanted}..HEAD", None)
+    trunk = _trunk(repository, wanted)
+    if trunk:
+        return of_range(repository, f"{trunk}..{wanted}", None)
+    return Ends(base=_parent(repository, head), head=head, title=f"commit {head[:10]}")
+
+
+def since(repository: git.Repository, old: str) -> str:
+    """Where the current commit left the line of `old`."""
+    start, head = resolve(repository, old, "HEAD")
+    return _left(repository, old, start, head)
+
+
+def _left(repository: git.Repository, old: str, start: str, head: str) -> str:
+    found = start if start == head else git.ask(repository, "merge-base", start, head)
+    if found in (start, head):
+        return found
+    cut = repository.shallow
+    if found is None:
+        if cut:
+            raise BadInput(f"This shallow clone does not reach back to {old!r}: {DEEPEN}.")
+        raise BadInput(f"{old!r} has no history in common with the change: name another base.")
+    between = git.ask(repository, "rev-list", start, head, f"^{found}") if cut else None
+    if between and not cut.isdisjoint(between.split()):
+        raise BadInput(f"This shallow clone hides where the change left {old!r}: {DEEPEN}.")
+    return found
+
+
+def resolve(repository: git.Repository, *names: str) -> list[str]:
+    """The commits of those names; BadInput names the nearest one there is."""
+    for name in names:
+        if name.startswith("-") or "\0" in name:
+            raise _unknown(repository, name)
+    asked = [f"{name}^{{commit}}" for name in names]
+    try:
+        return git.text(git.run_in(repository, "rev-parse", *asked)).split()
+    except git.Failed:
+        for name, question in zip(names, asked, strict=True):
+            if git.ask(repository, "rev-parse", "--verify", "-q", question) is None:
+                raise _unknown(repository, name) from None
+        raise
+
+
+def _unknown(repository: git.Repository, name: str) -> BadInput:
+    # This fails where the repository itself cannot be read, and says why.
+    listed = git.text(git.run_in(repository, "for-each-ref", "--format=%(refname:short)"))
+    if name == "HEAD" or not listed:
+        return BadInput(f"{repository.root} has no commits yet: make one, then try again.")
+    if repository.shallow:
+        return BadInput(f"This shallow clone has no {name!r}: {DEEPEN}.")
+    if COMMIT.fullmatch(name):
+        return BadInput(f"There is no commit {name!r} here: fetch it, or name another one.")
+    known = listed.split()
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [other for other in known if other.endswith(f"/{name}")][:1] or near
+    hint = f"did you mean {near[0]!r}?" if near else "`git branch -a` lists the branches."
+    return BadInput(f"There is no branch, tag or commit {name!r} here: {hint}")
+
+
+def _trunk(repository: git.Repository, name: str) -> str | None:
+    """For a branch, the one it will go to; None where a commit was named some other way."""
+    full = git.ask(repository, "rev-parse", "--symbolic-full-name", "--verify", "-q", name) or ""
+    if name in ("HEAD", "@") or not full.startswith(("refs/heads/", "refs/remotes/")):
+        return None
+    own = full.split("/", 2)[2]
+    default = _default(repository)
+    upstream = git.ask(repository, "rev-parse", "--abbrev-ref", "-q", f"{name}@{{upstream}}")
+    if default and own not in (default, default.removeprefix("origin/"), f"origin/{default}"):
+        # What a branch was pushed to usually bears its name, and is no more than a copy of it.
+        return upstream if upstream and not upstream.endswith(f"/{own}") else default
+    if upstream:
+        return upstream
+    raise BadInput(f"No branch is known that {name!r} left: name both ends, as in A..{name}.")
+
+
+def _default(repository: git.Repository) -> str | None:
+    told = git.ask(repository, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD")
+    for name in (told, "origin/main", "origin/master", "main", "master"):
+        if name and git.ask(repository, "rev-parse", "--verify", "-q", f"{name}^{{commit}}"):
+            return name
+    return None
+
+
+def _parent(repository: git.Repository, commit: str) -> str | None:
+    if commit in repository.shallow:
+        raise BadInput(f"This shallow clone lacks what was before {commit[:10]}: {DEEPEN}.")
+    return git.ask(repository, "rev-parse", "--verify", "-q", f"{commit}^1")

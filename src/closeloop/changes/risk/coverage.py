@@ -1,0 +1,188 @@
+"""Which lines tests reach, as coverage data already says; the data's own age is looked at."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record
+
+_BYTES = 200_000_000
+_LINES = 25_000
+"""Bytes of bits that are read of one file, eight lines each."""
+_FAULTS = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError),
+    *(sqlite3.Error, ElementTree.ParseError, msgspec.MsgspecError),
+)
+USUAL = (".coverage", "coverage.xml", "lcov.info", "coverage/lcov.info", "coverage.json")
+
+
+class Lines(Record):
+    """What is known of one file."""
+
+    covered: frozenset[int]
+    missed: frozenset[int] | None = None
+    """None where the data does not say which other lines could have run."""
+
+
+class Coverage(Record):
+    """Coverage data, by path from the repository's root."""
+
+    files: Mapping[str, Lines] = {}
+    source: str
+    stale: frozenset[str] = frozenset()
+    """Files that were written after the data was: their lines may have moved."""
+
+
+def find_coverage(root: Path) -> Path | None:
+    """Coverage data where tools usually leave it."""
+    return next((root / name for name in USUAL if (root / name).is_file()), None)
+
+
+def read_coverage(path: Path, root: Path) -> Coverage:
+    """The data of a file; BadInput when it is none."""
+    try:
+        if path.stat().st_size > _BYTES:
+            raise BadInput(f"{path} is over 200 MB: give coverage data of this repository only.")
+        with path.open("rb") as file:
+            head = file.read(64)
+        written = path.stat().st_mtime
+        found = dict(_read(path, head))
+    except _FAULTS as error:
+        raise BadInput(f"{path} is not coverage data that can be read: {error}.") from None
+    files = {place: lines for name, lines in found.items() if (place := _inside(name, root))}
+    stale = frozenset(name for name in files if _time(root / name) > written + 1)
+    return Coverage(files=files, source=path.name, stale=stale)
+
+
+def statements(source: bytes) -> frozenset[int]:
+    """Lines of Python on which something can run, for data that only says what did."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    skipped = {
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if re.search(rb"#\s*pragma:\s*no ?cover", line)
+    }
+    return frozenset(
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not _is_text(node) and node.lineno not in skipped
+    )
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _read(path: Path, head: bytes) -> Iterator[tuple[str, Lines]]:
+    if head.startswith(b"SQLite format 3"):
+        return _sqlite(path)
+    if head.lstrip().startswith(b"<"):
+        return _cobertura(path)
+    if head.lstrip().startswith(b"{"):
+        return _json(path)
+    if re.match(rb"\s*(?:TN:|SF:)", head):
+        return _lcov(path)
+    raise ValueError("it is neither SQLite, XML, JSON nor lcov")
+
+
+def _sqlite(path: Path) -> Iterator[tuple[str, Lines]]:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        names = dict(connection.execute("SELECT id, path FROM file"))
+        covered: dict[int, set[int]] = {number: set() for number in names}
+        for number, bits in connection.execute("SELECT file_id, numbits FROM line_bits"):
+            lines = covered.setdefault(number, set())
+            for place, byte in enumerate(bits[:_LINES]):
+                lines.update(place * 8 + bit for bit in range(8) if byte & (1 << bit))
+        for number, start, end in connection.execute("SELECT file_id, fromno, tono FROM arc"):
+            covered.setdefault(number, set()).update(abs(line) for line in (start, end) if line > 0)
+    finally:
+        connection.close()
+    for number, name in names.items():
+        yield name, Lines(covered=frozenset(covered[number]))
+
+
+def _cobertura(path: Path) -> Iterator[tuple[str, Lines]]:
+    sources: list[str] = []
+    for _, element in ElementTree.iterparse(path):  # noqa: S314  expat bounds entities; the size is bounded
+        if element.tag == "source" and element.text:
+            sources.append(element.text.strip())
+        elif element.tag == "class":
+            hits = [
+                (int(x.get("number", "0")), x.get("hits", "0") != "0") for x in element.iter("line")
+            ]
+            name = element.get("filename", "")
+            for place in [f"{source}/{name}" for source in sources] + [name]:
+                yield place, _lines(hits)
+            element.clear()
+
+
+def _json(path: Path) -> Iterator[tuple[str, Lines]]:
+    data: Any = msgspec.json.decode(path.read_bytes())
+    if isinstance(data.get("files"), dict):
+        for name, facts in data["files"].items():
+            yield (
+                name,
+                Lines(
+                    covered=frozenset(facts["executed_lines"]),
+                    missed=frozenset(facts["missing_lines"]),
+                ),
+            )
+        return
+    for name, facts in data.items():
+        if isinstance(facts, dict) and "statementMap" in facts:
+            hits = [
+                (place["start"]["line"], facts["s"].get(number, 0) > 0)
+                for number, place in facts["statementMap"].items()
+            ]
+            yield facts.get("path", name), _lines(hits)
+
+
+def _lcov(path: Path) -> Iterator[tuple[str, Lines]]:
+    name = ""
+    hits: list[tuple[int, bool]] = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("SF:"):
+                name, hits = line[3:].strip(), []
+            elif found := re.match(r"DA:(\d+),(\d+)", line):
+                hits.append((int(found[1]), found[2] != "0"))
+            elif line.startswith("end_of_record") and name:
+                yield name, _lines(hits)
+
+
+def _lines(hits: list[tuple[int, bool]]) -> Lines:
+    covered = frozenset(number for number, hit in hits if hit)
+    return Lines(covered=covered, missed=frozenset(number for number, _ in hits) - covered)
+
+
+def _inside(name: str, root: Path) -> str | None:
+    """The path from the repository's root; of a file elsewhere, the part that is found there."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    try:
+        return path.relative_to(root.absolute().as_posix()).as_posix()
+    except ValueError:
+        parts = path.parts[1:] if path.is_absolute() else path.parts
+    for start in range(len(parts)):
+        if (root / Path(*parts[start:])).is_file() and ".." not in parts[start:]:
+            return PurePosixPath(*parts[start:]).as_posix()
+    return None
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,196 @@
+"""Each dimension of risk, told as a factor: what was found, in words, and how much it weighs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from closeloop.changes.kinds import kind_of, language_of
+from closeloop.changes.risk.api import ApiChange
+from closeloop.changes.risk.coverage import Coverage, statements
+from closeloop.changes.risk.dependencies import Asked
+from closeloop.changes.risk.fit import Model
+from closeloop.changes.risk.history import FileHistory
+from closeloop.changes.risk.level import BANDS, band_of
+from closeloop.changes.risk.shared import count, listed
+from closeloop.changes.risk.surface import Surface
+from closeloop.changes.sources import Sides
+from closeloop.model.finding import Unmeasured
+from closeloop.model.inspection import Inspection
+from closeloop.model.report import Factor
+
+_LOW = 0.5
+_FEW = 5
+"""So many lines that no test reaches are few, whatever their share."""
+_TOLD = 3
+
+
+def surface_factor(surface: Surface, rank: float, model: Model) -> Factor:
+    """Size, as a rank among past changes: the likelihood."""
+    band = [name for name, _ in BANDS].index(band_of(rank))
+    among = f"the {model.past:,} past ones here" if model.past else "those of other projects"
+    if surface.source_added is not None:
+        text = (
+            f"adds {count(surface.source_added, 'line')} to sources,"
+            f" in {count(surface.files, 'file')} of {count(surface.modules, 'module')}:"
+            f" more than {rank:.0%} of {among}"
+        )
+    else:
+        text = f"touches no sources; {count(surface.files, 'file')} changed"
+    return Factor(
+        name="surface", axis="likelihood", text=text, weight=band + rank, value=float(surface.added)
+    )
+
+
+def api_factors(changes: Sequence[ApiChange], sides: Sides) -> Iterator[Factor]:
+    """What breaks callers, and what they will only notice."""
+    breaks = [one for one in changes if one.breaking]
+    softer = [one for one in changes if not one.breaking]
+    if breaks:
+        ours = all(not is_published(sides, one.place.rpartition(":")[0]) for one in breaks)
+        yield Factor(
+            name="breaking API",
+            axis="impact",
+            text=f"{_several(breaks)}{' (nothing here is published)' if ours else ''}",
+            weight=2.7 if ours else 3.9,
+            value=float(len(breaks)),
+            places=tuple(one.place for one in breaks[:5]),
+        )
+    if softer:
+        yield Factor(
+            name="API",
+            axis="impact",
+            text=_several(softer),
+            weight=2.2,
+            value=float(len(softer)),
+            places=tuple(one.place for one in softer[:5]),
+        )
+
+
+def is_published(sides: Sides, path: str) -> bool:
+    """Whether others may install what the file belongs to."""
+    language = language_of(path)
+    names = {
+        "python": ("pyproject.toml", "setup.py", "setup.cfg"),
+        "rust": ("Cargo.toml",),
+        "javascript": ("package.json",),
+        "typescript": ("package.json",),
+        "tsx": ("package.json",),
+    }.get(language or "")
+    if names is None:
+        return True
+    folder = path
+    while folder:
+        folder = folder.rpartition("/")[0]
+        for name in names:
+            content = sides.read("before", f"{folder}/{name}" if folder else name)
+            if content is not None:
+                private = rb"Private :: Do Not Upload|\"private\"\s*:\s*true|^publish\s*=\s*false"
+                return not re.search(private, content, re.MULTILINE)
+    return False
+
+
+def dependency_factors(asked: Sequence[Asked]) -> Iterator[Factor]:
+    """New ones, and other versions of those that were there."""
+    for one in asked:
+        if one.new and one.warnings:
+            yield Factor(
+                name="new dependency",
+                axis="impact",
+                text=f"{one.text}: {'; '.join(one.warnings)}",
+                weight=2.8,
+                places=(one.path,),
+            )
+    plain = [one for one in asked if one.new and not one.warnings]
+    if plain:
+        more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
+        yield Factor(
+            name="new dependency",
+            axis="impact",
+            text=f"{plain[0].text}{more}",
+            weight=2.3,
+            value=float(len(plain)),
+            places=tuple(sorted({one.path for one in plain})),
+        )
+    bumped = [one for one in asked if not one.new]
+    if bumped:
+        more = f" and {len(bumped) - 1} more" if len(bumped) > 1 else ""
+        told = "".join(f": {warning}" for one in bumped[:1] for warning in one.warnings[:1])
+        yield Factor(
+            name="bumped dependency",
+            axis="impact",
+            text=f"{bumped[0].text}{more}{told}",
+            weight=2.2 if any(one.warnings for one in bumped) else 1.1,
+            value=float(len(bumped)),
+            places=tuple(sorted({one.path for one in bumped})),
+        )
+
+
+def coverage_factor(
+    inspection: Inspection, coverage: Coverage | None
+) -> Factor | Unmeasured | None:
+    """Changed lines that no test reaches."""
+    if coverage is None:
+        return Unmeasured(rule="coverage", reason="there is no coverage data")
+    covered, missed, places, stale = 0, 0, [], []
+    for file in inspection.files:
+        lines = inspection.added.get(file.path, frozenset())
+        if kind_of(file.path) != "source" or not lines or language_of(file.path) is None:
+            continue
+        if file.path in coverage.stale:
+            stale.append(file.path)
+            continue
+        known = coverage.files.get(file.path)
+        content = inspection.sides.read("after", file.path) or b""
+        can_run = statements(content) if language_of(file.path) == "python" else lines
+        if known is None:
+            gone = lines & can_run
+        else:
+            gone = lines & (known.missed if known.missed is not None else can_run - known.covered)
+            covered += len(lines & known.covered)
+        missed += len(gone)
+        places += [f"{file.path}:{line}" for line in sorted(gone)[:_TOLD]]
+    if stale:
+        reason = f"{coverage.source} is older than {listed(stale)}: measure again"
+        return Unmeasured(rule="coverage", reason=reason)
+    if not covered + missed:
+        return None
+    low = missed / (covered + missed) > _LOW and missed >= _FEW
+    text = f"{missed} of {count(covered + missed, 'changed line')} are reached by no test"
+    if not missed:
+        text = f"all {covered + missed} changed lines that can run are reached by tests"
+    return Factor(
+        name="coverage",
+        axis="impact",
+        text=text,
+        weight=2.6 if low else 1.5 if missed else 0.4,
+        value=missed / (covered + missed),
+        places=tuple(places[:5]),
+    )
+
+
+def history_factor(files: dict[str, FileHistory]) -> Factor | None:
+    """What befell the changed files before: told only, for at equal size it foretells little."""
+    if not files:
+        return None
+    path, worst = max(files.items(), key=lambda item: (item[1].reverts, item[1].fixes))
+    told = [f"{count(worst.fixes, 'fix', 'fixes')} among {count(worst.changes, 'past change')}"]
+    if worst.reverts:
+        told.append(count(worst.reverts, "of them reverted", "of them reverted"))
+    told.append(f"by {count(worst.authors, 'author')}")
+    day = time.strftime("%Y-%m-%d", time.gmtime(worst.last))
+    return Factor(
+        name="history",
+        axis="likelihood",
+        text=f"{path} has had {', '.join(told)}; last touched {day}",
+        weight=min(0.3, 0.01 * worst.fixes + 0.1 * worst.reverts),
+        value=float(sum(one.changes for one in files.values())),
+        places=(path,),
+    )
+
+
+def _several(changes: Sequence[ApiChange]) -> str:
+    told = [f"{one.text}{' (was deprecated)' if one.announced else ''}" for one in changes[:_TOLD]]
+    more = len(changes) - len(told)
+    return "; ".join(told) + (f"; and {more} more" if more else "")

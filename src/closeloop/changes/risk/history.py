@@ -1,0 +1,223 @@
+"""The repository's past: what landed, what of it went wrong, and what befell each file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from closeloop.changes.git import Repository, ask, find
+from closeloop.changes.risk.labels import DAYS, Labels, is_source, says_fix
+from closeloop.changes.risk.log import Edited, Step, steps
+from closeloop.model.errors import MachineFailed
+from closeloop.model.record import Record
+
+LIMIT = 20_000
+_VERSION = 2
+_KEPT = 4
+_STALE = 0.05
+"""When so much was added since the labels were made, they are made anew."""
+
+
+class Past(Record, array_like=True, omit_defaults=False):
+    """One step of the main line, as it is kept."""
+
+    id: str
+    at: int
+    author: int
+    fix: bool
+    files: tuple[int, ...]
+    """Numbers of the files it touched."""
+    added: int | None
+    """Lines added to sources; None where it touches none."""
+    reverted: bool = False
+    fixed: bool = False
+
+    @property
+    def wrong(self) -> bool:
+        return self.reverted or self.fixed
+
+
+class History(Record):
+    """What landed on the main line, oldest first."""
+
+    version: int = _VERSION
+    head: str
+    paths: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    past: tuple[Past, ...] = ()
+    labelled: int = 0
+    """So many of them have been looked at for reverts and repairs."""
+    cut: str | None = None
+    """Why older steps are not there, where they are not."""
+
+    @property
+    def judged(self) -> tuple[Past, ...]:
+        """Those that touched sources, long enough ago for a needed repair to have come."""
+        labelled = self.past[: self.labelled]
+        latest = max((one.at for one in labelled), default=0) - DAYS * 86_400
+        return tuple(one for one in labelled if one.added is not None and one.at <= latest)
+
+
+class FileHistory(Record):
+    """What befell one file."""
+
+    changes: int
+    fixes: int
+    reverts: int
+    authors: int
+    last: int
+    """When it was last touched, in seconds since 1970."""
+
+
+def read_history(root: Path, head: str | None, cache: Path, *, anew: bool = False) -> History:
+    """All that landed up to a commit; kept by that commit, and carried on where it has grown."""
+    repository = find(root)
+    if head is None or repository is None:
+        return History(head="", cut="nothing has been committed yet")
+    folder = cache / "history"
+    kept = folder / f"{head}.msgpack"
+    if not anew and (history := _kept(kept)):
+        return history
+    history = (None if anew else _grown(repository, head, folder)) or _whole(repository, head)
+    _keep(kept, history)
+    return history
+
+
+def files(history: History, paths: Iterable[str]) -> dict[str, FileHistory]:
+    """The history of some files, by path; none for those that were never touched."""
+    numbers = {path: number for number, path in enumerate(history.paths)}
+    wanted = {numbers[path]: path for path in paths if path in numbers}
+    touching: dict[str, list[Past]] = {}
+    for one in history.past:
+        for number in wanted.keys() & one.files:
+            touching.setdefault(wanted[number], []).append(one)
+    return {
+        path: FileHistory(
+            changes=len(past),
+            fixes=sum(one.fix for one in past),
+            reverts=sum(one.reverted for one in past),
+            authors=len({one.author for one in past}),
+            last=max(one.at for one in past),
+        )
+        for path, past in touching.items()
+    }
+
+
+def lines_added(files: Iterable[tuple[str, int]]) -> int | None:
+    """Lines added to sources, of lines added by path; None where no source is among them."""
+    sources = [added for path, added in files if is_source(path)]
+    return sum(sources) if sources else None
+
+
+class _Book:
+    """Steps on their way into a history."""
+
+    def __init__(self, history: History | None = None) -> None:
+        self.names = list(history.paths) if history else []
+        self.numbers = {path: number for number, path in enumerate(self.names)}
+        self.authors = {name: n for n, name in enumerate(history.authors if history else ())}
+        self.past = list(history.past) if history else []
+
+    def add(self, step: Step) -> None:
+        self.past.append(
+            Past(
+                id=step.id,
+                at=step.at,
+                author=self.authors.setdefault(step.author, len(self.authors)),
+                fix=says_fix(step.message),
+                files=tuple(self._number(file) for file in step.files),
+                added=lines_added((file.path, file.added) for file in step.files),
+            )
+        )
+
+    def _number(self, file: Edited) -> int:
+        """A renamed file keeps its number, and so its history."""
+        number = self.numbers.pop(file.old_path or file.path, None)
+        if number is None:
+            number = len(self.names)
+            self.names.append(file.path)
+        self.names[number] = file.path
+        self.numbers[file.path] = number
+        return number
+
+    def history(self, head: str, past: Iterable[Past], labelled: int, cut: str | None) -> History:
+        return History(
+            head=head,
+            paths=tuple(self.names),
+            authors=tuple(self.authors),
+            past=tuple(past),
+            labelled=labelled,
+            cut=cut,
+        )
+
+
+def _whole(repository: Repository, head: str) -> History:
+    book, labels = _Book(), Labels()
+    cut = None
+    try:
+        for step in steps(repository, head, LIMIT):
+            book.add(step)
+            labels.add(step)
+    except MachineFailed:
+        cut = "content is missing, as in a partial clone; `git fetch --refetch` brings it"
+    past = (
+        msgspec.structs.replace(one, reverted=n in labels.reverted, fixed=n in labels.fixed)
+        for n, one in enumerate(book.past)
+    )
+    return book.history(head, past, len(book.past), cut or _cut(repository, len(book.past)))
+
+
+def _cut(repository: Repository, count: int) -> str | None:
+    if ask(repository, "rev-parse", "--is-shallow-repository") == "true":
+        return "the clone is shallow; `git fetch --unshallow` brings the rest"
+    return f"only the last {LIMIT:,} steps are read" if count >= LIMIT else None
+
+
+def _grown(repository: Repository, head: str, folder: Path) -> History | None:
+    """The newest history kept, carried on to a later commit; its labels stay as they were."""
+    for path in _newest_first(folder):
+        old = _kept(path)
+        if old is None or ask(repository, "merge-base", old.head, head) != old.head:
+            continue
+        book = _Book(old)
+        try:
+            new = list(steps(repository, f"{old.head}..{head}", LIMIT))
+        except MachineFailed:
+            return None
+        if len(book.past) + len(new) > old.labelled * (1 + _STALE):
+            return None
+        for step in new:
+            book.add(step)
+        return book.history(head, book.past, old.labelled, old.cut)
+    return None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.msgpack"), key=lambda path: -path.stat().st_mtime)
+    except OSError:
+        return []
+
+
+def _kept(path: Path) -> History | None:
+    try:
+        history = msgspec.msgpack.decode(path.read_bytes(), type=History)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return history if history.version == _VERSION else None
+
+
+def _keep(path: Path, history: History) -> None:
+    """Best effort: a history that cannot be kept is read again next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(msgspec.msgpack.encode(history))
+        Path(file.name).replace(path)
+        for old in _newest_first(path.parent)[_KEPT:]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return

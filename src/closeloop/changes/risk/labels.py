@@ -1,0 +1,108 @@
+"""Which past changes went wrong: reverted, or their lines repaired soon after.
+
+Every line of the sources is kept with the step that wrote it, by replaying the main line. When a
+step whose title says that it fixes something replaces lines, the steps that wrote them are the
+ones it repairs (SZZ, within a time).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable
+from functools import lru_cache
+
+from closeloop.changes.kinds import kind_of
+from closeloop.changes.risk.log import Edited, Step
+
+DAYS = 90
+"""A repair later than this is not held against the change."""
+_WIDE = 20
+"""A fix that touches more sources than this is a sweep: it blames nobody."""
+_LONG = 20_000
+"""Lines: a longer file is data that nobody wrote."""
+_MERGE = re.compile(r"Merge (?:pull request|branch|remote-tracking branch|PR\b)|Merged in ")
+_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
+_FIX = re.compile(
+    r"\b(?:fix(?:e[sd]|ing|up)?|bug(?:fix)?|hotfix|regression|crash(?:e[sd])?|broken|repair(?:s|ed)?)\b",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"\b(?:typos?|docs?|docstrings?|documentation|readme|comments?|spelling|grammar|links?|lint(?:ing)?"
+    r"|flake8|format(?:ting)?|whitespace|changelog|isort|black|warnings?|ci|tests?|travis|workflows?"
+    r"|imports?|example|version)\b",
+    re.IGNORECASE,
+)
+_REVERT = re.compile(r"^(?:Revert(?:ed)?|Back(?:ed)? out):? \"?(.{4,300}?)\"?\s*$", re.IGNORECASE)
+_REVERTED_COMMIT = re.compile(r"reverts? commit ([0-9a-f]{7,40})\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=100_000)
+def is_source(path: str) -> bool:
+    """Whether bugs are made there, and not in tests or pages."""
+    return kind_of(path) in ("source", "schema", "migration")
+
+
+def title(message: str) -> str:
+    """The line that says what the step does; for a merge, that of what it brought."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) > 1 and _MERGE.match(lines[0]):
+        return _NUMBER.sub("", lines[1])
+    return _NUMBER.sub("", lines[0]) if lines else ""
+
+
+def says_fix(message: str) -> bool:
+    """Whether the step says that it repairs the program's behaviour."""
+    words = title(message)
+    return bool(_FIX.search(words)) and not _HARMLESS.search(words) and not _REVERT.match(words)
+
+
+class Labels:
+    """The replay: feed it every step in order, then read what went wrong."""
+
+    def __init__(self) -> None:
+        self.reverted: set[int] = set()
+        self.fixed: set[int] = set()
+        self._writers: dict[str, array[int]] = {}
+        self._times: list[int] = []
+        self._ids: dict[str, int] = {}
+        self._titles: dict[str, int] = {}
+
+    def add(self, step: Step) -> None:
+        number = len(self._times)
+        self._times.append(step.at)
+        self._revert(step)
+        sources = [file for file in step.files if is_source(file.path)]
+        blames = says_fix(step.message) and len(sources) <= _WIDE
+        for file in sources:
+            replaced = self._replay(file, number)
+            if blames:
+                self.fixed.update(self._recent(replaced, step.at))
+        self._ids[step.id[:7]] = number
+        self._titles[title(step.message)] = number
+
+    def _revert(self, step: Step) -> None:
+        named = [self._ids.get(commit[:7]) for commit in _REVERTED_COMMIT.findall(step.message)]
+        if quoted := _REVERT.match(title(step.message)):
+            named.append(self._titles.get(_NUMBER.sub("", quoted[1].rstrip('"'))))
+        self.reverted.update(number for number in named if number is not None)
+
+    def _recent(self, writers: Iterable[int], at: int) -> set[int]:
+        earliest = at - DAYS * 86_400
+        return {one for one in set(writers) if one >= 0 and self._times[one] >= earliest}
+
+    def _replay(self, file: Edited, number: int) -> list[int]:
+        """Put the step's lines into the file; the writers of the lines that it replaced."""
+        writers = self._writers.pop(file.old_path or file.path, None) or array("i")
+        replaced: list[int] = []
+        for place in reversed(file.places):
+            end = place.start + place.removed
+            if max(end, place.added) > _LONG:
+                return []
+            if end > len(writers):
+                writers.extend([-1] * (end - len(writers)))
+            replaced.extend(writers[place.start : end])
+            writers[place.start : end] = array("i", [number]) * place.added
+        if not file.gone:
+            self._writers[file.path] = writers
+        return replaced

@@ -1,0 +1,175 @@
+"""What landed on the main line, step by step: each commit or merge with the lines it replaced."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import IO
+
+from closeloop.changes.git import COMMAND, Repository, environment
+from closeloop.model.errors import MachineFailed
+from closeloop.model.record import Record
+
+_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_MESSAGE_BYTES = 20_000
+
+
+class Replaced(Record):
+    """Lines replaced at one place, counted in the file before the step."""
+
+    start: int
+    """Lines before the place that stay."""
+    removed: int
+    added: int
+
+
+class Edited(Record):
+    """One file of a step."""
+
+    path: str
+    old_path: str | None = None
+    gone: bool = False
+    places: tuple[Replaced, ...] = ()
+
+    @property
+    def added(self) -> int:
+        return sum(place.added for place in self.places)
+
+    @property
+    def removed(self) -> int:
+        return sum(place.removed for place in self.places)
+
+
+class Step(Record):
+    """One commit of the main line, a merge with all that it brought."""
+
+    id: str
+    at: int
+    """Seconds since 1970."""
+    author: str
+    message: str
+    files: tuple[Edited, ...]
+
+
+def steps(repository: Repository, commits: str, limit: int) -> Iterator[Step]:
+    """The newest `limit` steps of the main line up to a commit or in a range, oldest first."""
+    command = [
+        *COMMAND,
+        *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),
+        *("log", "--first-parent", "--diff-merges=first-parent", "--reverse", f"-n{limit}"),
+        *(
+            "-p",
+            "-U0",
+            "-M",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-indent-heuristic",
+        ),
+        *("--src-prefix=a/", "--dst-prefix=b/", f"--format={_FORMAT}", "--end-of-options", commits),
+        "--",
+    ]
+    with subprocess.Popen(
+        command,
+        cwd=repository.root,
+        env=environment({"GIT_DIR": str(repository.folder)}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield from _Reading(process.stdout).steps()
+        except GeneratorExit:
+            process.kill()
+            raise
+        if process.wait():
+            raise MachineFailed(
+                f"git cannot tell the history of {repository.root}: try `git log {commits}`."
+            )
+
+
+class _Reading:
+    """A place in the output of `git log -p`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.line = stream.readline()
+
+    def steps(self) -> Iterator[Step]:
+        while self.line:
+            if not self.line.startswith(b"\0"):
+                self._next()
+                continue
+            commit, at, author, message = self._header()
+            files = tuple(self._files())
+            yield Step(id=commit, at=at, author=author, message=message, files=files)
+
+    def _next(self) -> None:
+        self.line = self.stream.readline()
+
+    def _header(self) -> tuple[str, int, str, str]:
+        text = self.line
+        while self.line and text.count(b"\0") < 5:
+            self._next()
+            if len(text) < _MESSAGE_BYTES or b"\0" in self.line:
+                text += self.line
+        self._next()
+        _, commit, at, author, message, *_ = text.split(b"\0")
+        return (
+            commit.decode(),
+            int(at),
+            author.decode(errors="replace").lower(),
+            message.decode(errors="replace").strip(),
+        )
+
+    def _files(self) -> Iterator[Edited]:
+        while self.line and not self.line.startswith(b"\0"):
+            if self.line.startswith(b"diff --git "):
+                edited = self._file()
+                if edited is not None:
+                    yield edited
+            else:
+                self._next()
+
+    def _file(self) -> Edited | None:
+        old = new = None
+        gone = False
+        places: list[Replaced] = []
+        self._next()
+        while self.line and not self.line.startswith((b"\0", b"diff --git ")):
+            if self.line.startswith(b"deleted file"):
+                gone = True
+            elif self.line.startswith(b"rename from "):
+                old = _path(self.line[len("rename from ") :])
+            elif self.line.startswith(b"rename to "):
+                new = _path(self.line[len("rename to ") :])
+            elif self.line.startswith(b"--- a/"):
+                old = _path(self.line[6:])
+            elif self.line.startswith(b"+++ b/"):
+                new = _path(self.line[6:])
+            elif hunk := _HUNK.match(self.line):
+                places.append(self._hunk(hunk))
+                continue
+            self._next()
+        path = new or old
+        if path is None:
+            return None
+        moved = old if old and new and old != new else None
+        return Edited(path=path, old_path=moved, gone=gone, places=tuple(places))
+
+    def _hunk(self, hunk: re.Match[bytes]) -> Replaced:
+        """Step over the lines that the header promises, whatever they look like."""
+        start, removed, _, added = (1 if part is None else int(part) for part in hunk.groups())
+        left = removed + added
+        self._next()
+        while self.line and (left > 0 or self.line.startswith(b"\\")):
+            left -= not self.line.startswith(b"\\")
+            self._next()
+        return Replaced(start=start - 1 if removed else start, removed=removed, added=added)
+
+
+def _path(raw: bytes) -> str:
+    """As git writes it; names with quotes or control signs keep git's escapes."""
+    return raw.decode(errors="replace").rstrip("\n").removesuffix("\t").strip('"')

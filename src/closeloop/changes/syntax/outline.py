@@ -1,0 +1,120 @@
+"""The little of a file that the whole repository is asked for: names, definitions, prints."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tree_sitter import Node, Query, QueryCursor, Tree
+
+from closeloop.changes.prints import prints
+from closeloop.changes.syntax.grammar import Lines
+from closeloop.model.inspection import Import, Language
+from closeloop.model.record import Record
+
+_WORD = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*")
+Imports = Mapping[str, Callable[[Node, Lines], Sequence[Import]]]
+DEEPEST = 200
+"""Nothing deeper is looked for: it would cost the square of the depth."""
+_TEST = re.compile(rb"[tT]est|it$|describe$")
+
+
+class Outline(Record):
+    """Kept for every file, so it is small and quick to search."""
+
+    names: bytes = b""
+    """Every word of the file, once, with newlines between."""
+    defined: bytes = b""
+    """Names that it defines, with newlines between."""
+    defined_lines: bytes = b""
+    prints: bytes = b""
+    """Eight bytes each."""
+    print_lines: bytes = b""
+    imports: bytes = b""
+    """Modules that it imports with the names it takes from them, tabs and newlines between."""
+
+
+def words(content: bytes) -> set[bytes]:
+    """Every word that occurs, in comments and strings too."""
+    return set(_WORD.findall(content))
+
+
+def outline(
+    language: Language, content: bytes, tree: Tree, query: Query, imports: Imports
+) -> Outline:
+    """What one file has to offer."""
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(DEEPEST)
+    captures = cursor.captures(tree.root_node)
+    functions = sorted(captures.get("function", []), key=_start)
+    names = [*captures.get("definition", []), *filter(None, map(_name, functions))]
+    names.sort(key=_start)
+    hashes, lines = _printed(
+        language, content, functions, sorted(captures.get("skip", []), key=_start)
+    )
+    return Outline(
+        names=b"\n".join(words(content)),
+        defined=b"\n".join(node.text or b"" for node in names),
+        defined_lines=array("I", _lines(content, names)).tobytes(),
+        prints=hashes.tobytes(),
+        print_lines=lines.tobytes(),
+        imports=_imported(captures.get("import", []), imports),
+    )
+
+
+def _imported(nodes: list[Node], imports: Imports) -> bytes:
+    found = {
+        f"{one.module}\t{one.name or ''}\t{one.alias or ''}"
+        for node in nodes
+        for one in imports[node.type](node, lambda _: 0)
+    }
+    return "\n".join(one for one in found if "\n" not in one).encode("utf-8", "replace")
+
+
+def _printed(
+    language: Language, content: bytes, functions: list[Node], skipped: list[Node]
+) -> tuple[array[int], array[int]]:
+    """Prints of the outermost functions; both lists of nodes are in the order of the file."""
+    hashes, lines = array("Q"), array("I")
+    at, line, end = 0, 1, 0
+    for function in functions:
+        start = function.start_byte
+        while skipped and skipped[0].start_byte <= start:
+            end = max(end, skipped.pop(0).end_byte)
+        if start < end:
+            continue
+        end = function.end_byte
+        name, body = _name(function), _body(function)
+        if body is None or (name and _TEST.match(name.text or b"")):
+            continue
+        line += content.count(b"\n", at, body.start_byte)
+        at = body.start_byte
+        for hashed, where in prints(language, content[at : body.end_byte], line):
+            hashes.append(hashed)
+            lines.append(where)
+    return hashes, lines
+
+
+def _lines(content: bytes, nodes: list[Node]) -> Iterator[int]:
+    """The lines of nodes in the order of the file."""
+    at, line = 0, 1
+    for node in nodes:
+        start = node.start_byte
+        line += content.count(b"\n", at, start)
+        at = start
+        yield line
+
+
+def _start(node: Node) -> int:
+    return node.start_byte
+
+
+def _name(function: Node) -> Node | None:
+    return function.child_by_field_name("name")
+
+
+def _body(function: Node) -> Node | None:
+    body = function.child_by_field_name("body")
+    value = function.child_by_field_name("value") if body is None else None
+    return value.child_by_field_name("body") if value else body

@@ -1,0 +1,139 @@
+"""Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tree_sitter_python
+from tree_sitter import Node
+
+from closeloop.changes.syntax.grammar import (
+    Grammar,
+    Lines,
+    first,
+    kinds,
+    listed,
+    named,
+    plain,
+    text,
+)
+from closeloop.model.inspection import Import
+
+
+def _import(node: Node, line_of: Lines) -> list[Import]:
+    line = line_of(node)
+    return [
+        Import(module=module, alias=alias, line=line)
+        for module, alias in map(_aliased, node.children_by_field_name("name"))
+    ]
+
+
+def _import_from(node: Node, line_of: Lines) -> list[Import]:
+    module = plain(node.child_by_field_name("module_name")) or "__future__"
+    if any(child.type == "wildcard_import" for child in node.named_children):
+        return [Import(module=module, name="*", line=line_of(node))]
+    return [
+        Import(module=module, name=name, alias=alias, line=line_of(child))
+        for child in node.children_by_field_name("name")
+        for name, alias in [_aliased(child)]
+    ]
+
+
+def _aliased(node: Node) -> tuple[str, str | None]:
+    if node.type == "aliased_import":
+        return plain(node.child_by_field_name("name")), text(node.child_by_field_name("alias"))
+    return plain(node), None
+
+
+def _parameters(node: Node) -> list[str]:
+    return listed(node.child_by_field_name("parameters"))
+
+
+def _bases(node: Node) -> list[str]:
+    return listed(node.child_by_field_name("superclasses"))
+
+
+def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
+    return not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
+
+
+def _is_default(node: Node) -> bool:
+    return node.type == "case_clause" and plain(first(node)) == "_"
+
+
+GRAMMAR = Grammar(
+    load=tree_sitter_python.language,
+    outline="""
+(function_definition) @function
+(class_definition name: (identifier) @definition)
+(module (expression_statement (assignment left: (identifier) @definition)))
+(class_definition body: (block (expression_statement
+    (assignment left: (identifier) @definition))))
+(assignment left: (attribute object: (identifier) @_self attribute: (identifier) @definition)
+    (#eq? @_self "self"))
+""",
+    functions=frozenset({"function_definition"}),
+    types=frozenset({"class_definition"}),
+    decorators=frozenset({"decorator"}),
+    statements=kinds(
+        "expression_statement return_statement raise_statement pass_statement break_statement "
+        "continue_statement delete_statement assert_statement global_statement nonlocal_statement "
+        "import_statement import_from_statement future_import_statement if_statement for_statement "
+        "while_statement try_statement with_statement match_statement function_definition "
+        "class_definition type_alias_statement print_statement exec_statement"
+    ),
+    sealed=frozenset({"import_statement", "import_from_statement", "future_import_statement"}),
+    imports={
+        "import_statement": _import,
+        "import_from_statement": _import_from,
+        "future_import_statement": _import_from,
+    },
+    leaves=frozenset({"identifier"}),
+    members={"attribute": ("object", "attribute")},
+    roles={
+        ("call", "function"): "call",
+        ("keyword_argument", "name"): "keyword",
+        ("function_definition", "name"): "",
+        ("class_definition", "name"): "",
+    },
+    calls=frozenset({("call", "function")}),
+    owners={"keyword_argument": (2, "function")},
+    binds=frozenset(
+        {
+            ("assignment", "left"),
+            ("augmented_assignment", "left"),
+            ("named_expression", "name"),
+            ("for_statement", "left"),
+            ("for_in_clause", "left"),
+            ("as_pattern_target", None),
+            ("parameters", None),
+            ("lambda_parameters", None),
+            ("typed_parameter", None),
+            ("default_parameter", "name"),
+            ("typed_default_parameter", "name"),
+            ("pattern_list", None),
+            ("tuple_pattern", None),
+            ("list_pattern", None),
+            ("list_splat_pattern", None),
+            ("dictionary_splat_pattern", None),
+        }
+    ),
+    decisions=kinds(
+        "if_statement elif_clause for_statement while_statement except_clause "
+        "conditional_expression for_in_clause if_clause case_clause"
+    ),
+    is_default=_is_default,
+    nests=kinds(
+        "if_statement for_statement while_statement except_clause conditional_expression "
+        "match_statement list_comprehension set_comprehension dictionary_comprehension "
+        "generator_expression"
+    ),
+    deepens=frozenset({"lambda"}),
+    adds=frozenset({"if_clause"}),
+    flat=frozenset({("if_statement", "alternative")}),
+    boolean={"boolean_operator": frozenset({"and", "or"})},
+    name_of=named,
+    parameters_of=_parameters,
+    bases_of=_bases,
+    is_public=_is_public,
+)

@@ -1,0 +1,1 @@
+"""Validate a change with everything at hand, and tell those who will merge it."""

@@ -1,0 +1,242 @@
+"""GitHub over HTTP: asked again when that may help, refused in plain words, read page by page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import msgspec
+
+from closeloop import __version__
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.record import Record
+from closeloop.runs.models.wire import delay
+
+API = "https://api.github.com"
+TRIES = 5
+SECONDS = 30.0
+"""For one answer."""
+LONGEST_WAIT = 300.0
+LIMITED_WAIT = 60.0
+"""What GitHub asks for where it does not say how long its limit holds."""
+BODY_LIMIT = 32 << 20
+MOST_PAGES = 100
+_NEXT = re.compile(r'<([^<>]{1,2000})>;\s*rel="next"')
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+Pause = Callable[[float], Awaitable[None]]
+Kind = TypeVar("Kind")
+
+
+class Refused(MachineFailed):
+    """GitHub understood us and said no."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Lost(MachineFailed):
+    """No answer came; what was asked for may have been done, or not."""
+
+
+class Answer(Record):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class GitHub:
+    """One repository at its host. Whatever this says, it does not say the token."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, api: str, repo: str, token: str, pause: Pause
+    ) -> None:
+        self._client, self._api, self._token, self._pause = client, api, token, pause
+        self._root = f"{api}/repos/{repo}"
+        self.host = urlsplit(api).netloc
+
+    async def rest(self, number: int) -> None:
+        """Wait before the next try, longer each time."""
+        await self._pause(delay(number, {}, datetime.now(UTC)))
+
+    async def settled(self, doing: Callable[[], Awaitable[Kind]]) -> Kind:
+        """What looks before it makes, done again as long as answers are lost."""
+        for number in range(TRIES - 1):
+            try:
+                return await doing()
+            except Lost:
+                await self.rest(number)
+        return await doing()
+
+    async def login(self) -> str | None:
+        """As whom we write; None where the token cannot tell."""
+        # The token of a workflow may not read `/user`, but it may ask this.
+        url = f"{self._api.removesuffix('/v3')}/graphql"
+        try:
+            answer = await self._ask("POST", url, {"query": "{viewer{login}}"})
+            return self._read(answer, _Viewer).data.viewer.login
+        except MachineFailed:
+            return None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        kind: type[Kind],
+        payload: dict[str, Any] | None = None,
+        *,
+        again: bool = True,
+    ) -> Kind:
+        """What GitHub answers. With `again` off, Lost is raised at once where no answer comes."""
+        answer = await self._ask(method, f"{self._root}/{path}", payload, again=again)
+        return self._read(answer, kind)
+
+    async def pages(self, path: str, kind: type[Kind]) -> AsyncIterator[Kind]:
+        """A list, page by page."""
+        url = f"{self._root}/{path}{'&' if '?' in path else '?'}per_page=100"
+        for _ in range(MOST_PAGES):
+            answer = await self._ask("GET", url)
+            yield self._read(answer, kind)
+            found = _NEXT.search(answer.headers.get("link", ""))
+            # The token goes along: nowhere but where it was meant for.
+            if not found or not found[1].startswith(f"{self._api}/"):
+                return
+            url = found[1]
+
+    async def remove(self, path: str) -> None:
+        """Delete what may be gone already."""
+        try:
+            await self._ask("DELETE", f"{self._root}/{path}")
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+
+    async def _ask(
+        self, method: str, url: str, payload: Any = None, *, again: bool = True
+    ) -> Answer:
+        trouble = ""
+        for number in range(TRIES):
+            wait: float | None = None
+            try:
+                answer = await self._exchange(method, url, payload)
+            except Lost as lost:
+                if not again:
+                    raise
+                trouble = str(lost)
+            else:
+                if answer.status < 300:
+                    return answer
+                wait = self._limited(answer, number)
+                trouble = f"{self.host} answered {answer.status}{self._complaint(answer.body)}"
+                if wait is None and answer.status < 500:
+                    raise Refused(trouble, answer.status)
+                if wait is None and not again:
+                    raise Lost(trouble)
+            if number + 1 < TRIES:
+                await (self.rest(number) if wait is None else self._pause(wait))
+        raise Lost(f"{trouble} {TRIES} times: run the job again later.")
+
+    async def _exchange(self, method: str, url: str, payload: Any) -> Answer:
+        body = None if payload is None else msgspec.json.encode(payload)
+        received = bytearray()
+        try:
+            with anyio.fail_after(SECONDS):
+                async with self._client.stream(method, url, content=body) as response:
+                    async for chunk in response.aiter_bytes():
+                        received += chunk
+                        if len(received) > BODY_LIMIT:
+                            raise MachineFailed(f"{self.host} answers without end.")
+        except (TimeoutError, httpx.TimeoutException):
+            raise Lost(f"{self.host} did not answer in {SECONDS:g} s") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise Lost(f"{self.host} could not be reached ({type(error).__name__})") from None
+        return Answer(status=response.status_code, headers=response.headers, body=bytes(received))
+
+    def _limited(self, answer: Answer, number: int) -> float | None:
+        """Seconds to wait where too much was asked; None where that is not the trouble."""
+        wait = limit_of(answer, number, datetime.now(UTC))
+        if wait is not None and wait > LONGEST_WAIT:
+            raise MachineFailed(
+                f"{self.host} takes no more requests for {wait / 60:.0f} minutes: "
+                "run the job again then."
+            )
+        return wait
+
+    def _read(self, answer: Answer, kind: type[Kind]) -> Kind:
+        try:
+            return msgspec.json.decode(answer.body or b"null", type=kind)
+        except (ValueError, RecursionError):
+            raise MachineFailed(
+                f"{self.host} answered with something else than GitHub does: check GITHUB_API_URL."
+            ) from None
+
+    def _complaint(self, body: bytes) -> str:
+        """What GitHub says is wrong, as ` (…)`, or nothing."""
+        try:
+            message = msgspec.json.decode(body, type=_Complaint).message
+        except (ValueError, RecursionError):
+            return ""
+        message = " ".join(message.replace(self._token, "…").split())
+        return f" ({message[:200].rstrip('.')})" if message else ""
+
+
+class _Complaint(Record):
+    message: str = ""
+
+
+class _Login(Record):
+    login: str
+
+
+class _Data(Record):
+    viewer: _Login
+
+
+class _Viewer(Record):
+    data: _Data
+
+
+@asynccontextmanager
+async def open_github(
+    repo: str, token: str, api: str = API, pause: Pause = anyio.sleep
+) -> AsyncIterator[GitHub]:
+    """A connection while the block runs; `api` is another one with GitHub Enterprise."""
+    api = api.rstrip("/")
+    parts = urlsplit(api)
+    local = parts.hostname in _LOCAL
+    if parts.scheme != "https" and not (local and parts.scheme == "http"):
+        raise BadInput(f"A token is not sent to {api!r}: give an address that begins with https.")
+    if not token or not token.isascii() or not token.isprintable():
+        raise BadInput("There is no token for GitHub: set GITHUB_TOKEN.")
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/vnd.github+json",
+        "content-type": "application/json",
+        "user-agent": f"closeloop/{__version__}",
+        "x-github-api-version": "2022-11-28",
+    }
+    # A proxy for the world outside would not find a server on this machine.
+    async with httpx.AsyncClient(headers=headers, timeout=SECONDS, trust_env=not local) as client:
+        yield GitHub(client, api, repo, token, pause)
+
+
+def limit_of(answer: Answer, number: int, now: datetime) -> float | None:
+    """How long a limit on requests holds, by the rules GitHub publishes; None for other answers."""
+    if answer.status not in (403, 429):
+        return None
+    after = answer.headers.get("retry-after", "")
+    if re.fullmatch(r"\d{1,9}", after):
+        return float(after)
+    reset = answer.headers.get("x-ratelimit-reset", "")
+    if answer.headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"\d{1,12}", reset):
+        return max(float(reset) - now.timestamp(), 0.0) + 1.0
+    if answer.status == 429 or b"rate limit" in answer.body[:2000].lower():
+        return LIMITED_WAIT * 2.0**number
+    return None

@@ -1,0 +1,88 @@
+"""Which tests reach a change: for suites that are too slow to run whole, and stated as such."""
+
+from __future__ import annotations
+
+import shlex
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from closeloop.changes.kinds import is_test
+from closeloop.changes.risk.dependents import Files, graph_of
+from closeloop.model.inspection import Import, Inspection
+from closeloop.model.record import Record
+from closeloop.runs.testing.instrument import runner_of
+
+MOST = 400
+"""More files than this and the whole suite may as well run."""
+
+
+class Selection(Record):
+    """A narrower command, and how it was chosen."""
+
+    command: str
+    how: str
+
+
+def select(inspection: Inspection, command: str) -> Selection | None:
+    """The tests that coverage data or imports lead to; None where that cannot be told."""
+    if runner_of(command) != "pytest":
+        return None
+    changed = {file.path for file in inspection.files}
+    tests = {path for path in changed if is_test(path) and path in inspection.sides.tree("after")}
+    covered = _covering(inspection.sides.root, changed - tests)
+    if covered is not None:
+        how = "those that coverage data shows to reach the change"
+    else:
+        covered = _importing(inspection, changed - tests)
+        how = "those that import what was changed, directly or not"
+    chosen = sorted(tests | (covered & set(inspection.sides.tree("after"))))
+    if not chosen or len(chosen) > MOST:
+        return None
+    return Selection(
+        command=f"{command} {shlex.join(chosen)}",
+        how=f"{len(chosen)} files of tests, {how}",
+    )
+
+
+def _covering(root: Path, changed: Iterable[str]) -> set[str] | None:
+    """Files of tests whose contexts touched a changed file; None without contexts."""
+    path = root / ".coverage"
+    if not path.is_file():
+        return None
+    found: set[str] = set()
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as data:
+            for name in changed:
+                rows = data.execute(
+                    "SELECT DISTINCT context.context FROM context"
+                    " JOIN line_bits ON line_bits.context_id = context.id"
+                    " JOIN file ON file.id = line_bits.file_id WHERE file.path = ?",
+                    (str(root / name),),
+                )
+                found |= {str(row[0]).split("::")[0] for row in rows if "::" in str(row[0])}
+    except sqlite3.Error:
+        return None
+    return found or None
+
+
+def _importing(inspection: Inspection, changed: Iterable[str]) -> set[str]:
+    """Files of tests from which imports lead to a changed file."""
+    imports: dict[str, tuple[Import, ...]] = {}
+    for path in inspection.index.paths():
+        module = inspection.index.module(path)
+        if module is not None and module.language == "python":
+            imports[path] = module.imports
+    importers = graph_of(imports, {})
+    reached, waiting = set(changed), list(changed)
+    while waiting:
+        new = importers.get(waiting.pop(), frozenset()) - reached
+        reached |= new
+        waiting += new
+    files = Files(imports.keys(), {})
+    return {
+        path
+        for path, lines in imports.items()
+        if is_test(path)
+        and any(not reached.isdisjoint(files.targets("python", path, line)) for line in lines)
+    }

@@ -1,0 +1,174 @@
+"""What landed is read once, with what of it was reverted or repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from risk_repository import DAY, START, commit, git
+
+from closeloop.changes.risk.history import History, files, read_history
+from closeloop.changes.risk.labels import says_fix, title
+
+
+def body(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    commit(root, {"a.py": body("one = 1", "two = 2"), "README.md": "A\n"}, "Start")
+    commit(root, {"a.py": body("one = 1", "two = 3")}, "Count better", at=START + DAY, author="bob")
+    commit(root, {"b.py": body("b = 1")}, "Add b", at=START + 2 * DAY)
+    commit(root, {"a.py": body("one = 1", "two = 2")}, "Fix the crash", at=START + 5 * DAY)
+    return root
+
+
+def read(root: Path, tmp_path: Path) -> History:
+    return read_history(root, git(root, "rev-parse", "HEAD"), tmp_path / "cache")
+
+
+def wrong(history: History) -> list[bool]:
+    return [one.wrong for one in history.past]
+
+
+def test_a_step_whose_lines_a_fix_replaces_went_wrong(repository: Path, tmp_path: Path) -> None:
+    assert wrong(read(repository, tmp_path)) == [False, True, False, False]
+
+
+def test_a_repair_after_a_long_time_is_not_held_against_it(
+    repository: Path, tmp_path: Path
+) -> None:
+    late = START + 200 * DAY
+    commit(repository, {"b.py": body("b = 2")}, "Fix b", at=late)
+
+    assert not read(repository, tmp_path).past[2].wrong
+
+
+def test_a_fix_of_words_blames_nobody(repository: Path, tmp_path: Path) -> None:
+    commit(repository, {"b.py": body("b = 2")}, "Fix typo in docs", at=START + 6 * DAY)
+
+    assert not read(repository, tmp_path).past[2].wrong
+
+
+def test_a_revert_is_found_by_commit_and_by_title(repository: Path, tmp_path: Path) -> None:
+    third = git(repository, "rev-parse", "HEAD~1")
+    message = f"Undo\n\nThis reverts commit {third}."
+    commit(repository, {"b.py": None}, message, at=START + 6 * DAY)
+    merged = 'Merge pull request #7 from x/y\n\nRevert "Count better"'
+    commit(repository, {"a.py": "x = 1\n"}, merged, at=START + 7 * DAY)
+
+    assert [one.reverted for one in read(repository, tmp_path).past][:4] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_merge_counts_as_one_step_with_all_that_it_brought(
+    repository: Path, tmp_path: Path
+) -> None:
+    git(repository, "checkout", "-q", "-b", "side")
+    commit(repository, {"c.py": body("c = 1")}, "Part one", at=START + 6 * DAY)
+    commit(repository, {"c.py": body("c = 1", "d = 2")}, "Part two", at=START + 7 * DAY)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge side", "side", at=START + 8 * DAY)
+
+    history = read(repository, tmp_path)
+
+    assert len(history.past) == 5
+    assert history.past[-1].added == 2
+
+
+def test_only_lines_of_sources_are_counted(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    commit(root, {"a.py": body("a", "b"), "tests/test_a.py": body("c"), "poetry.lock": body("d")})
+
+    assert read(root, tmp_path).past[0].added == 2
+
+
+def test_a_file_keeps_its_history_through_a_rename(repository: Path, tmp_path: Path) -> None:
+    git(repository, "mv", "a.py", "moved.py")
+    commit(repository, {}, "Move", at=START + 6 * DAY)
+
+    history = files(read(repository, tmp_path), ["moved.py", "unknown.py"])
+
+    assert set(history) == {"moved.py"}
+    moved = history["moved.py"]
+    assert (moved.changes, moved.fixes, moved.authors, moved.last) == (4, 1, 2, START + 6 * DAY)
+
+
+def test_what_was_kept_is_carried_on_to_a_later_commit(repository: Path, tmp_path: Path) -> None:
+    for number in range(40):
+        commit(repository, {"c.py": body(f"c = {number}")}, at=START + 10 * DAY + number)
+    first = read(repository, tmp_path)
+    commit(repository, {"a.py": body("one = 5")}, "Grow", at=START + 30 * DAY)
+
+    grown = read(repository, tmp_path)
+    anew = read_history(repository, grown.head, tmp_path / "other")
+
+    assert grown.labelled == len(first.past) == len(grown.past) - 1
+    assert grown.past[-1] == anew.past[-1]
+    assert files(grown, ["a.py"]) == files(anew, ["a.py"])
+
+
+def test_a_damaged_cache_is_read_anew(repository: Path, tmp_path: Path) -> None:
+    whole = read(repository, tmp_path)
+    for kept in (tmp_path / "cache" / "history").iterdir():
+        kept.write_bytes(b"\xff nonsense")
+
+    assert read(repository, tmp_path) == whole
+
+
+def test_a_shallow_clone_says_what_is_missing(repository: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth", "2", repository.as_uri(), str(clone))
+
+    history = read(clone, tmp_path)
+
+    assert len(history.past) == 2
+    assert "unshallow" in (history.cut or "")
+
+
+def test_before_the_first_commit_there_is_no_history(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+
+    assert read_history(tmp_path, None, tmp_path / "cache").past == ()
+
+
+def test_content_that_looks_like_a_patch_or_a_header_is_only_content(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    odd = "--- a/x.py\n+++ b/y.py\n@@ -1,1 +1,1 @@\ndiff --git a/x b/x\n"
+    commit(root, {"a.py": odd + "last"}, "Odd\n\n\x01 body")
+    commit(root, {"a.py": odd + "last\n"}, "End the line")
+    commit(root, {"with space.py": "a\n", "ü.py": "b\n"}, "Names")
+
+    history = read(root, tmp_path)
+
+    assert [one.added for one in history.past] == [5, 1, 2]
+    assert set(history.paths) == {"a.py", "with space.py", "ü.py"}
+
+
+@pytest.mark.parametrize(
+    ("message", "fixes"),
+    [
+        ("Fix crash on empty input", True),
+        ("Merge pull request #3 from a/b\n\nFixed a regression in parsing (#3)", True),
+        ("fix typo", False),
+        ("Fix flake8 warnings", False),
+        ('Revert "Fix crash"', False),
+        ("Add prefixes", False),
+        ("", False),
+    ],
+)
+def test_a_title_says_whether_it_repairs(message: str, fixes: bool) -> None:
+    assert says_fix(message) is fixes
+
+
+@given(some.text())
+def test_any_message_has_a_title_of_one_line(message: str) -> None:
+    assert len(title(message).splitlines()) <= 1

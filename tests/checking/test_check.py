@@ -1,0 +1,186 @@
+"""`closeloop check`, as it is typed: three tiers, one verdict, and the repository as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from closeloop.checking.check import judge
+from closeloop.model.finding import Finding
+from closeloop.model.report import Risk, ToolRun
+from closeloop.model.settings import CheckSettings
+
+CODE = "def total(prices):\n    return sum(prices)\n"
+TESTS = "from cart import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "cart.py").write_text(CODE)
+    (folder / "test_cart.py").write_text(TESTS)
+    (folder / "closeloop.toml").write_text(
+        f'[commands]\ntest = "{sys.executable} -m pytest -q -p no:cacheprovider"\n'
+        '[sandbox]\nkind = "none"\n[check]\ntimeout = 60.0\n'
+    )
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Start")
+    return folder
+
+
+def start(repo: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "closeloop", "check", *arguments],
+        cwd=repo,
+        env={**os.environ, "XDG_CACHE_HOME": str(repo.parent / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def checked(repo: Path, *arguments: str) -> tuple[int, str, str]:
+    with start(repo, *arguments) as process:
+        out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def content(repo: Path) -> str:
+    """All of a repository, git's own files too."""
+    made = hashlib.sha256()
+    for path in sorted(repo.rglob("*")):
+        made.update(str(path).encode())
+        made.update(path.read_bytes() if path.is_file() else b"")
+    return made.hexdigest()
+
+
+def test_a_clean_change_passes_and_nothing_is_touched(repo: Path) -> None:
+    (repo / "cart.py").write_text(CODE.replace("prices)", "prices, start=0)", 1))
+    (repo / "cart.py").write_text(CODE + "\n\ndef most(prices):\n    return max(prices)\n")
+    (repo / "test_cart.py").write_text(
+        TESTS.replace("total\n\n", "most, total\n\n", 1)
+        + "\n\ndef test_most():\n    assert most([1, 2]) == 2\n"
+    )
+    before = content(repo)
+    code, out, err = checked(repo, "--json")
+    report = json.loads(out)
+    assert (code, report["verdict"]) == (0, "pass"), (report, err)
+    assert report["risk"]["level"] == "low"
+    assert [run["after"] for run in report["tools"]] == ["passed"]
+    assert content(repo) == before
+
+
+def test_a_change_that_breaks_a_test_blocks_and_says_which(repo: Path) -> None:
+    (repo / "cart.py").write_text(CODE.replace("sum(prices)", "sum(prices) + 1"))
+    code, out, _ = checked(repo)
+    assert code == 1
+    assert "test_total" in out
+
+
+def test_a_range_a_patch_and_one_tier_can_be_named(repo: Path, tmp_path: Path) -> None:
+    git(repo, "checkout", "-q", "-b", "feature")
+    (repo / "cart.py").write_text(CODE + "\n\ndef least(prices):\n    return min(prices)\n")
+    git(repo, "commit", "-q", "-am", "Add least")
+    code, out, _ = checked(repo, "main..feature", "--tier", "risk", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["tools"] == []
+    assert report["risk"]
+    patch = tmp_path / "fix.patch"
+    diff = subprocess.run(["git", "diff", "main"], cwd=repo, capture_output=True, check=True)
+    patch.write_bytes(diff.stdout)
+    git(repo, "checkout", "-q", "main")
+    code, out, err = checked(repo, "--patch", str(patch), "--tier", "quality", "--format", "sarif")
+    assert code == 0, err
+    assert json.loads(out)["version"] == "2.1.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "no change"),
+        (("nowhere..main",), "nowhere"),
+        (("main", "--patch", "x"), "either"),
+        (("--github",), "GITHUB_EVENT_PATH"),
+        (("--patch", "missing.patch"), "missing.patch"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(
+    repo: Path, arguments: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_EVENT_PATH", raising=False)
+    code, _, err = checked(repo, *arguments)
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_parsed_hides_no_other_tier(repo: Path) -> None:
+    (repo / "cart.py").write_bytes(b"def total(prices:\n    return \xff\xfe sum(prices)\n")
+    code, out, err = checked(repo, "--json")
+    report = json.loads(out)
+    assert code == 1, err
+    assert report["risk"]
+    assert report["tools"][0]["after"] == "failed"
+
+
+def test_killing_it_midway_leaves_the_repository_as_it_was(repo: Path) -> None:
+    (repo / "test_cart.py").write_text(
+        TESTS + "\n\ndef test_slow():\n    import time\n    time.sleep(20)\n"
+    )
+    before = content(repo)
+    with start(repo) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGKILL)
+    assert content(repo) == before
+
+
+ERROR = Finding(rule="r", version=1, severity="error", message="…", source="check")
+WARNING = Finding(rule="r", version=1, severity="warning", message="…", source="check")
+RED = ToolRun(name="test", command="t", before="failed", after="failed", already=("a",))
+BROKEN = ToolRun(name="test", command="t", before="passed", after="failed", broke=("a",))
+HIGH = Risk(level="high", reasons=("…",))
+
+
+@pytest.mark.parametrize(
+    ("settings", "tools", "findings", "risk", "verdict"),
+    [
+        ({}, [], [], None, "pass"),
+        ({}, [RED], [], None, "warn"),
+        ({"gate": "strict"}, [RED], [], None, "block"),
+        ({}, [BROKEN], [], None, "block"),
+        ({"gate": "informational"}, [BROKEN], [ERROR], HIGH, "warn"),
+        ({}, [], [WARNING], None, "warn"),
+        ({}, [], [ERROR], None, "block"),
+        ({"block_at": "warning"}, [], [WARNING], None, "block"),
+        ({"block_at": "never"}, [], [ERROR], None, "warn"),
+        ({}, [], [], HIGH, "warn"),
+        ({"hold_at": "medium"}, [], [], HIGH, "block"),
+        ({"hold_at": "critical"}, [], [], HIGH, "warn"),
+    ],
+)
+def test_the_settings_say_what_blocks(
+    settings: dict[str, str],
+    tools: list[ToolRun],
+    findings: list[Finding],
+    risk: Risk | None,
+    verdict: str,
+) -> None:
+    found, reasons = judge(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
+    assert found == verdict
+    assert bool(reasons) == (verdict != "pass")

@@ -1,0 +1,182 @@
+"""Tier 1: the repository's own tools, before and after, and an agent that mends what broke."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.changes.sources import Wanted, open_sides
+from closeloop.checking.fixing import Fixer, mend, prompt_of
+from closeloop.checking.tools import Bench, Tool, has_broken, run_tools
+from closeloop.model.protocols import Assignment, Work
+from closeloop.model.report import ToolRun
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.trace import Trace
+from closeloop.model.variant import Limits, Variant
+from closeloop.runs.workspaces import Workspaces
+
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+TESTS = Tool(name="test", command=PYTEST, is_test=True)
+FILES = {
+    "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",
+    "test_cart.py": (
+        "from cart import count, total\n\n\n"
+        "def test_total():\n    assert total([1, 2]) == 3\n\n\n"
+        "def test_count():\n    assert count([1, 2]) == 2\n"
+    ),
+    "run.sh": "#!/bin/sh\necho fine\n",
+}
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Start")
+    return folder
+
+
+def ran(
+    repo: Path, *tools: Tool, timeout: float = 60.0, fixer: Fixer | None = None
+) -> tuple[list[ToolRun], str]:
+    async def go() -> tuple[list[ToolRun], str]:
+        with open_sides(repo, Wanted()) as sides:
+            async with Workspaces(
+                repo.parent / "cache", SandboxSettings(kind="none")
+            ) as workspaces:
+                base = await workspaces.base(str(repo), sides.base or "")
+                bench = Bench(workspaces=workspaces, base=base, sides=sides, timeout=timeout)
+                runs = await run_tools(bench, tools)
+                if fixer is None:
+                    return runs, ""
+                mended = await mend(bench, tools, runs, fixer, 2)
+                return list(mended.runs), mended.patch
+
+    return anyio.run(go)
+
+
+def test_what_the_change_broke_is_told_from_what_was_red_before(repo: Path) -> None:
+    (repo / "cart.py").write_text(FILES["cart.py"].replace("sum(prices)", "sum(prices) + 1"))
+    ((test,), _) = ran(repo, TESTS)
+    assert (test.before, test.after) == ("failed", "failed")
+    assert [name.split(":", 3)[2] for name in test.broke] == ["test_total"]
+    assert [name.rpartition("::")[2] for name in test.already] == ["test_count"]
+    assert "test_total" in test.output
+    assert has_broken(test)
+
+
+def test_what_the_change_mends_is_told_too(repo: Path) -> None:
+    (repo / "cart.py").write_text(FILES["cart.py"].replace("return 0", "return len(prices)"))
+    ((test,), _) = ran(repo, TESTS)
+    assert (test.before, test.after) == ("failed", "passed")
+    assert [name.rpartition("::")[2] for name in test.mended] == ["test_count"]
+    assert not has_broken(test)
+
+
+def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> None:
+    (repo / "cart.py").rename(repo / "basket.py")
+    (repo / "test_cart.py").unlink()
+    (repo / "go").write_text("#!/bin/sh\nexit 0\n")
+    (repo / "go").chmod(0o755)
+    (repo / "link.sh").symlink_to("run.sh")
+    look = Tool(name="look", command="test ! -e cart.py && cat basket.py link.sh && ./go")
+    ((tool,), _) = ran(repo, look)
+    assert (tool.before, tool.after) == ("failed", "passed"), tool.output
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        ("no-such-program --check", "inert"),
+        ("sleep 30", "timed out"),
+        ("exit 3", "failed"),
+        ("true && echo done | cat", "passed"),
+        ("kill -9 $$", "machine trouble"),
+    ],
+)
+def test_how_a_tool_ended_is_told_apart(repo: Path, command: str, state: str) -> None:
+    (repo / "notes.txt").write_text("a change\n")
+    ((tool,), _) = ran(repo, Tool(name="tool", command=command), timeout=1.0)
+    assert (tool.before, tool.after) == (state, state)
+    assert not has_broken(tool)
+
+
+def test_a_suite_that_runs_no_test_is_no_pass(repo: Path) -> None:
+    (repo / "notes.txt").write_text("a change\n")
+    ((test,), _) = ran(repo, Tool(name="test", command=f"{PYTEST} -k nothing", is_test=True))
+    assert test.after == "inert"
+
+
+def test_a_flood_of_output_is_cut(repo: Path) -> None:
+    (repo / "notes.txt").write_text("a change\n")
+    ((tool,), _) = ran(repo, Tool(name="flood", command="yes | head -c 9000000; exit 1"))
+    assert tool.after == "failed"
+    assert len(tool.output) <= 4_000
+
+
+def test_the_repository_is_as_it_was(repo: Path) -> None:
+    (repo / "cart.py").write_text("broken(\n")
+    before = {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()}
+    ran(repo, TESTS, Tool(name="litter", command="touch litter && git add -A"))
+    assert {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()} == before
+
+
+class Mender:
+    """An agent that mends what it is told, at its second try."""
+
+    name = "mender"
+    version = "1"
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    def prompt(self, system: str | None) -> tuple[str, str]:
+        return "", ""
+
+    async def work(self, assignment: Assignment) -> Work:
+        self.prompts.append(assignment.prompt)
+        if len(self.prompts) == 2:
+            await assignment.cage.write("cart.py", FILES["cart.py"].encode())
+        return Work(exit="finished", trace=Trace(reader="mender", reader_version=1))
+
+
+def fixer(agent: Mender) -> Fixer:
+    variant = Variant(name="mender", agent="mender", limits=Limits(seconds=60))
+    return Fixer(agent=agent, model=None, variant=variant)
+
+
+def test_an_agent_gets_what_broke_and_up_to_two_tries(repo: Path) -> None:
+    (repo / "cart.py").write_text(FILES["cart.py"].replace("sum(prices)", "sum(prices) + 1"))
+    (repo / "notes.txt").write_text("kept\n")
+    agent = Mender()
+    ((test,), patch) = ran(repo, TESTS, fixer=fixer(agent))
+    assert len(agent.prompts) == 2
+    assert "test_total" in agent.prompts[0]
+    assert "test_count" not in agent.prompts[0]
+    assert not has_broken(test)
+    assert test.tries == 3
+    assert "notes.txt" in patch
+    assert "cart.py" not in patch
+
+
+def test_only_what_broke_is_asked_to_be_mended() -> None:
+    runs: Sequence[ToolRun] = [
+        ToolRun(name="lint", command="ruff", before="failed", after="failed", output="old"),
+        ToolRun(name="types", command="mypy", before="passed", after="failed", output="new"),
+    ]
+    assert "mypy" in prompt_of(runs)
+    assert "ruff" not in prompt_of(runs)
