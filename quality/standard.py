@@ -1,6 +1,6 @@
 """Write down the names of every language's standard library, for the check of names.
 
-    python quality/standard.py --python TYPESHED --go GO --java CT.SYM --rust RUST --javascript D.TS…
+    python quality/standard.py --python TYPESHED --go GO --java CT.SYM --rust RUST --javascript …
 
 TYPESHED: its folder `stdlib`. GO, RUST: git folders of golang/go and rust-lang/rust. CT.SYM: of a
 JDK. D.TS: folders of declarations, TypeScript's own and those of Node. What is written says for
@@ -86,10 +86,20 @@ def rust_names(text: str) -> Iterator[str]:
 
 
 def javascript(folders: list[Path]) -> Pairs:
+    """By module; what needs no import is under `*` too."""
+    kinds = "var|let|const|function|class|abstract class|interface|type|namespace|enum"
+    declared = re.compile(
+        rf"^([ \t]*)(?:declare\s+|export\s+)*(?:{kinds})\s+([\w$]+)", re.MULTILINE
+    )
     for folder in folders:
         for path in folder.rglob("*.d.ts"):
             module = path.name.removesuffix(".d.ts")
-            yield module, WORD.findall(COMMENTS.sub("", path.read_text()))
+            text = COMMENTS.sub("", path.read_text())
+            yield module, WORD.findall(text)
+            if module.startswith("lib."):
+                yield "*", [name for indent, name in declared.findall(text) if not indent]
+            elif "declare global" in text or "globals" in path.parts[-2] + module:
+                yield "*", [name for _, name in declared.findall(text)]
 
 
 def blobs(folder: Path, inside: str) -> Iterator[tuple[str, str]]:

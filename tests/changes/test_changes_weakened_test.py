@@ -128,6 +128,19 @@ def test_a_test_that_goes_while_its_subject_stays_is_a_warning(tmp_path: Path) -
     assert "`test_gross` was removed" in one.message
 
 
+def test_a_skip_that_is_only_laid_out_anew_is_fine(tmp_path: Path) -> None:
+    before = {"tests/test_a.py": "@skip('slow')\ndef test_a():\n    assert f() == 1\n"}
+    after = {"tests/test_a.py": before["tests/test_a.py"].replace("'slow'", "\n    'slow'\n")}
+    assert said(weakened_test, tmp_path, before, after) == []
+
+
+def test_a_test_may_be_known_by_its_mark_alone(tmp_path: Path) -> None:
+    java = "class CartTest {\n  @Test\n  void addsUp() {\n    assertEquals(3, total());\n  }\n}\n"
+    after = {"CartTest.java": java.replace("  @Test", '  @Disabled("later")\n  @Test')}
+    (one,) = said(weakened_test, tmp_path, {"CartTest.java": java}, after)
+    assert (one.severity, one.places) == ("error", ("CartTest.java:2",))
+
+
 def test_a_whole_file_of_tests_that_goes_is_told_once(tmp_path: Path) -> None:
     (one,) = said(weakened_test, tmp_path, START, {"tests/test_shop.py": None})
     assert "`test_net`, `test_gross` were removed" in one.message
@@ -143,13 +156,15 @@ def test_a_whole_file_of_tests_that_goes_is_told_once(tmp_path: Path) -> None:
         changed("tests/test_shop.py", "assert value == 4", "assert value == 5"),
         changed("tests/test_shop.py", "def test_net", "@pytest.mark.skipif(OLD)\ndef test_net"),
         changed("shop_test.go", "T) {\n", "T) {\n\tif testing.Short() {\n\t\tt.Skip()\n\t}\n"),
+        changed("tests/test_shop.py", "def test_net",
+                "@pytest.mark.xfail(\n    OLD,\n    reason='old')\ndef test_net"),
         {"tests/test_new.py": "@pytest.mark.skip\ndef test_new():\n    assert 1 == 1\n"},
         {"tests/test_shop.py": TESTS.replace("    assert net(0) == 0\n", "")
          + "\n\ndef test_net_of_nothing():\n    assert net(0) == 0\n"},
         changed("pyproject.toml", "90", "95"),
     ],
-    ids=["with its subject", "moved", "renamed", "expects other", "condition", "condition in go",
-         "a new one", "split", "raised"],
+    ids=["with its subject", "moved", "renamed", "expects other", "condition",
+         "condition in go", "condition below", "a new one", "split", "raised"],
 )  # fmt: skip
 def test_what_goes_with_the_code_or_stays_elsewhere_is_fine(
     tmp_path: Path, after: dict[str, str | None]

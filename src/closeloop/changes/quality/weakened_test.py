@@ -31,6 +31,7 @@ _ASSERTED = re.compile(
     r"(?:self\.assert\w+|assert\w*!?|expect|isinstance)\(([^,()]+(?:\([^()]*\))?)"
 )
 _WORD = re.compile(r"\w{3,}")
+_CONDITION = re.compile(r"\b(?:xfail|skip)\((?!reason\b|strict\b|raises\b|run\b|[\"'f)])")
 _AHEAD = 8
 """A test begins so many lines after what is written above it."""
 
@@ -41,6 +42,8 @@ class _Test(Record):
     name: str
     first: int
     lines: tuple[str, ...]
+    off: bool = False
+    """Skipped, by what is written above it."""
 
     @property
     def assertions(self) -> list[str]:
@@ -111,9 +114,13 @@ def _tests(lines: Sequence[str], functions: Sequence[Function]) -> Mapping[str, 
     bare = [line.strip() for line in lines]
     found: dict[str, _Test] = {}
     for one in functions:
-        if re.match(r"[tT]est", one.name):
+        marks = {mark.partition("(")[0].rpartition("::")[2] for mark in one.decorators}
+        if re.match(r"[tT]est", one.name) or marks & {"Test", "test"}:
             inside = bare[one.first_line - 1 : one.last_line]
-            found[one.qualified] = _Test(name=one.name, first=one.first_line, lines=tuple(inside))
+            off = any(SKIP.search(f"@{mark}") for mark in one.decorators)
+            found[one.qualified] = _Test(
+                name=one.name, first=one.first_line, lines=tuple(inside), off=off
+            )
     for at, line in enumerate(bare):
         if line.startswith(("it", "test", "xit", "xtest", "fit")):
             plain = re.sub(r"^[xf]?(it|test)(?:\.\w+)?\(", r"\1(", line)
@@ -156,10 +163,12 @@ def _switched_off(
 def _existing(file: Changed, number: int, before: Mapping[str, _Test]) -> str | None:
     """The test that was there and that a skip on this line means, unless under a condition."""
     line = file.line(number).strip()
-    names = {test.name for test in before.values()}
+    names = {test.name for test in before.values() if not test.off}
     if (title := _TITLE.search(line)) and title[1] in names:
         return title[1]
     if line.startswith(("@", "#[")):
+        if _CONDITION.search(line + file.line(number + 1).strip()):
+            return None
         following = (file.line(number + ahead).strip() for ahead in range(1, _AHEAD))
         for other in following:
             match = re.search(r"\b(?:def|fn|func|void|fun) (\w+)", other)

@@ -40,7 +40,7 @@ def parse(language: Language, content: bytes) -> Module:
         return Module(language=language, note="Not read: it is over 2 MB.")
     grammar, parser, query = _known(language)
     tree, end = parse_patiently(parser, content)
-    brief = outline(language, content[:end], tree, query)
+    brief = outline(language, content[:end], tree, query, grammar.imports)
     module = Walk(grammar, content).read(language, tree)
     return msgspec.structs.replace(
         module,
@@ -54,9 +54,9 @@ def skim(language: Language, content: bytes) -> Outline:
     """What is kept of every file of a repository."""
     if len(content) > LARGEST:
         return Outline()
-    _, parser, query = _known(language)
+    grammar, parser, query = _known(language)
     tree, end = parse_patiently(parser, content)
-    return outline(language, content[:end], tree, query)
+    return outline(language, content[:end], tree, query, grammar.imports)
 
 
 def _unlike(language: Language, content: bytes, end: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from tree_sitter import Node, Query, QueryCursor, Tree
 
@@ -15,8 +16,12 @@ from closeloop.model.record import Record
 
 _WORD = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*")
 Imports = Mapping[str, Callable[[Node, Lines], Sequence[Import]]]
-DEEPEST = 200
-"""Nothing deeper is looked for: it would cost the square of the depth."""
+DEEPEST = 2000
+"""A file with so many brackets in each other is not searched: each of its nodes would take as
+many steps."""
+_SMALL = 20_000
+_STEPS = [(byte in b"([{<") - (byte in b")]}>") for byte in range(256)]
+_OTHERS = bytes(byte for byte in range(256) if not _STEPS[byte])
 _TEST = re.compile(rb"[tT]est|it$|describe$")
 
 
@@ -44,9 +49,7 @@ def outline(
     language: Language, content: bytes, tree: Tree, query: Query, imports: Imports
 ) -> Outline:
     """What one file has to offer."""
-    cursor = QueryCursor(query)
-    cursor.set_max_start_depth(DEEPEST)
-    captures = cursor.captures(tree.root_node)
+    captures = {} if _is_deep(content) else QueryCursor(query).captures(tree.root_node)
     functions = sorted(captures.get("function", []), key=_start)
     names = [*captures.get("definition", []), *filter(None, map(_name, functions))]
     names.sort(key=_start)
@@ -61,6 +64,13 @@ def outline(
         print_lines=lines.tobytes(),
         imports=_imported(captures.get("import", []), imports),
     )
+
+
+def _is_deep(content: bytes) -> bool:
+    if len(content) < _SMALL:
+        return False
+    brackets = content.translate(None, _OTHERS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST
 
 
 def _imported(nodes: list[Node], imports: Imports) -> bytes:

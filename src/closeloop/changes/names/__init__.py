@@ -1,0 +1,95 @@
+"""hallucinated-name: names that do not exist, neither in the repository nor in its libraries.
+
+nowhere   no file, no library and no line of the change has the name
+typed     a type checker cannot find it, and did not complain before
+flags     an option that the project's own command line does not have
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from closeloop.changes.names.flags import unknown_flags
+from closeloop.changes.names.nowhere import Search
+from closeloop.changes.names.suspects import Suspect
+from closeloop.changes.names.trust import trusted
+from closeloop.changes.names.typed import Unusable, complaints
+from closeloop.model.finding import Finding, Rule, Unmeasured
+from closeloop.model.inspection import Inspection
+
+rules = (
+    Rule(
+        name="hallucinated-name",
+        version=1,
+        about="A name is used that exists neither in the repository nor in its libraries.",
+        severity="error",
+        mode="hallucinated API",
+        gates=True,
+    ),
+)
+
+MOST_PLACES = 10
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """One finding for each name that is not there, with the places that use it."""
+    search = Search(inspection)
+    nowhere = list(search.suspects())
+    said: list[Finding | Unmeasured] = []
+    typed: list[Suspect] = []
+    try:
+        folder = Path(inspection.index.shelf.path).parent / "types"
+        typed = list(trusted(complaints(inspection, folder), search))
+    except Unusable as why:
+        said.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
+    flags = list(unknown_flags(inspection))
+    return [*_findings(nowhere, typed, flags), *said]
+
+
+def _findings(
+    nowhere: Sequence[Suspect], typed: Sequence[Suspect], flags: Sequence[Suspect]
+) -> Iterator[Finding]:
+    by_name: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    for one in (*nowhere, *typed, *flags):
+        by_name[one.use.path, one.use.text].append(one)
+    agreed = {_key(one) for one in nowhere} & {_key(one) for one in typed}
+    for suspects in by_name.values():
+        certain = any(one.certain or _key(one) in agreed for one in suspects)
+        yield _finding(suspects, certain)
+
+
+def _key(one: Suspect) -> tuple[str, int, str]:
+    return one.use.path, one.use.line, one.use.text
+
+
+def _finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
+    rule = rules[0]
+    best = max(suspects, key=lambda one: (bool(one.near), bool(one.where), one.certain))
+    places = dict.fromkeys(f"{one.use.path}:{one.use.line}" for one in suspects)
+    return Finding(
+        rule=rule.name,
+        version=rule.version,
+        severity="error" if certain else "warning",
+        mode=rule.mode,
+        message=_message(best),
+        places=tuple(places)[:MOST_PLACES],
+        confidence=0.95 if certain else 0.7,
+        source="check",
+    )
+
+
+def _message(suspect: Suspect) -> str:
+    use = suspect.use
+    if use.kind == "keyword" and suspect.where:
+        text = f"`{suspect.where}` takes no argument `{use.text}`"
+    elif use.kind == "option":
+        text = f"`{suspect.where}` has no option `{use.text}`"
+    elif suspect.where:
+        text = f"`{use.text}` does not exist in `{suspect.where}`"
+    elif use.receiver is None and use.kind in ("call", "name"):
+        text = f"`{use.text}` is not defined"
+    else:
+        text = f"`{use.text}` exists nowhere in the repository or its libraries"
+    return f"{text}; did you mean `{suspect.near}`?" if suspect.near else f"{text}."

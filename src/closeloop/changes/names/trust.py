@@ -1,0 +1,152 @@
+"""Which complaints of a type checker to believe: code that makes attributes as it runs fools it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from closeloop.changes.names.near import nearest
+from closeloop.changes.names.nowhere import Search
+from closeloop.changes.names.suspects import Suspect, Use
+from closeloop.changes.names.typed import Complaint
+from closeloop.model.inspection import Type
+
+MOST_BASES = 20
+_PLAIN = re.compile(
+    r"(?:Literal|LiteralString|list|dict|tuple|set|frozenset|str|bytes|int|float|bool)(?:\[.*)?"
+)
+"""Types that nothing can be added to."""
+_MAGIC = re.compile(rb"metaclass\s*=|setattr\(|__getattr|__dict__|__init_subclass__|__set_name__")
+_IGNORED = re.compile(rb"#\s*(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore|#\s*noqa")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def trusted(complaints: Iterable[Complaint], search: Search) -> Iterator[Suspect]:
+    """Those that hold, with what was probably meant."""
+    for one in complaints:
+        if not _is_ignored(one, search) and (found := _judged(one, search)):
+            yield found
+
+
+def _is_ignored(one: Complaint, search: Search) -> bool:
+    lines = (search.inspection.sides.read("after", one.path) or b"").split(b"\n")
+    return one.line <= len(lines) and _IGNORED.search(lines[one.line - 1]) is not None
+
+
+def _judged(one: Complaint, search: Search) -> Suspect | None:
+    use = Use(
+        path=one.path,
+        line=one.line,
+        language="python",
+        text=one.name.rpartition(".")[2] or one.name,
+        kind=one.kind,
+        receiver="" if one.kind == "attribute" else None,
+    )
+    if one.kind == "name":
+        near = nearest(one.name, search.bound(one.path))
+        return Suspect(use=use, near=near, certain=near is not None)
+    if one.kind == "keyword":
+        where = (one.where or "").rpartition(" ")[2]
+        near = nearest(one.name, _parameters(where, search))
+        return Suspect(use=use, near=near, where=where, certain=near is not None)
+    if one.message.startswith("Module "):
+        return _in_module(one, use, search)
+    if one.kind == "import":
+        return Suspect(use=use, where=None, certain=False)
+    return _in_class(one, use, search)
+
+
+def _in_module(one: Complaint, use: Use, search: Search) -> Suspect:
+    where = one.where or ""
+    names: set[str] = set()
+    for path in search.around.python_files(one.path, where):
+        names |= search.around.words_of(path)
+    near = nearest(use.text, names or search.around.standard_module(where))
+    return Suspect(use=use, near=near, where=where, certain=near is not None)
+
+
+def _in_class(one: Complaint, use: Use, search: Search) -> Suspect | None:
+    """An attribute: of a class that adds none as it runs, or one that exists nowhere at all."""
+    where = one.where or ""
+    if _PLAIN.fullmatch(where):
+        plain = where.partition("[")[0]
+        return Suspect(use=use, where=plain, near=nearest(use.text, _members(plain)))
+    owner = _owner(one, search)
+    found = _family(owner, search) if owner else None
+    if found is not None and use.text not in found:
+        near = nearest(use.text, found)
+        if near or not search.inspection.index.known(use.text):
+            return Suspect(use=use, where=owner, near=near, certain=near is not None)
+    if search.exists(use.text, use) or search.is_offered(use):
+        return None
+    near = nearest(use.text, search.around.words_of(one.path))
+    return Suspect(use=use, near=near)
+
+
+def _members(plain: str) -> list[str]:
+    kinds = {"Literal": str, "LiteralString": str, **{one.__name__: one for one in _BUILT_IN}}
+    return dir(kinds[plain])
+
+
+_BUILT_IN = (list, dict, tuple, set, frozenset, str, bytes, int, float, bool)
+
+
+def _owner(one: Complaint, search: Search) -> str | None:
+    """The class that was meant; for `self` the one around the line."""
+    where = one.where or ""
+    if where.startswith("Self@") or where == "Self":
+        module = search.module(one.path)
+        around = [kind for kind in module.types if kind.first_line <= one.line <= kind.last_line]
+        return around[-1].name if around else None
+    name = where.partition("[")[0].rpartition(".")[2]
+    return name if _NAME.fullmatch(name) else None
+
+
+def _family(owner: str, search: Search) -> set[str] | None:
+    """Every word of the files that define a class and its bases; None where some are not known."""
+    waiting, seen = [owner], set[str]()
+    names: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name in ("object", "Generic", "Protocol", "ABC", "Exception", "Enum"):
+            continue
+        seen.add(name)
+        found = _definition(name, search)
+        if found is None or len(seen) > MOST_BASES:
+            return None
+        path, kind = found
+        lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
+        if _MAGIC.search(b"\n".join(lines[kind.first_line - 1 : kind.last_line])):
+            return None
+        names |= search.around.words_of(path)
+        waiting += [base.partition("[")[0].rpartition(".")[2] for base in kind.bases]
+    return names
+
+
+def _definition(name: str, search: Search) -> tuple[str, Type] | None:
+    """The one class of that name."""
+    paths = {path for path, _ in search.inspection.index.defined(name) if path.endswith(".py")}
+    if len(paths) != 1:
+        return None
+    path = paths.pop()
+    module = search.inspection.index.module(path)
+    kinds = [kind for kind in module.types if kind.name == name] if module else []
+    return (path, kinds[0]) if len(kinds) == 1 else None
+
+
+def _parameters(called: str, search: Search) -> list[str]:
+    """Names of the parameters of whatever is called so."""
+    name = called.rpartition(".")[2]
+    owner = called.rpartition(".")[0].rpartition(".")[2]
+    found = []
+    for path, _ in search.inspection.index.defined(owner or name)[:5]:
+        module = search.inspection.index.module(path)
+        for function in module.functions if module else ():
+            wanted = function.name == name or (
+                function.name == "__init__" and function.qualified == f"{name}.__init__"
+            )
+            if wanted:
+                found += [
+                    one.split(":")[0].split("=")[0].strip("* ") for one in function.parameters
+                ]
+    return found
