@@ -23,9 +23,9 @@ _NUMBER = re.compile(
     r"(?P<time>\d{3}[-/]\d\d[-/]\d\d(?!\d)"
     r"(?:[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d++)?(?:Z|[+-]\d\d:?\d\d)?)?"
     r"|\d?:\d\d:\d\d(?:[.,]\d++)?(?!\d)"
-    r"|\d*+(?:[.,]\d++)?+ ?"
+    r"|\d*+(?:[.,]\d++)? ?"
     r"(?:[mµun]?s|secs?|seconds?|milliseconds?|mins?|minutes?|m|h|hours?)\b)"
-    r"|(?P<share>\d*+(?:\.\d++)?+ ?%)"
+    r"|(?P<share>\d*+(?:\.\d++)? ?%)"
     r"|(?P<address>(?<=0)x[0-9a-fA-F]++)"
     r"|(?P<hash>(?=[a-f\d]{6})[a-f\d]++\b(?:-[a-f\d]{4,12}\b){0,4})"
     r")"
@@ -54,7 +54,7 @@ _VALUE = re.compile(
     r"|(?:/private)?/(?:tmp|var/folders)/[^\s'\"`,;:)\]>]++"
 )
 _OPEN_QUOTE = re.compile(r"(?<!\w)['\"`‘][^'\"`’]*+\Z")
-_LIST = re.compile(r"#(?:, ?#)++")
+_LIST = re.compile(r"#(?:, ?#)+")
 _ABOUT_NAMES = re.compile(
     r"(?:Attribute|Name|Import|ModuleNotFound|UnboundLocal|Type|Reference|NoMethod)Error\b"
     r"|undefined |[Cc]annot find "

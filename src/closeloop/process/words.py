@@ -11,7 +11,7 @@ TEXT = 20_000
 """So many characters of a text are looked at: a request is shorter, a pasted log is not."""
 SHORT = 400
 # Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
-_TOKEN = re.compile(r"\w++(?:\.\d++)*+|[<>%$€£](?:(?<=[<>])=)?+|!=|-(?<![\w)]-)(?=\d)")
+_TOKEN = re.compile(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)(?=\d)")
 FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
 _WRAPPED = re.compile(r"\n(?<=[^\n]{60}\n)(?<![.!?:;\n]\n)(?=[ \t]*[^\s\-*•>#\d|])")
 _SENTENCE = re.compile(r"(?<=[.!?;])[\s*_]+")

@@ -116,7 +116,7 @@ def _told(message: str, origin: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _steady(message: str) -> str:
-    return re.sub(r"\b\d++(?:\.\d++)?+\b", "#", " ".join(message[:LONGEST_MESSAGE].split()))
+    return re.sub(r"\b\d++(?:\.\d++)?\b", "#", " ".join(message[:LONGEST_MESSAGE].split()))
 
 
 @lru_cache(maxsize=4096)

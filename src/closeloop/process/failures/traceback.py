@@ -10,7 +10,7 @@ from closeloop.process.failures.unittest import error_in
 
 marks = ("Traceback (most recent call last)", "SyntaxError", "IndentationError", "\n    at ")
 
-_SCRIPT_ERROR = re.compile(r"\n((?:Uncaught )?(?:\w+\.)*+\w*(?:Error|Exception)\b[^\n]*+)\n")
+_SCRIPT_ERROR = re.compile(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exception)\b[^\n]*+)\n")
 
 
 def verdict(text: str) -> bool | None:

@@ -22,22 +22,22 @@ _MISSES = 8
 # Every piece matches to its end or to the end of the text, without a way back: linear time.
 _SINGLE = r"'[^']*+'?+"
 _ESCAPED = r"\\[\s\S]?+"
-_INNER = rf"""(?:[^()'"\\]++|{_SINGLE}|"(?:[^"\\]++|{_ESCAPED})*+"?+|{_ESCAPED})"""
-_DEEPER = rf"(?:{_INNER}|\((?:{_INNER}|\({_INNER}*+\)?+)*+\)?+)*+"
-_SUBSTITUTED = rf"\$\({_DEEPER}\)?+|`[^`]*+`?+"
-_DOUBLE = rf"""\$?+"(?:[^"\\$`]++|{_ESCAPED}|{_SUBSTITUTED}|\$)*+"?+"""
+_INNER = rf"""(?:[^()'"\\]++|{_SINGLE}|"(?:[^"\\]++|{_ESCAPED})*"?+|{_ESCAPED})"""
+_DEEPER = rf"(?:{_INNER}|\((?:{_INNER}|\({_INNER}*+\)?)*\)?)*"
+_SUBSTITUTED = rf"\$\({_DEEPER}\)?|`[^`]*+`?+"
+_DOUBLE = rf"""\$?+"(?:[^"\\$`]++|{_ESCAPED}|{_SUBSTITUTED}|\$)*"?+"""
 _VARIABLE = r"\$\{[^}]*+\}?+|\$"
-_WORD = rf"""(?:[^\s'"\\;|&<>()`$]++|{_DOUBLE}|{_SINGLE}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})++"""
+_WORD = rf"""(?:[^\s'"\\;|&<>()`$]++|{_DOUBLE}|{_SINGLE}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})+"""
 _TOKEN = re.compile(
     r"[^\S\n]*+(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/])"
-    r"|(?:\d++(?=[<>]))?+"
+    r"|(?:\d++(?=[<>]))?"
     rf"(&&|\|[|&]?+|;;?+|&>>?+|&|<<<|<<-?+|<[>&]?+|>[>|&]?+|[()\n]|{_WORD}))"
 )
 _QUOTED = re.compile(
-    rf"""'([^']*+)'?+|\$?+"((?:[^"\\]++|{_ESCAPED})*+)"?+|\\([\s\S]?+)|([^'"\\$]++|\$)"""
+    rf"""'([^']*+)'?+|\$?+"((?:[^"\\]++|{_ESCAPED})*)"?+|\\([\s\S]?+)|([^'"\\$]++|\$)"""
 )
 _IN_DOUBLE = re.compile(r'\\([$`"\\])')
-_SUBSTITUTION = re.compile(rf"\$\(({_DEEPER})\)?+|`([^`]*+)`?+")
+_SUBSTITUTION = re.compile(rf"\$\(({_DEEPER})\)?|`([^`]*+)`?+")
 _HEREDOC = re.compile(r"""(?<!<)<<-?[ \t]*+(?:'([^'\n]+)'|"([^"\n]+)"|\\?([\w.-]+))""")
 _ENDS = {
     "&&": "&&", "||": "||", "|": "|", "|&": "|", ";": ";", ";;": ";", "\n": ";", "&": "&",
