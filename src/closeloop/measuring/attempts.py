@@ -39,10 +39,17 @@ def book_of(settings: Settings) -> Rulebook:
     """The installed rules, as the project has set them."""
     commands = settings.commands
     own = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
+    detectors = plugins.every("detectors")
+    names = {detector.rule.name for detector in detectors}
+    ours = [silence for silence in settings.silence if silence.rule in names]
+    if len(ours) < len(settings.silence):
+        # The others are those of checks of a change; a name that nobody knows is ours to refuse.
+        theirs = {rule.name for check in plugins.every("checks") for rule in check.rules}
+        ours += [one for one in settings.silence if one.rule not in names | theirs]
     return rulebook(
-        plugins.every("detectors"),
+        detectors,
         settings.rules,
-        settings.silence,
+        ours,
         [command for command in own if command],
     )
 
