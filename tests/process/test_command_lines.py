@@ -275,7 +275,7 @@ def test_a_target_names_itself(line: str) -> None:
      "+++ b/x\n", "pytest;", "make&&", "> a ", "do ", "bash -c '", "|| make ", "$(make "],
 )  # fmt: skip
 def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for line in (piece * (1_000_000 // len(piece)), f"python - <<'EOF'\n{piece * 100_000}\nEOF"):
         doing_of(line)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

@@ -86,6 +86,13 @@ def test_what_is_no_checkable_constraint(text: str) -> None:
     assert stated(text) == ()
 
 
+def test_what_follows_a_quoted_line_is_read() -> None:
+    text = "> do not edit config.py\n\nThat is old. Do not touch db/schema.sql."
+    assert [one.objects for one in stated(text)] == [("db/schema.sql",)]
+    text = "You wrote:\n> <code>\nNever modify models.py."
+    assert [one.objects for one in stated(text)] == [("models.py",)]
+
+
 def _said(*texts: str) -> LaneReading:
     return read(story([{"user": text} for text in texts])).lanes["root"]
 

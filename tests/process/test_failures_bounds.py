@@ -49,11 +49,11 @@ def test_the_same_output_is_read_the_same(text: str) -> None:
 @pytest.mark.parametrize("piece", FRAGMENTS)
 def test_no_output_takes_long(piece: str) -> None:
     text = piece * (200_000 // len(piece))
-    begin = time.perf_counter()
+    begin = time.process_time()
     for parser in NAMED.values():
         parser.gather(text, Found())
         parser.verdict(text)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_beyond_the_bound_failures_are_only_counted() -> None:

@@ -33,6 +33,15 @@ def test_changing_something_else_is_not() -> None:
     assert uses(pytest_run(VAT), edit("README.md", after="words"), pytest_run(VAT)) == ["ignored"]
 
 
+def test_what_an_earlier_failure_of_the_same_test_named_counts() -> None:
+    first = pytest_run("t.py::a1", error="No module named 'ledger'")
+    second = pytest_run("t.py::a1", error="assert 0 == 3")
+    last = edit("ledger.py", after="rows = 3")
+    assert uses(first, edit("ledger.py"), second, last, pytest_run()) == ["used", "used"]
+    other = pytest_run("t.py::b1", error="assert 0 == 3")
+    assert uses(first, edit("ledger.py"), other, edit("x.md"), pytest_run()) == ["used", "ignored"]
+
+
 def test_running_the_very_same_again_is_not() -> None:
     assert uses(pytest_run(VAT), pytest_run(VAT)) == ["repeated"]
 

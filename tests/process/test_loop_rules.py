@@ -41,6 +41,37 @@ def test_prints_that_come_and_go_are_a_look_around() -> None:
     assert found("oscillation", events) == []
 
 
+def removed(command: str) -> dict[str, object]:
+    return {"run": {"command": command, "exit": 0}}
+
+
+def test_a_file_deleted_and_written_again_is_an_oscillation() -> None:
+    written = {"edit": {"path": "src/shim.py", "action": "create", "after": "import six"}}
+    for gone in (removed("cd src && rm -f shim.py"), removed("rm src/shim.py; pytest -q")):
+        (finding,) = found("oscillation", [written, gone, written, gone, written])
+        assert "src/shim.py went back" in finding.message
+        assert finding.events == (3, 4, 5)
+    gone = {"edit": {"path": "src/shim.py", "action": "delete"}}
+    (finding,) = found("oscillation", [written, gone, written, gone])
+    assert finding.events == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("repro.py", "rm repro.py"),
+        ("src/shim.py", "rm other.py && touch src/shim.py"),
+        ("src/shim.py", "rm -rf build"),
+    ],
+)
+def test_scratch_files_and_other_files_that_go_are_none(path: str, command: str) -> None:
+    events = []
+    for number in range(4):
+        written = {"path": path, "action": "create", "after": f"x = {number}"}
+        events += [{"edit": written}, removed(command)]
+    assert found("oscillation", events) == []
+
+
 def test_setting_work_aside_to_compare_is_none() -> None:
     events = [edit(after="1"), pytest_run("t.py::a"), edit(after="2"), pytest_run()]
     for _ in range(3):

@@ -128,7 +128,7 @@ def test_a_skeleton_is_one_short_line(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["a", "1", "::", "'", "/tmp/", " ", "-", "test_", "f1", "1-", "12:", "\n", "\r", "\x1b[", "#, "])  # fmt: skip
 def test_no_text_takes_long(piece: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     normalised(piece * (1_000_000 // len(piece)))
     skeleton(piece * (1_000_000 // len(piece)))
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2

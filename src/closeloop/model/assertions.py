@@ -31,5 +31,5 @@ FLOOR = re.compile(
 
 def begun_test(line: str) -> str | None:
     """The test that begins on this line."""
-    match = TEST.search(line)
+    match = TEST.match(line)
     return next((group for group in match.groups() if group), None) if match else None

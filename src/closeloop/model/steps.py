@@ -110,15 +110,28 @@ class Iteration(Record, gc=False):
     """Of all failing checks together."""
 
 
-class LaneReading(Record, weakref=True):
+# `dict`: what rules work out of a reading is kept with it (`process/once.py`), and not compared.
+
+
+class LaneReading(Record, dict=True):
     """One lane, read."""
 
     lane: Lane
     request: str | None
     """What the lane was asked: the user's first words, or the brief."""
     steps: Sequence[Step]
+    commands: Sequence[Step]
+    edits: Sequence[Step]
+    tools: Sequence[Step]
+    """Those of the steps that are commands, edits, and uses of other tools."""
+    reads: Sequence[Step]
+    """Those that showed a file."""
+    failing: Sequence[Step]
+    """Those that are known to have failed."""
     messages: Sequence[Message]
     """In order, from and to the user; of a child, also its own words."""
+    users: Sequence[Message]
+    """Those of the messages that the user wrote."""
     checks: Sequence[Step]
     changes: Sequence[Step]
     """Steps that changed the workspace, those of its children among them."""
@@ -129,12 +142,14 @@ class LaneReading(Record, weakref=True):
     """The event that began the lane, where it is on record."""
 
 
-class Reading(Record, weakref=True):
+class Reading(Record, dict=True):
     """One trace, read; with what else is known of the attempt."""
 
     trace: Trace
     lanes: Mapping[str, LaneReading]
     """In the order in which they began; the first is the root."""
+    handoffs: Sequence[Handoff] = ()
+    """All of them, in order."""
     gaps: tuple[str, ...] = ()
     """Why some of it cannot be measured: half of it was skipped, no exit code is known, …"""
     task: Task | None = None

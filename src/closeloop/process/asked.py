@@ -22,7 +22,7 @@ def asked(reading: Reading) -> str:
         if len(texts) > MOST_MESSAGES:
             break
         texts += [lane.request] if lane.request else []
-        texts += [message.text for message in lane.messages if message.role == "user"]
+        texts += [message.text for message in lane.users]
     return "\n".join(text[:LOOKED_AT] for text in texts[:MOST_MESSAGES]).lower()
 
 

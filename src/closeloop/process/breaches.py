@@ -63,8 +63,8 @@ def breaches(constraint: Constraint, lane: LaneReading, standing: Standing) -> I
     look = _LOOKS.get(constraint.kind)
     if look is None:
         bad: dict[str, bool] = {}
-        for step in lane.steps:
-            if step.changed and constraint.number < step.number < end:
+        for step in lane.changes:
+            if step.event.lane == lane.lane.id and constraint.number < step.number < end:
                 for path in step.written:
                     if path not in bad:
                         bad[path] = _is_bad(path, constraint, standing)
@@ -74,7 +74,8 @@ def breaches(constraint: Constraint, lane: LaneReading, standing: Standing) -> I
                         step=step, what=f"{'deleted' if deletes(step) else 'changed'} {hit}"
                     )
         return
-    for step in lane.steps:
+    steps = lane.commands if constraint.kind == "command" else lane.steps
+    for step in steps if constraint.kind in _OF_COMMANDS else lane.edits:
         if constraint.number < step.number < end:
             what = look(constraint, step)
             if what is not None:
@@ -193,6 +194,7 @@ def _indentation(constraint: Constraint, step: Step) -> str | None:
     return f"indented {step.written[0]} with {'spaces' if constraint.kind == 'tabs' else 'tabs'}"
 
 
+_OF_COMMANDS = ("command", "dependencies")
 _LOOKS: dict[Kind, Callable[[Constraint, Step], str | None]] = {
     "command": _command,
     "dependencies": _package,

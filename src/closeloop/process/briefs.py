@@ -19,6 +19,7 @@ from closeloop.process.needs import (
     targets_of,
 )
 from closeloop.process.once import once
+from closeloop.process.phrases import phrases
 from closeloop.process.words import mentions, sentences, stems, words_of
 
 FIRST = 5
@@ -35,24 +36,26 @@ _DEMANDED = re.compile(
     r"\b(?:must|should|shall|at (?:most|least)|no more than|limit\w*|max\w*|min|minimum|within|"
     r"exactly|set|use|default\w*|threshold|time-?outs?)\b"
 )
-_PARTS = (
-    # context
-    r"\b(?:context\w*|background|because|since|currently|so far|already|existing|project|codebase|"
-    r"part of|goal|the user|we (?:are|have|want|need)|you are|this is|dans (?:le|une))\b",
-    # scope: or a target that it names
-    r"\b(?:scope|focus|limit\w* (?:yourself )?to|in the (?:files?|folder|module))\b",
-    # only this work
-    r"\b(?:only|nothing else|no other|do not|don't|just|solely|read-?only|out of scope|uniquement|"
-    r"unique|ne pas)\b",
-    # how to report back
-    r"\b(?:report|return|summari[sz]e|summary|reply|respond|answer with|tell me|let me know|"
-    r"attempt_completion|rapport\w*|output format)\b",
-    # what supersedes
-    r"\b(?:supersedes?|overrides?|takes? precedence|regardless|in conflict|conflicts? with|"
-    r"ignore (?:any|all|previous|earlier)|instead of|wins?|even if|remplacent)\b",
-)
-PARTS = tuple(re.compile(part) for part in _PARTS)
-SCOPE = 1
+_CONTEXT = phrases(
+    r"context\w*", "background", "because", "since", "currently", "so far", "already", "existing",
+    "project", "codebase", "part of", "goal", "the user", "we (?:are|have|want|need)", "you are",
+    "this is", "dans (?:le|une)",
+)  # fmt: skip
+_SCOPE = phrases("scope", "focus", r"limit\w* (?:yourself )?to", "in the (?:files?|folder|module)")
+_ONLY_THIS = phrases(
+    "only", "nothing else", "no other", "do not", "don't", "just", "solely", "read-?only",
+    "out of scope", "uniquement", "unique", "ne pas",
+)  # fmt: skip
+_HOW_TO_REPORT = phrases(
+    "report", "return", "summari[sz]e", "summary", "reply", "respond", "answer with", "tell me",
+    "let me know", "attempt_completion", r"rapport\w*", "output format",
+)  # fmt: skip
+_SUPERSEDES = phrases(
+    "supersedes?", "overrides?", "takes? precedence", "regardless", "in conflict",
+    "conflicts? with", "ignore (?:any|all|previous|earlier)", "instead of", "wins?", "even if",
+    "remplacent",
+)  # fmt: skip
+PARTS = 5
 
 
 class Need(Record):
@@ -126,10 +129,9 @@ def given(one: Handed) -> str:
 def parts(brief: str) -> int:
     """How many of the five parts of a good brief it has."""
     plain = brief[:20_000].casefold().replace("’", "'")
-    return sum(
-        bool(part.search(plain)) or (place == SCOPE and _names_target(brief))
-        for place, part in enumerate(PARTS)
-    )
+    scope = _SCOPE(plain) or _names_target(brief)
+    others = (_CONTEXT, _ONLY_THIS, _HOW_TO_REPORT, _SUPERSEDES)
+    return scope + sum(part(plain) for part in others)
 
 
 def _names_target(brief: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
@@ -13,7 +13,9 @@ from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading
 from closeloop.model.trace import Message
 from closeloop.process.once import once
+from closeloop.process.phrases import automaton, lines_with
 from closeloop.process.telling import short
+from closeloop.process.words import mentions
 
 LOOKED_AT = 6000
 """So much of a message is read."""
@@ -85,6 +87,16 @@ _SIGNS = (
 )  # fmt: skip
 
 
+# Words without which a sentence need not be looked at.
+_doubts = cache(lambda: automaton(tuple({"not" if sign == " not" else sign for sign in _SIGNS})))
+_passes = cache(lambda: automaton(("pass", "green", "succe")))
+_ends = cache(lambda: automaton((
+    "done", "complete", "finished", "fixed", "resolved", "implemented", "successfully", "added",
+    "updated", "refactored", "replaced", "removed", "addressed", "work", "now ", "ready",
+    "in place",
+)))  # fmt: skip
+
+
 @once
 def closings(lane: LaneReading) -> Sequence[Closing]:
     """Where the lane hands over to the user, says itself that it claims something, or ends."""
@@ -105,7 +117,7 @@ def _hands_over(lane: LaneReading, message: Message, following: Message) -> bool
     """Nothing was done between its words and the user's, and the user did not break in."""
     if following.intent == "interrupt":
         return False
-    at = bisect_right(lane.steps, message.number, key=attrgetter("number"))
+    at = bisect_right(lane.steps, message.number, key=attrgetter("event.number"))
     return at == len(lane.steps) or lane.steps[at].number > following.number
 
 
@@ -117,28 +129,31 @@ def claim_of(message: Message) -> Claim | None:
 @lru_cache(maxsize=256)
 def _claim_in(text: str) -> Claim | None:
     prose = " ".join(text.split("```")[::2]).replace("’", "'")
-    plain = prose.lower()
-    if owns_up(plain):
-        return None
     sentences = _SENTENCE.split(prose)
-    if "pass" in plain or "green" in plain or "succe" in plain:
-        for sentence in sentences:
-            told = sentence.lower()
-            if _PASSING.search(told) and not _RESERVE.search(told):
-                return Claim(passing=True, quote=short(sentence))
-    if plain.rstrip().endswith("?") or _INTENDS.search(_last(sentences)):
+    joined = "\n".join(sentences).lower()
+    told = joined.split("\n")
+    if mentions(prose.lower(), _SIGNS) and _admits(joined, told):
         return None
-    for sentence in sentences:
-        told = sentence.lower()
-        if _DONE.search(told) and not _INTENDS.search(told) and not _RESERVE.search(told):
-            return Claim(passing=False, quote=short(sentence))
+    for place in lines_with(_passes(), joined):
+        if _PASSING.search(told[place]) and not _RESERVE.search(told[place]):
+            return Claim(passing=True, quote=short(sentences[place]))
+    last = next((text for text in reversed(told) if text.strip()), "")
+    if joined.rstrip().endswith("?") or _INTENDS.search(last):
+        return None
+    for place in lines_with(_ends(), joined):
+        one = told[place]
+        if _DONE.search(one) and not _INTENDS.search(one) and not _RESERVE.search(one):
+            return Claim(passing=False, quote=short(sentences[place]))
     return None
-
-
-def _last(sentences: list[str]) -> str:
-    return next((text.lower() for text in reversed(sentences) if text.strip()), "")
 
 
 def owns_up(plain: str) -> bool:
     """Words in small letters that say what was not checked, does not work or could not be done."""
-    return any(sign in plain for sign in _SIGNS) and _OWNS_UP.search(plain) is not None
+    if not mentions(plain, _SIGNS):
+        return False
+    told = _SENTENCE.split(plain)
+    return _admits("\n".join(told), told)
+
+
+def _admits(joined: str, told: Sequence[str]) -> bool:
+    return any(_OWNS_UP.search(told[place]) for place in lines_with(_doubts(), joined))

@@ -43,38 +43,47 @@ def lines_of(event: Edit) -> Lines | None:
     if event.before is not None or event.after is not None:
         if event.before is None and event.action != "create":
             return _of_patch(event.patch[:MOST_TEXT]) if event.patch else None
-        return _difference(_split(event.before), _split(event.after))
+        return _difference(_lines(event.before), _lines(event.after))
     if event.patch is not None:
         return _of_patch(event.patch[:MOST_TEXT])
     return None
 
 
-def _split(text: str | None) -> list[str]:
-    return [line.strip() for line in text[:MOST_TEXT].splitlines()] if text else []
+def _lines(text: str | None) -> list[str]:
+    return text[:MOST_TEXT].splitlines() if text else []
+
+
+def _split(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines()}
 
 
 def _of_patch(patch: str) -> Lines:
     added, removed = [], []
     for line in patch.splitlines():
         if line.startswith("+") and not line.startswith("+++"):
-            added.append(line[1:].strip())
+            added.append(line[1:])
         elif line.startswith("-") and not line.startswith("---"):
-            removed.append(line[1:].strip())
+            removed.append(line[1:])
     return _difference(removed, added)
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> Lines:
     first, last, most = 0, 0, min(len(before), len(after))
-    while first < most and before[first] == after[first]:
+    while first < most and _is_same(before[first], after[first]):
         first += 1
-    while last < most - first and before[-1 - last] == after[-1 - last]:
+    while last < most - first and _is_same(before[-1 - last], after[-1 - last]):
         last += 1
-    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    old = [line.strip() for line in before[first : len(before) - last]]
+    new = [line.strip() for line in after[first : len(after) - last]]
     return Lines(added=_without(new, old), removed=_without(old, new))
 
 
+def _is_same(one: str, other: str) -> bool:
+    return one == other or one.strip() == other.strip()
+
+
 def _without(lines: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    if not others:
+    if not others or not lines:
         return tuple(lines)
     left, kept = Counter(others), []
     for line in lines:
@@ -115,18 +124,22 @@ def is_scratch(path: str) -> bool:
     return path.startswith(("/tmp/", "/var/", "/private/")) or name.startswith(_SCRATCH)  # noqa: S108
 
 
+@lru_cache(maxsize=1024)
 def only_comments(event: Edit) -> bool:
     """Nothing but comments and empty lines differ."""
     if event.before is not None and event.after is not None:
         if len(event.before) + len(event.after) > MOST_COMMENT:
             return False
-        before, after = set(_split(event.before)), set(_split(event.after))
-        return before != after and all(map(_is_comment, before ^ after))
+        for line in event.after.splitlines():
+            if (told := line.strip()) not in event.before and not _is_comment(told):
+                return False
+        changed = _split(event.before) ^ _split(event.after)
+        return bool(changed) and all(map(_is_comment, changed))
     if event.patch is None or len(event.patch) > MOST_COMMENT:
         return False
     lines = _of_patch(event.patch)
-    changed = lines.added + lines.removed
-    return bool(changed) and all(map(_is_comment, changed))
+    touched = (*lines.added, *lines.removed)
+    return bool(touched) and all(map(_is_comment, touched))
 
 
 def _is_comment(line: str) -> bool:
@@ -144,7 +157,7 @@ def own_changes(reading: Reading) -> Sequence[Step]:
         for step in lane.changes
         if step.event.lane == name
     ]
-    return sorted(made, key=attrgetter("number"))
+    return sorted(made, key=attrgetter("event.number"))
 
 
 def created(changes: Iterable[Step]) -> Mapping[str, int]:

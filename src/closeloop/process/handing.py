@@ -34,14 +34,9 @@ class Handed(Record):
 
 
 @once
-def handoffs_of(reading: Reading) -> Sequence[Handoff]:
-    return [event for event in reading.trace.events if type(event) is Handoff]
-
-
-@once
 def handed(reading: Reading) -> Sequence[Handed]:
     """Every handoff of a trace, in order."""
-    events = handoffs_of(reading)
+    events = reading.handoffs
     turns: dict[str, list[int]] = {}
     for event in events:
         if event.child is not None:
@@ -66,11 +61,11 @@ def input_of(step: Step) -> str:
 def output_of(step: Step) -> str:
     """What the agent was shown for it."""
     event = step.event
-    if isinstance(event, Command | ToolUse):
-        return event.output or ""
     if isinstance(event, Read):
         return event.text or ""
-    return (event.report or "") if isinstance(event, Handoff) else ""
+    if isinstance(event, Handoff):
+        return event.report or ""
+    return "" if isinstance(event, Edit) else event.output or ""
 
 
 def names(targets: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from closeloop.process.words import TEXT
 @once
 def constraints(lane: LaneReading) -> Sequence[Constraint]:
     """What the user's messages state, each with where it ends."""
-    said = [message for message in lane.messages if message.role == "user"]
+    said = lane.users
     held: list[Constraint] = []
     for place, message in enumerate(said):
         for one in stated(message.text):

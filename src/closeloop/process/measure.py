@@ -15,7 +15,7 @@ from closeloop.model.steps import Reading
 from closeloop.process.endings import ending_of
 from closeloop.process.measures.summary import measures_of, score_of
 from closeloop.process.modes import modes_of
-from closeloop.process.rulebook import Chosen, Rulebook
+from closeloop.process.rulebook import Rulebook
 
 
 def measure(reading: Reading, book: Rulebook) -> Measurement:
@@ -23,7 +23,10 @@ def measure(reading: Reading, book: Rulebook) -> Measurement:
     findings: list[Finding] = []
     unmeasured = [Unmeasured(rule="everything", reason=gap) for gap in reading.gaps]
     for chosen in book.chosen:
-        said = _looked(chosen, reading)
+        try:
+            said = chosen.detector.detect(reading, chosen.limits)
+        except Exception as error:
+            raise _blamed(chosen.detector.rule.name, error) from error
         if isinstance(said, Unmeasured):
             unmeasured.append(said)
         else:
@@ -44,15 +47,11 @@ def measure(reading: Reading, book: Rulebook) -> Measurement:
     )
 
 
-def _looked(chosen: Chosen, reading: Reading) -> Iterable[Finding] | Unmeasured:
-    try:
-        return chosen.detector.detect(reading, chosen.limits)
-    except Exception as error:
-        name = chosen.detector.rule.name
-        raise PluginFailed(
-            f"The rule {name!r} raised {type(error).__name__}: {error}. Switch it off with "
-            f"`enabled = false` in [rules.{name}] and tell its author."
-        ) from error
+def _blamed(rule: str, error: Exception) -> PluginFailed:
+    return PluginFailed(
+        f"The rule {rule!r} raised {type(error).__name__}: {error}. Switch it off with "
+        f"`enabled = false` in [rules.{rule}] and tell its author."
+    )
 
 
 def _silenced(finding: Finding, reading: Reading, silences: Iterable[Silence]) -> Finding:

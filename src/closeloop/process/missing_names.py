@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
-from ahocorasick_rs import AhoCorasick, Implementation
+from ahocorasick_rs import AhoCorasick
 
 from closeloop.model.record import Record
+from closeloop.process.phrases import automaton
 
 Sort = Literal["attribute", "import", "module", "keyword", "name", "option"]
 
@@ -69,8 +70,7 @@ def _signs() -> tuple[AhoCorasick, list[list[tuple[Sort, re.Pattern[str]]]]]:
     patterns: dict[str, list[tuple[Sort, re.Pattern[str]]]] = {}
     for sign, sort, pattern in _SAYINGS:
         patterns.setdefault(sign, []).append((sort, re.compile(pattern)))
-    search = AhoCorasick(list(patterns), implementation=Implementation.DFA)
-    return search, list(patterns.values())
+    return automaton(list(patterns)), list(patterns.values())
 
 
 def missing_names(output: str) -> Iterator[Missing]:

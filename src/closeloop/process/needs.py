@@ -88,7 +88,8 @@ _UNITS = {
     for word in words.split()
 }
 _NUMBER = re.compile(
-    r"(?<![\w.#/-])[-−]?[$€£]?\d+(?:[.,]\d+)*(?:\s?(?:[%€$£]|(?:"
+    r"[-−$€£\d](?<![\w.#/-].)(?:(?<=[-−])[$€£]?\d+|(?<=[$€£])\d+|(?<=\d)\d*)"
+    r"(?:[.,]\d+)*(?:\s?(?:[%€$£]|(?:"
     + "|".join(sorted((word for word in _UNITS if word.isalpha()), key=len, reverse=True))
     + r")\b))?(?![\w/]*[/-]\d)",
     re.IGNORECASE,
@@ -115,10 +116,14 @@ _RESTRICTS = re.compile(
     rf"|{_START}(?:keep|preserve|stick to|reuse|use only|only use|use the existing)\s"
     r"|\b(?:stays?|remains?) (?:where|as|untouched|unchanged|the same)\b"
 )
+_RESTRICTING = ("only", "keep", "preserve", "stick to", "reuse", "existing", "stay", "remain")
 _DEMANDS = re.compile(
     r"\b(?:must|shall|at most|at least|no more than|always)\b"
     rf"|\b(?:should not|never)\s+(?:\w+\s+)?{_ACT}"
 )
+_DEMANDING = (
+    "must", "shall", "at most", "at least", "no more than", "always", "should not", "never",
+)  # fmt: skip
 _NEGATIVE = re.compile(
     r"\b(?:not|don'?t|never|avoid|leave|only|just|alone|untouched|unchanged|without|nothing|keep|preserve|"
     r"must|limits?|no (?:other|new|changes?)|read-?only|uniquement|pas|nur|kein\w*)\b"
@@ -210,6 +215,10 @@ def _forbids(plain: str) -> bool:
     return mentions(plain, _FORBIDDING) and _FORBIDS.search(plain) is not None
 
 
+def _demands(plain: str) -> bool:
+    return mentions(plain, _DEMANDING) and _DEMANDS.search(plain) is not None
+
+
 def same_path(one: str, other: str) -> bool:
     """Whether two spellings may mean one file: one of them ends in the other."""
     one, other = (part.replace("\\", "/").removeprefix("./").strip("/") for part in (one, other))
@@ -224,12 +233,12 @@ def _plain(text: str) -> str:
 @lru_cache(1024)
 def _stated(sentence: str) -> tuple[Fact, ...]:
     """Facts of one sentence: its restriction first, then what it names."""
-    named = list(_named(sentence))
+    named = _named(sentence)
     plain = _plain(sentence)
     forbids = _forbids(plain)
-    restricts = not forbids and bool(_RESTRICTS.search(plain))
+    restricts = not forbids and mentions(plain, _RESTRICTING) and bool(_RESTRICTS.search(plain))
     facts = [Fact(kind=kind, text=text, sentence=sentence) for kind, text in named]
-    if not forbids and not restricts and not _DEMANDS.search(plain):
+    if not forbids and not restricts and not _demands(plain):
         return tuple(facts)
     restriction = Fact(
         kind="prohibition" if forbids else "constraint",
@@ -241,7 +250,12 @@ def _stated(sentence: str) -> tuple[Fact, ...]:
     return restriction, *facts
 
 
-def _named(sentence: str) -> Iterator[tuple[Kind, str]]:
+@lru_cache(2048)
+def _named(sentence: str) -> tuple[tuple[Kind, str], ...]:
+    return tuple(_names_in(sentence))
+
+
+def _names_in(sentence: str) -> Iterator[tuple[Kind, str]]:
     rest = _LINK.sub(" ", sentence) if "://" in sentence else sentence
     if "`" in rest:
         yield from _spans(rest)
@@ -256,9 +270,14 @@ def _named(sentence: str) -> Iterator[tuple[Kind, str]]:
                 yield "path", path
                 rest = rest.replace(path, " ")
     if "_" in rest or "()" in rest or _CAPITAL.search(rest):
-        yield from (("symbol", name[0]) for name in _NAME.finditer(rest))
+        words = " ".join([word for word in rest.split() if _may_name(word)])
+        yield from (("symbol", name[0]) for name in _NAME.finditer(words))
     if _DIGIT.search(rest):
         yield from (("number", one.strip()) for one in _NUMBER.findall(rest) if _tells(one))
+
+
+def _may_name(word: str) -> bool:
+    return "_" in word or "()" in word or _CAPITAL.search(word) is not None
 
 
 def _spans(text: str) -> Iterator[tuple[Kind, str]]:

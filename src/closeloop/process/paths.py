@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+_UNTIDY = re.compile(r"/\.{0,2}(?:/|$)|^\.{1,2}(?:/|$)")
+"""What is to be made plain in a path: `a//b`, `./a`, `a/../b`, `a/`."""
 
 
 class Places:
     """Knows where the project lies, from the paths that a trace names."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        names = {path for path in paths if path}
-        self.root = _root(names)
-        self._plain: dict[str, str] = {}
+        self._tidy = {path: _tidied(path) for path in paths if path}
+        self.root = _root(self._tidy)
+        self._plain: dict[str, str] = {} if self.root else self._tidy
 
     def plain(self, path: str) -> str:
         """The path below the project's root, or as it is when it lies elsewhere."""
@@ -23,27 +27,34 @@ class Places:
         return known
 
     def _told(self, path: str) -> str:
-        tidy = posixpath.normpath(path.replace("\\", "/")) if path else path
+        tidy = self._tidy.get(path) or _tidied(path)
         if self.root and tidy.startswith(self.root + "/"):
             return tidy[len(self.root) + 1 :]
         return tidy
 
 
-def _root(names: set[str]) -> str:
+def _tidied(path: str) -> str:
+    if "\\" in path:
+        path = path.replace("\\", "/")
+    return posixpath.normpath(path) if path and _UNTIDY.search(path) else path
+
+
+def _is_absolute(tidy: str) -> bool:
+    return tidy[:1] == "/" or tidy[1:3] == ":/"
+
+
+def _root(names: Mapping[str, str]) -> str:
     """The folder that makes most relative paths the absolute ones that the trace also names."""
     ends: dict[str, list[str]] = {}
-    absolute = []
-    for name in names:
-        tidy = posixpath.normpath(name.replace("\\", "/"))
-        if tidy.startswith("/") or tidy[1:3] == ":/":
-            absolute.append(tidy)
-            ends.setdefault(posixpath.basename(tidy), []).append(tidy)
+    relative = []
+    for tidy in names.values():
+        if _is_absolute(tidy):
+            ends.setdefault(tidy.rpartition("/")[2], []).append(tidy)
+        elif tidy not in (".", "..") and not tidy.startswith("../"):
+            relative.append(tidy)
     votes: Counter[str] = Counter()
-    for name in names:
-        tidy = posixpath.normpath(name.replace("\\", "/"))
-        if tidy in (".", "..") or tidy.startswith(("/", "../")) or tidy[1:3] == ":/":
-            continue
-        for full in ends.get(posixpath.basename(tidy), ())[:50]:
+    for tidy in relative if ends else ():
+        for full in ends.get(tidy.rpartition("/")[2], ())[:50]:
             if full.endswith("/" + tidy):
                 votes[full[: -len(tidy) - 1]] += 1
     if votes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from closeloop.model.steps import (
-    Action,
     Check,
     Doing,
     Failures,
@@ -15,6 +14,7 @@ from closeloop.model.steps import (
     Step,
 )
 from closeloop.model.trace import (
+    AnyEvent,
     Command,
     Edit,
     Handoff,
@@ -23,51 +23,84 @@ from closeloop.model.trace import (
     Note,
     Read,
     Thought,
+    ToolUse,
     Trace,
 )
 from closeloop.process.checks import check_of
 from closeloop.process.commands import doing_of
 from closeloop.process.paths import Places
 
+_OTHERS = (Edit, Read, ToolUse, Handoff)
+
 
 def read(trace: Trace, own_checks: tuple[str, ...] = ()) -> Reading:
     """All lanes of a trace. `own_checks` are the project's own commands that check the work."""
     tracks = {lane.id: _Track(lane) for lane in trace.lanes}
     for track in tracks.values():
-        track.above = tuple(_above(track.lane, tracks))
-    doings = [
-        doing_of(event.command, own_checks) if isinstance(event, Command) else None
-        for event in trace.events
-    ]
-    places = Places(_paths(trace, doings))
-    for event, doing in zip(trace.events, doings, strict=True):
-        if isinstance(event, Thought):
+        track.above = tuple(_above(track.lane, tracks)) if track.lane.parent is not None else ()
+    doings, named = _looked_over(trace, own_checks)
+    places, doing = Places(named), iter(doings)
+    handoffs: list[Handoff] = []
+    for event in trace.events:
+        if type(event) is Thought:
             continue
         track = tracks.get(event.lane) or tracks.setdefault(event.lane, _Track(Lane(id=event.lane)))
-        if isinstance(event, Message):
-            track.messages.append(event)
-        elif isinstance(event, Note):
-            track.compactions += [event.number] if event.about == "compaction" else []
+        if type(event) is Command:
+            track.ran(event, next(doing), places)
+        elif isinstance(event, _OTHERS):
+            track.did(event, places)
+            if type(event) is Handoff:
+                handoffs.append(event)
+                if tracks.get(event.child or "", track) is not track:
+                    tracks[event.child or ""].handoff = event
         else:
-            track.did(event, doing, places)
-            if isinstance(event, Handoff) and tracks.get(event.child or "", track) is not track:
-                tracks[event.child or ""].handoff = event
+            track.heard(event)
     return Reading(
         trace=trace,
         lanes={name: track.told() for name, track in tracks.items()},
-        gaps=tuple(_gaps(trace, tracks.values())),
+        handoffs=handoffs,
+        gaps=tuple(_gaps(trace, tracks)),
     )
+
+
+def _looked_over(trace: Trace, own_checks: tuple[str, ...]) -> tuple[list[Doing], dict[str, None]]:
+    """What each command does, and all paths that the trace names."""
+    doings: list[Doing] = []
+    named: dict[str, None] = {}
+    for event in trace.events:
+        if type(event) is Command:
+            doing = doing_of(event.command, own_checks)
+            doings.append(doing)
+            for path in doing.read:
+                named[path] = None
+            for path in doing.written:
+                named[path] = None
+        elif type(event) is Edit or type(event) is Read:
+            named[event.path] = None
+    return doings, named
 
 
 class _Track:
     """A lane while it is read."""
+
+    __slots__ = (
+        "above", "begun", "changes", "checks", "commands", "compactions", "edits", "failing",
+        "handoff", "iterations", "lane", "messages", "reads", "state", "steps", "tools", "turn",
+        "users",
+    )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.above: tuple[_Track, ...] = ()
         self.state = 0
         self.steps: list[Step] = []
+        self.commands: list[Step] = []
+        self.edits: list[Step] = []
+        self.tools: list[Step] = []
+        self.reads: list[Step] = []
+        self.failing: list[Step] = []
         self.messages: list[Message] = []
+        self.users: list[Message] = []
         self.checks: list[Step] = []
         self.changes: list[Step] = []
         self.iterations: list[Iteration] = []
@@ -78,24 +111,46 @@ class _Track:
         self.turn: tuple[Sequence[Step], dict[str, Step]] | None = None
         """The open iteration: its changes, and the last run of each target."""
 
-    def did(self, event: Action, doing: Doing | None, places: Places) -> None:
-        index, state = len(self.steps), self.state
-        if isinstance(event, Command):
-            step = _ran(event, doing or Doing(), places, index, state)
-        elif isinstance(event, Edit):
+    def heard(self, event: AnyEvent) -> None:
+        if type(event) is Message:
+            self.messages.append(event)
+            if event.role == "user":
+                self.users.append(event)
+        elif type(event) is Note and event.about == "compaction":
+            self.compactions.append(event.number)
+
+    def ran(self, event: Command, doing: Doing, places: Places) -> None:
+        step = _ran(event, doing, places, len(self.steps), self.state)
+        self.commands.append(step)
+        self.add(step)
+
+    def did(self, event: Edit | Read | ToolUse | Handoff, places: Places) -> None:
+        index, state, failed = len(self.steps), self.state, _not(event.ok)
+        if isinstance(event, Edit):
             step = Step(
                 event=event,
                 index=index,
                 state=state,
                 changed=event.ok is not False,
-                failed=_not(event.ok),
+                failed=failed,
                 written=(places.plain(event.path),),
             )
+            self.edits.append(step)
+        elif isinstance(event, Read) and event.ok is not False:
+            shown = (places.plain(event.path),)
+            step = Step(event=event, index=index, state=state, failed=failed, read=shown)
         else:
-            shown = event.path if isinstance(event, Read) and event.ok is not False else None
-            read = () if shown is None else (places.plain(shown),)
-            step = Step(event=event, index=index, state=state, failed=_not(event.ok), read=read)
+            step = Step(event=event, index=index, state=state, failed=failed)
+            if isinstance(event, ToolUse):
+                self.tools.append(step)
+        self.add(step)
+
+    def add(self, step: Step) -> None:
         self.steps.append(step)
+        if step.read:
+            self.reads.append(step)
+        if step.failed:
+            self.failing.append(step)
         if step.changed:
             self.change(step)
             for track in self.above:
@@ -106,7 +161,8 @@ class _Track:
     def change(self, step: Step) -> None:
         self.state += 1
         self.changes.append(step)
-        self.close()
+        if self.turn is not None:
+            self.close()
 
     def checked(self, step: Step, check: Check) -> None:
         if self.turn is None and self.begun < len(self.changes):
@@ -127,9 +183,15 @@ class _Track:
         self.close()
         return LaneReading(
             lane=self.lane,
-            request=self.handoff.brief if self.handoff else _request(self.messages),
+            request=self.handoff.brief if self.handoff else _request(self.users),
             steps=self.steps,
+            commands=self.commands,
+            edits=self.edits,
+            tools=self.tools,
+            reads=self.reads,
+            failing=self.failing,
             messages=self.messages,
+            users=self.users,
             checks=self.checks,
             changes=self.changes,
             iterations=self.iterations,
@@ -195,10 +257,11 @@ def _not(ok: bool | None) -> bool | None:
     return None if ok is None else not ok
 
 
-def _request(messages: Sequence[Message]) -> str | None:
-    said = [message for message in messages if message.role == "user"]
-    asked = next((message for message in said if message.intent == "request"), None)
-    return asked.text if asked else said[0].text if said else None
+def _request(said: Sequence[Message]) -> str | None:
+    for message in said:
+        if message.intent == "request":
+            return message.text
+    return said[0].text if said else None
 
 
 def _above(lane: Lane, tracks: dict[str, _Track]) -> Iterable[_Track]:
@@ -211,21 +274,12 @@ def _above(lane: Lane, tracks: dict[str, _Track]) -> Iterable[_Track]:
         lane = track.lane
 
 
-def _paths(trace: Trace, doings: Iterable[Doing | None]) -> Iterable[str]:
-    for event, doing in zip(trace.events, doings, strict=True):
-        if isinstance(event, Edit | Read):
-            yield event.path
-        elif doing is not None:
-            yield from doing.read
-            yield from doing.written
-
-
-def _gaps(trace: Trace, tracks: Iterable[_Track]) -> Iterable[str]:
-    lost, names = sum(trace.skipped.values()), {track.lane.id for track in tracks}
+def _gaps(trace: Trace, tracks: Mapping[str, _Track]) -> Iterable[str]:
+    lost = sum(trace.skipped.values())
     if not trace.events:
         yield "the trace is empty"
     if lost > len(trace.events):
         yield f"{lost} records were skipped, more than the {len(trace.events)} that were read"
-    for track in tracks:
-        if track.lane.parent is not None and track.lane.parent not in names:
+    for track in tracks.values():
+        if track.lane.parent is not None and track.lane.parent not in tracks:
             yield f"lane {track.lane.id!r} comes from {track.lane.parent!r}, which is not there"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+from itertools import islice
 from typing import Literal
+
+from ahocorasick_rs import AhoCorasick
 
 from closeloop.model.record import Record
 from closeloop.model.steps import Step
@@ -12,6 +16,7 @@ from closeloop.model.trace import Command, Edit, Read, ToolUse
 from closeloop.process.edits import is_scratch, lines_of
 from closeloop.process.handing import Handed, input_of, names
 from closeloop.process.needs import targets_in, targets_of
+from closeloop.process.phrases import automaton, lines_with
 from closeloop.process.words import mentions, sentences, stems, words_of
 
 FILES = 20
@@ -26,7 +31,7 @@ _STATUS = re.compile(
     r"\b(?:tests?|suite|checks?|build|lint\w*|mypy|pytest|types?)\b[^.\n]{0,60}?\b"
     r"(?:pass\w*|fail\w*|green|red|broken|error\w*|succe\w*)\b|\b\d+ (?:passed|failed|failing)\b"
 )
-_OUTCOMES = ("pass", "fail", "green", "red", "broken", "error", "succe")
+_outcomes = cache(lambda: automaton(("pass", "fail", "green", "red", "broken", "error", "succe")))
 _DO = r"(?:\w+ )?(?:run|test|verif|check|finish|complet|implement|fix|reproduc|resolv|migrat)"
 _DONE = r"(?:done|finished|completed?|tested|verified|fixed)\b"
 _CAVEAT = re.compile(
@@ -42,10 +47,10 @@ _CAVEAT = re.compile(
     r"|\btests? (?:still |now )?fails?\b|\b(?:todo|not done|open (?:issues?|points?))\s*:"
     r"|\bblocked (?:by|on)\b"
 )
-_LACKING = (
+_lacking = cache(lambda: automaton((
     "not", "n't", "unable", "untested", "unfinished", "still", "remain", "fail", "todo", "open",
     "blocked",
-)  # fmt: skip
+)))  # fmt: skip
 """Without one of these there is no such sentence."""
 _OVER = re.compile(
     r"\b(?:no (?:test|fail|error|issue|problem|check)\w*|none|zero|was failing|were failing|"
@@ -82,17 +87,19 @@ def told(one: Handed) -> list[Told]:
     """Files changed, what checks said, and what is not as it should be."""
     if one.child and one.child.steps and not _acts(one):
         return []
-    lines = sentences(one.event.report or "")
-    facts = [Told(kind="file", text=path) for path in _files(one, lines)]
-    state = next((line for line in lines if _tells_status(line)), None)
-    if state is not None:
-        facts.append(Told(kind="status", text=state))
+    report = one.event.report or ""
+    facts = [Told(kind="file", text=path) for path in _files(one, report)]
+    states = (line for line, plain in _lines_with(_outcomes(), report) if _STATUS.search(plain))
+    facts += [Told(kind="status", text=line) for line in islice(states, 1)]
     return facts + [Told(kind="caveat", text=line) for line in caveats(one)]
 
 
-def _tells_status(line: str) -> bool:
-    plain = _plain(line)
-    return mentions(plain, _OUTCOMES) and _STATUS.search(plain) is not None
+def _lines_with(search: AhoCorasick, report: str) -> Iterator[tuple[str, str]]:
+    """Sentences that hold a word, with the same in small letters."""
+    lines = sentences(report)
+    joined = _plain("\n".join(lines))
+    plain = joined.split("\n")
+    return ((lines[place], plain[place]) for place in lines_with(search, joined))
 
 
 def caveats(one: Handed) -> list[str]:
@@ -102,11 +109,8 @@ def caveats(one: Handed) -> list[str]:
     acts = one.child is not None and _acts(one)
     found = [
         line
-        for line in sentences(one.event.report or "")
-        if mentions(plain := _plain(line), _LACKING)
-        and (acts or _OWN.search(plain))
-        and _CAVEAT.search(plain)
-        and not _OVER.search(plain)
+        for line, plain in _lines_with(_lacking(), one.event.report or "")
+        if (acts or _OWN.search(plain)) and _CAVEAT.search(plain) and not _OVER.search(plain)
     ]
     return found[:CAVEATS]
 
@@ -176,10 +180,9 @@ def _plain(text: str) -> str:
     return text.casefold().replace("’", "'")
 
 
-def _files(one: Handed, lines: Sequence[str]) -> list[str]:
+def _files(one: Handed, report: str) -> list[str]:
     """Files that the report names and the child changed, or says that it did."""
     if one.child is not None and one.child.steps:
-        report = one.event.report or ""
         written = dict.fromkeys(
             path for step in one.child.changes[-CHANGES:] for path in step.written
         )
@@ -190,7 +193,7 @@ def _files(one: Handed, lines: Sequence[str]) -> list[str]:
         ][:FILES]
     named = (
         name
-        for line in lines
+        for line in sentences(report)
         if ("/" in line or "." in line) and _CHANGED.search(_plain(line))
         for name in targets_in(line)
         if "/" in name or "." in name

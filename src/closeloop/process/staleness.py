@@ -15,6 +15,7 @@ from closeloop.process.constraints import named_paths
 from closeloop.process.edits import FORMATTERS, makes
 from closeloop.process.git import git_verbs
 from closeloop.process.once import once
+from closeloop.process.words import mentions
 
 How = Literal["read again", "failed edit", "overwrote"]
 
@@ -22,10 +23,12 @@ _BRINGS_OTHERS = frozenset(("pull", "merge", "rebase", "cherry-pick", "switch", 
 _MOVES_TREE = _BRINGS_OTHERS | {"checkout", "restore", "reset", "apply", "revert"}
 _UNSTASHES = re.compile(r"\bstash\s+(?:pop|apply)\b")
 _REWRITES = FORMATTERS | {"sed", "perl", "ruff", "patch"}
+_DONE = (
+    "changed", "edited", "updated", "modified", "fixed", "reverted", "renamed", "moved", "rewrote",
+    "reformatted",
+)  # fmt: skip
 _CHANGED_BY_HAND = re.compile(
-    r"\b(?:I|we)(?:['’]ve| have)?(?: just| already| now)? (?:changed|edited|updated|modified|fixed"
-    r"|reverted|renamed|moved|rewrote|reformatted)\b",
-    re.IGNORECASE,
+    rf"\b(?:I|we)(?:['’]ve| have)?(?: just| already| now)? (?:{'|'.join(_DONE)})\b", re.IGNORECASE
 )
 _MODIFIED = (
     "modified since", "changed since", "modified by", "changed on disk", "modified on disk",
@@ -46,8 +49,7 @@ def says(error: str | None, words: tuple[str, ...]) -> bool:
     """Whether an error message holds one of these words."""
     if not error:
         return False
-    plain = error[:1000].lower()
-    return any(word in plain for word in words)
+    return mentions(error[:1000].lower(), words)
 
 
 class Meeting(Record):
@@ -110,11 +112,9 @@ def _wanted(reading: Reading, *, others: bool) -> set[str]:
     """Files of which such a meeting can be told at all: the others need no look."""
     wanted: set[str] = set()
     for lane in reading.lanes.values():
-        for step in lane.steps:
+        for step in lane.edits:
             event = step.event
-            if not step.written or not isinstance(event, Edit):
-                continue
-            if others or step.failed or event.action == "create":
+            if others or step.failed or (isinstance(event, Edit) and event.action == "create"):
                 wanted.update(step.written)
     return wanted
 
@@ -129,20 +129,22 @@ def _steps(reading: Reading, wanted: set[str]) -> Iterable[Step]:
         or (step.written and not wanted.isdisjoint(step.written))
         or (step.changed and not step.written)
     ]
-    return steps if len(reading.lanes) == 1 else sorted(steps, key=attrgetter("number"))
+    return steps if len(reading.lanes) == 1 else sorted(steps, key=attrgetter("event.number"))
 
 
 def _by_hand(reading: Reading) -> deque[tuple[int, str]]:
     """Files that the user says to have changed meanwhile."""
     root = next(iter(reading.lanes.values()), None)
-    return deque(_said(root.messages[1:]) if root else ())
+    return deque(_said(root.users, root.messages[0]) if root and root.users else ())
 
 
-def _said(messages: Iterable[Message]) -> Iterator[tuple[int, str]]:
+def _said(messages: Iterable[Message], first: Message) -> Iterator[tuple[int, str]]:
     for message in messages:
-        if message.role == "user" and _CHANGED_BY_HAND.search(message.text[:2000]):
-            for path in named_paths(message.text[:2000]):
-                yield message.number, path
+        if message is not first:
+            text = message.text[:2000]
+            if mentions(text.lower(), _DONE) and _CHANGED_BY_HAND.search(text):
+                for path in named_paths(text):
+                    yield message.number, path
 
 
 def _note(

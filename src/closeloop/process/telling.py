@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from closeloop.model.steps import Failures, Reading
+from closeloop.process.once import once
 
 QUOTED = 80
 
@@ -21,11 +22,15 @@ def told_failures(failures: Failures) -> str:
     return f"{first} and {more} more" if more else first
 
 
+@once
 def unreadable_checks(reading: Reading) -> str | None:
     """Why rules about checks cannot be applied, where that is so."""
-    checks = [step.check for lane in reading.lanes.values() for step in lane.checks]
     if not reading.trace.events:
         return "the trace is empty"
-    if checks and all(check is None or check.passed is None for check in checks):
-        return "no check in the trace says whether it passed"
-    return None
+    silent = False
+    for lane in reading.lanes.values():
+        for step in lane.checks:
+            if step.check is not None and step.check.passed is not None:
+                return None
+            silent = True
+    return "no check in the trace says whether it passed" if silent else None

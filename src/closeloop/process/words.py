@@ -15,6 +15,7 @@ _TOKEN = re.compile(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)
 FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
 _WRAPPED = re.compile(r"\n(?<=[^\n]{60}\n)(?<![.!?:;\n]\n)(?=[ \t]*[^\s\-*•>#\d|])")
 _SENTENCE = re.compile(r"(?<=[.!?;])[\s*_]+")
+_ENDS = re.compile(r"[.!?;][\s*_]")
 _BULLET = re.compile(r"^\s*(?:[-*•>#]+|\(?\d{1,2}[.)])\s+")
 _COMMON_WORDS = """
 the and that this these those with from for into onto are was were will would should could can may
@@ -41,23 +42,38 @@ def _words(text: str) -> str:
 _known_words = lru_cache(maxsize=4096)(_words)
 
 
-@lru_cache(64)
+@lru_cache(256)
 def sentences(text: str) -> tuple[str, ...]:
     """Its sentences and list items, without blocks of code."""
-    lines = _WRAPPED.sub(" ", FENCE.sub("\n", text[:TEXT])).splitlines()
-    parts = (part for line in lines for part in _SENTENCE.split(_without_bullet(line)))
-    return tuple([plain for part in parts if (plain := part.strip())])
+    text = text[:TEXT]
+    if "```" in text:
+        text = FENCE.sub("\n", text)
+    found: list[str] = []
+    for line in _WRAPPED.sub(" ", text).splitlines():
+        plain = line.strip()
+        if plain and not plain[0].isalpha():
+            plain = _BULLET.sub("", line).strip()
+        if _ENDS.search(plain):
+            found += filter(None, map(str.strip, _SENTENCE.split(plain)))
+        elif plain:
+            found.append(plain)
+    return tuple(found)
 
 
-def _without_bullet(line: str) -> str:
-    return line if line[:1].isalpha() else _BULLET.sub("", line)
-
-
-@lru_cache(256)
 def stems(words: str) -> frozenset[str]:
     """The telling words of a text, without their endings."""
-    every = {*words.split(), *words.replace("_", " ").split()}
-    return frozenset([_stem(word) for word in every if len(word) > 2 and word not in _COMMON])
+    return _long_stems(words) if len(words) > SHORT else _short_stems(words)
+
+
+def _stems(words: str) -> frozenset[str]:
+    every = set(words.split())
+    if "_" in words:
+        every.update(words.replace("_", " ").split())
+    return frozenset([_stem(word) for word in every - _COMMON if len(word) > 2])
+
+
+# Long ones are few, and large.
+_long_stems, _short_stems = lru_cache(256)(_stems), lru_cache(4096)(_stems)
 
 
 def mentions(text: str, sought: Sequence[str]) -> bool:
@@ -72,6 +88,8 @@ def mentions(text: str, sought: Sequence[str]) -> bool:
 def _stem(word: str) -> str:
     if word.startswith(CHANGES):
         return "change"
+    if word[-1] not in "gsdey":
+        return word
     for ending in ("ings", "ing", "ies", "ed", "es", "s", "e", "y"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading, Step
+from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Read, ToolUse
 from closeloop.process.asked import asked, asked_for
 from closeloop.process.edits import is_source, own_changes
 from closeloop.process.telling import short
+from closeloop.process.words import mentions
 
 rule = Rule(
     name="answer-from-history",
@@ -50,42 +52,41 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     """Content taken from where the finished work may lie, unless the user spoke of it."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    findings = [
-        finding for lane in reading.lanes.values() for finding in _of_steps(reading, lane.steps)
-    ]
+    findings = [finding for lane in reading.lanes.values() for finding in _of_lane(reading, lane)]
     if findings and asked_for(asked(reading), _WISH):
         return []
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _of_steps(reading: Reading, steps: Sequence[Step]) -> Iterator[Finding]:
+def _of_lane(reading: Reading, lane: LaneReading) -> Iterator[Finding]:
     looks: list[Step] = []
     copies: list[Step] = []
-    for step in steps:
-        event = step.event
-        if isinstance(event, Command):
-            command = event.command
-            if "git" in command:
-                yield from _in_git(step, command, looks)
-            if "pip" in command or "site-packages/" in command:
-                copies.append(step)
-        elif isinstance(event, Read):
-            if "site-packages/" in event.path:
-                copies.append(step)
-        elif isinstance(event, ToolUse) and event.arguments:
-            address = event.arguments.get("url")
-            if isinstance(address, str):
-                yield from _upstream(step, address)
+    for step in lane.commands:
+        command = step.event.command if isinstance(step.event, Command) else ""
+        if "git" in command:
+            yield from _in_git(step, command, looks)
+        if "pip" in command or "site-packages/" in command:
+            copies.append(step)
+    for step in lane.tools:
+        given = step.event.arguments if isinstance(step.event, ToolUse) else None
+        address = given.get("url") if given else None
+        if isinstance(address, str):
+            yield from _upstream(step, address)
+    copies += [
+        step
+        for step in chain(lane.reads, lane.failing)
+        if isinstance(step.event, Read) and "site-packages/" in step.event.path
+    ]
     if copies:
         yield from _copies(copies, _changed(reading))
 
 
 def _in_git(step: Step, command: str, looks: list[Step]) -> Iterator[Finding]:
-    if any(word in command for word in _WORDS) and _BEYOND.search(command):
+    if mentions(command, _WORDS) and _BEYOND.search(command):
         looks.append(step)
     elif looks and (match := _TAKES.search(command)):
         yield from _taken(step, _COMMIT.findall(match[1]), looks)
-    if "http" in command and any(word in command for word in _FETCHES):
+    if "http" in command and mentions(command, _FETCHES):
         yield from _upstream(step, command)
 
 

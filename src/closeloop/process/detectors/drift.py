@@ -46,9 +46,11 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     findings = []
     judged = False
     for name, lane in reading.lanes.items():
-        plan = last_plan(lane)
+        plan = last_plan(lane) if lane.tools else None
         curve = drift_curve(lane) if len(lane.steps) >= limits["windows"] * WINDOW else ()
         judged = judged or plan is not None or bool(curve)
+        if plan is None and not curve:
+            continue
         made = (_dropped(lane, plan) if plan else None, _away(lane, curve, limits))
         findings += [found(rule, told, events, lane=name) for told, events in filter(None, made)]
     if not judged:
@@ -60,7 +62,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 
 def last_plan(lane: LaneReading) -> Plan | None:
     """What the lane's own list of things to do said last."""
-    for step in reversed(lane.steps):
+    for step in reversed(lane.tools):
         event = step.event
         if isinstance(event, ToolUse) and event.name.lower().rpartition("/")[2] in _PLANS:
             items = list(_items(event.arguments or {}))
@@ -73,10 +75,10 @@ def last_plan(lane: LaneReading) -> Plan | None:
 def _items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     listed = next((given[name] for name in _LISTS if name in given), None)
     if isinstance(listed, str):
-        waiting = set(_OPEN.findall(listed))
+        waiting = {one.strip() for one in _OPEN.findall(listed)}
         for line in _ANY.findall(listed):
             text = line.partition("]")[2].strip()
-            yield text, text in {one.strip() for one in waiting}
+            yield text, text in waiting
     elif isinstance(listed, list):
         for item in listed:
             if isinstance(item, Mapping):

@@ -8,7 +8,7 @@ from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import Reading
 from closeloop.model.trace import Handoff
 from closeloop.process.briefs import Need, all_needs, dropped, planted
-from closeloop.process.handing import Handed, handed, handoffs_of
+from closeloop.process.handing import Handed, handed
 from closeloop.process.telling import short
 
 rule = Rule(
@@ -27,12 +27,14 @@ _BROKEN, _LIKELY = 0.95, 0.8
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """With planted facts exactly those; without, what was asked and is beyond doubt needed."""
+    if not reading.handoffs:
+        return []
     if reading.task and reading.task.facts:
         facts = reading.task.facts
-        briefs = ((event, planted(facts, event.brief)) for event in handoffs_of(reading))
+        briefs = ((event, planted(facts, event.brief)) for event in reading.handoffs)
         return [_lost(event, missing, len(facts)) for event, missing in briefs if missing]
     handoffs = handed(reading)
-    if handoffs and all(one.asked is None for one in handoffs):
+    if all(one.asked is None for one in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace does not show what was asked")
     judged = zip(handoffs, all_needs(reading), strict=True)
     return [finding for one, needed in judged if (finding := _finding(one, needed or ()))]

@@ -38,6 +38,8 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     if reason := unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     checks = checks_of(reading)
+    if not checks:
+        return []
     findings = [
         finding for lane in reading.lanes.values() for finding in _of_lane(reading, lane, checks)
     ]
@@ -45,8 +47,9 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 
 
 def _of_lane(reading: Reading, lane: LaneReading, checks: Sequence[Step]) -> Iterator[Finding]:
-    changes, below = code_changes(lane), checks_below(reading)[lane.lane.id]
-    for closing in closings(lane) if changes else ():
+    changes = code_changes(lane)
+    below = checks_below(reading)[lane.lane.id] if changes else ()
+    for closing in closings(lane) if below else ():
         backing = backing_of(changes, below, closing.until)
         last = next(backing.latest, None) if backing else None
         if backing is None or last is None or last.number < closing.since:

@@ -15,7 +15,7 @@ from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.process.edits import lines_of
-from closeloop.process.missing_names import Missing, missing_names
+from closeloop.process.missing_names import Missing, Sort, missing_names
 from closeloop.process.telling import short
 
 rule = Rule(
@@ -47,6 +47,16 @@ _DEFINITION = (
 )
 
 
+# A bare word may be a slip of the pen; a call of what was never there is more than that.
+_BEHIND: Mapping[Sort, re.Pattern[str]] = {
+    "name": re.compile(r"\s*\("),
+    "keyword": re.compile(r"\s*="),
+}
+_NO_MORE = re.compile(r"(?!\w)")
+_NO_WORD, _NO_OPTION = re.compile(r"\W?\Z"), re.compile(r"[^\w-]?\Z")
+"""What may stand before a name, and before an option."""
+
+
 class _Used(Record):
     missing: Missing
     failing: Step
@@ -73,7 +83,8 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 def _uses(lane: LaneReading) -> Iterator[_Used]:
     """Names said not to exist that this lane itself had brought in."""
     looked_into: set[str] = set()
-    for step in lane.steps:
+    steps = lane.failing if all(step.failed is not None for step in lane.steps) else lane.steps
+    for step in steps:
         if step.failed is False:
             continue
         output = getattr(step.event, "output", None)
@@ -83,7 +94,7 @@ def _uses(lane: LaneReading) -> Iterator[_Used]:
             if missing.name in looked_into:
                 continue
             looked_into.add(missing.name)
-            end = bisect_left(lane.changes, step.number, key=attrgetter("number"))
+            end = bisect_left(lane.changes, step.number, key=attrgetter("event.number"))
             brought = _brought(missing, step, lane.changes[max(0, end - _BACK) : end])
             if brought is not None:
                 yield _Used(missing=missing, failing=step, step=brought)
@@ -129,12 +140,14 @@ def _uses_name(text: str, missing: Missing) -> bool:
         name = name.rpartition(".")[2]
     if name not in text:
         return False
-    # A bare word may be a slip of the pen; a call of what was never there is more than that.
-    behind = (
-        r"\s*\(" if missing.sort == "name" else r"\s*=" if missing.sort == "keyword" else r"(?!\w)"
-    )
-    before = r"(?<![\w-])" if missing.sort == "option" else r"(?<!\w)"
-    return re.search(before + re.escape(name) + behind, text[:_TEXT]) is not None
+    behind = _BEHIND.get(missing.sort, _NO_MORE)
+    before = _NO_OPTION if missing.sort == "option" else _NO_WORD
+    at = text.find(name, 0, _TEXT)
+    while at >= 0:
+        if before.match(text[at - 1 : at]) and behind.match(text, at + len(name), _TEXT):
+            return True
+        at = text.find(name, at + 1, _TEXT)
+    return False
 
 
 def _drop_known(reading: Reading, used: dict[str, _Used]) -> None:

@@ -11,7 +11,7 @@ from closeloop.process.telling import told_failures, unreadable_checks
 
 rule = Rule(
     name="ignored-feedback",
-    version=1,
+    version=2,
     about="A check failed, and the agent went on without using what it said.",
     severity="warning",
 )

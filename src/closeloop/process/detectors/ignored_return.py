@@ -22,7 +22,9 @@ rule = Rule(
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Caveats of a report that no later step or word of the parent takes up, before a claim."""
     handoffs = handed(reading)
-    if handoffs and not any(one.event.report for one in handoffs):
+    if not handoffs:
+        return []
+    if not any(one.event.report for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
     return [finding for one in handoffs if (finding := _finding(one))]
 

@@ -62,8 +62,11 @@ def _changes_on(lane: LaneReading, most: int) -> Iterator[Finding]:
     """Edits after its own word that all is done, with passing checks and no new wish."""
     if len(lane.changes) < most:
         return
-    users = [message.number for message in lane.messages if message.role == "user"]
+    users = [message.number for message in lane.users]
+    last = lane.changes[-most].number if most else float("inf")
     for message in lane.messages:
+        if message.number >= last:
+            return
         if message.role != "agent" or not mentions(message.text, _ENDS):
             continue
         told = bisect_right(users, message.number)
@@ -114,6 +117,8 @@ def _quote(message: Message) -> str:
 
 def _checks_on(lane: LaneReading, most: int) -> Iterator[Finding]:
     """The same check, passing, of the same state, once more and once more."""
+    if len(lane.checks) <= most:
+        return
     row: list[Step] = []
     for step in (*lane.checks, None):
         if step is not None and row and _is_same(row[-1], step):

@@ -14,7 +14,7 @@ from closeloop.process.standing import standing
 
 rule = Rule(
     name="lost-constraint",
-    version=1,
+    version=2,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",
@@ -27,7 +27,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     """One finding for each constraint of a lane that was broken."""
     if not any(_is_told(lane) for lane in reading.lanes.values()):
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
-    held = {name: list(_held(reading, lane)) for name, lane in reading.lanes.items()}
+    held = {name: _held(reading, lane) for name, lane in reading.lanes.items()}
     if not any(held.values()):
         return []
     left = standing(reading)
@@ -41,18 +41,21 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 
 
 def _is_told(lane: LaneReading) -> bool:
-    return lane.handoff is not None or any(message.role == "user" for message in lane.messages)
+    return lane.handoff is not None or bool(lane.users)
 
 
 def _held(reading: Reading, lane: LaneReading) -> list[Constraint]:
     """What the lane was told, and what the user told those who gave it its work."""
     root = next(iter(reading.lanes.values()))
-    told = list(constraints(root))
+    told = constraints(root)
     if lane is not root:
         handoff = lane.handoff
-        told += of_brief(handoff.brief, handoff.number) if handoff else constraints(lane)
+        own = of_brief(handoff.brief, handoff.number) if handoff else constraints(lane)
+        told = [*told, *own]
+    if not told:
+        return []
     # The request's own "only change …" is its scope: out-of-scope-edit looks after that.
-    first = next((message.number for message in root.messages if message.role == "user"), 0)
+    first = root.users[0].number if root.users else 0
     kept = {
         (one.kind, one.objects): one
         for one in reversed(told)

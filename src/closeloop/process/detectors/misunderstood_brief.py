@@ -23,7 +23,9 @@ _CITED = 3
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Files named in the brief that are neither opened nor searched for nor seen in any output."""
     handoffs = handed(reading)
-    if handoffs and all(one.child is None for one in handoffs):
+    if not handoffs:
+        return []
+    if all(one.child is None for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no sub-agent's own work is in the trace")
     return [_finding(one, files) for one in handoffs if (files := missed(one))]
 

@@ -32,13 +32,12 @@ class _Known(Record):
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each row of needless reads."""
-    lanes = reading.lanes.values()
-    reads = [[step for step in lane.steps if step.read] for lane in lanes]
-    if any(reads) and not any(_shown(step) is not None for steps in reads for step in steps):
+    lanes = [lane for lane in reading.lanes.values() if lane.reads]
+    if lanes and not any(_shown(step) is not None for lane in lanes for step in lane.reads):
         return Unmeasured(rule=rule.name, reason="the trace does not hold what was read")
     findings = []
-    for lane, steps in zip(lanes, reads, strict=True):
-        counts = Counter(step.read[0] for step in steps)
+    for lane in lanes:
+        counts = Counter([step.read[0] for step in lane.reads])
         often = {path for path, count in counts.items() if count >= limits["times"]}
         if often:
             findings += [

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import LaneReading, Reading, Step
-from closeloop.model.trace import Edit
+from closeloop.model.trace import Command, Edit
+from closeloop.process.edits import deletes, is_scratch
 from closeloop.process.git import sets_aside
 from closeloop.process.telling import short, told_failures, unreadable_checks
 
 rule = Rule(
     name="oscillation",
-    version=1,
+    version=2,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
     thresholds={"returns": 2},
 )
+
+_REMOVES = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
+_GONE = "\0gone"
+"""The version of a file that is not there."""
 
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -36,7 +42,8 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 def _failures(lane: LaneReading, least: float) -> Iterable[Finding]:
     """By target: the sets of failures after each round of changes, those that pass left out."""
     rows: dict[str, list[tuple[Hashable, Step]]] = {}
-    for iteration in lane.iterations:
+    # To come back is to have been there and to have left.
+    for iteration in lane.iterations if len(lane.iterations) > least else ():
         if all(sets_aside(step) for step in iteration.changes):
             continue
         for step in iteration.checks:
@@ -60,9 +67,9 @@ def _failures(lane: LaneReading, least: float) -> Iterable[Finding]:
 def _files(lane: LaneReading, least: float) -> Iterable[Finding]:
     """Versions of a file, told by edits that undo each other; one alone may be a look around."""
     rows: dict[str, list[tuple[Hashable, Step]]] = {}
-    for path, edits in _by_path(lane).items():
-        if len(edits) > least:
-            rows[path] = list(_versions(edits))
+    for path, changes in _by_path(lane).items() if len(lane.changes) > least else ():
+        if len(changes) > least:
+            rows[path] = list(_versions(changes))
     for path, row in rows.items():
         returns = list(_returns(row))
         back = Counter(value for value, _ in returns)
@@ -75,19 +82,39 @@ def _files(lane: LaneReading, least: float) -> Iterable[Finding]:
             )
 
 
-def _by_path(lane: LaneReading) -> dict[str, list[tuple[Step, Edit]]]:
-    edits: dict[str, list[tuple[Step, Edit]]] = {}
+def _by_path(lane: LaneReading) -> dict[str, list[Step]]:
+    """Edits by file, with the commands that took the file away; scratch files come and go."""
+    changes: dict[str, list[Step]] = {}
     for step in lane.changes:
         if isinstance(step.event, Edit):
-            edits.setdefault(step.written[0], []).append((step, step.event))
-    return edits
+            changes.setdefault(step.written[0], []).append(step)
+        elif isinstance(step.event, Command) and deletes(step):
+            for path in step.written:
+                if path in changes and not is_scratch(path) and _removes(step.event, path):
+                    changes[path].append(step)
+    return changes
 
 
-def _versions(edits: Iterable[tuple[Step, Edit]]) -> Iterable[tuple[Hashable, Step]]:
-    """Each edit with the version that it leaves: taking an edit back leaves the one before."""
+def _removes(event: Command, path: str) -> bool:
+    """The line may have written other files, too."""
+    name = path.rpartition("/")[2]
+    return any(
+        name in words.split() or f"/{name}" in words for words in _REMOVES.findall(event.command)
+    )
+
+
+def _versions(changes: Iterable[Step]) -> Iterable[tuple[Hashable, Step]]:
+    """Each change with the version that it leaves: taking an edit back leaves the one before."""
     ways: dict[Hashable, Hashable] = {}
     version: Hashable = 0
-    for number, (step, edit) in enumerate(edits, 1):
+    for number, step in enumerate(changes, 1):
+        edit = step.event
+        if not isinstance(edit, Edit) or edit.action == "delete":
+            if number == 1:
+                yield version, step
+            version = _GONE
+            yield version, step
+            continue
         if number == 1 and edit.before is not None:
             yield version, step
         if edit.before is None:

@@ -23,7 +23,9 @@ _CITED = 3
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Edits with the same lines in the same file; lookups that had been made already."""
     handoffs = handed(reading)
-    if handoffs and all(one.child is None for one in handoffs):
+    if not handoffs:
+        return []
+    if all(one.child is None for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no sub-agent's own work is in the trace")
     changed: dict[str, frozenset[str]] = {}
     findings = []

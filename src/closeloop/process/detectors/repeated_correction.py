@@ -13,7 +13,7 @@ from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading, Reading
 from closeloop.model.trace import Message
 from closeloop.process.telling import short
-from closeloop.process.words import stems, words_of
+from closeloop.process.words import mentions, stems, words_of
 
 rule = Rule(
     name="repeated-correction",
@@ -61,7 +61,7 @@ class _Correction(Record):
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each correction that was given before."""
     root = next(iter(reading.lanes.values()), None)
-    if root is None or not any(message.role == "user" for message in root.messages):
+    if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
     findings = []
     earlier: deque[_Correction] = deque(maxlen=MOST)
@@ -81,8 +81,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 
 
 def _corrections(root: LaneReading) -> Iterator[_Correction]:
-    said = [message for message in root.messages if message.role == "user"]
-    for message in said[1:] if len(said) > 2 else ():
+    for message in root.users[1:] if len(root.users) > 2 else ():
         text = message.text
         if len(text) > _LENGTH or message.intent in ("interrupt", "request", "answer"):
             continue
@@ -95,7 +94,7 @@ def _corrections(root: LaneReading) -> Iterator[_Correction]:
 
 
 def _is_told(plain: str) -> bool:
-    return plain.startswith(("no ", "no,", "nope")) or any(word in plain for word in _TELLING)
+    return plain.startswith(("no ", "no,", "nope")) or mentions(plain, _TELLING)
 
 
 def _is_same(one: _Correction, other: _Correction, overlap: float) -> bool:
@@ -108,5 +107,5 @@ def _is_same(one: _Correction, other: _Correction, overlap: float) -> bool:
 
 def _worked_between(root: LaneReading, one: Message, other: Message) -> bool:
     """A message that was only sent twice is no second correction."""
-    at = bisect_right(root.steps, one.number, key=attrgetter("number"))
+    at = bisect_right(root.steps, one.number, key=attrgetter("event.number"))
     return at < len(root.steps) and root.steps[at].number < other.number

@@ -25,8 +25,12 @@ _TAIL = 1000
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Equal failing actions in one state of the workspace; after a change it is normal work."""
-    steps = [step for lane in reading.lanes.values() for step in lane.steps]
-    if steps and all(step.failed is None for step in steps):
+    lanes = reading.lanes.values()
+    if not any(lane.failing for lane in lanes):
+        if any(step.failed is not None for lane in lanes for step in lane.steps):
+            return []
+        if not any(lane.steps for lane in lanes):
+            return []
         return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
     return [
         found(
@@ -36,14 +40,16 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
             [step.number for step in row],
             lane=lane.lane.id,
         )
-        for lane in reading.lanes.values()
+        for lane in lanes
         for row in _rows(lane, limits["times"])
     ]
 
 
 def _rows(lane: LaneReading, times: float) -> list[list[Step]]:
     """Failing steps by state, action and result, in the order in which they first came."""
-    rows = [[step for step in lane.steps if step.failed and not _waits(step)]]
+    if len(lane.failing) < times:
+        return []
+    rows = [[step for step in lane.failing if not _waits(step)]]
     # The dear questions come last, and only where the others leave enough steps to ask.
     for alike in (_place, _action, _result):
         rows = [row for group in rows for row in _split(group, alike) if len(row) >= times]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.record import Record
@@ -68,16 +68,18 @@ class _Removed:
 def _in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding]:
     if not any(iteration.failures for iteration in lane.iterations[:-1]):
         return
+    told, twice = _told(lane)
+    if not twice:
+        return
     useless: dict[str, deque[tuple[_Fix, int]]] = {}
     """By file: the fixes after which the same failed, each with that check's event."""
     seen: set[tuple[str, str]] = set()
     """Every line of them, with its file: what has none of these needs no look at each."""
     removed, whole = _Removed(), dict[str, frozenset[str]]()
-    before = _failing_at_first(lane)
-    for iteration in lane.iterations:
+    for iteration, helped in told:
         fixes = []
         for step in iteration.changes:
-            fix = _fix(step, removed, whole)
+            fix = _fix(step, removed, whole, twice)
             if fix is None or sum(map(len, fix.lines)) < limits["letters"]:
                 continue
             known = any((fix.path, line) in seen for line in fix.lines)
@@ -89,20 +91,41 @@ def _in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding
                     yield _finding(fix, earlier, check, lane)
                     break
             fixes.append(fix)
-        if _useless(iteration, before):
+        if not helped:
             for fix in fixes:
                 remembered = useless.setdefault(fix.path, deque(maxlen=REMEMBERED))
                 remembered.append((fix, iteration.checks[-1].number))
                 seen.update((fix.path, line) for line in fix.lines)
+
+
+def _told(lane: LaneReading) -> tuple[list[tuple[Iteration, bool]], set[str]]:
+    """Iterations with whether they helped; and the files edited in vain, and once more later."""
+    told = []
+    vain: set[str] = set()
+    twice: set[str] = set()
+    before = _failing_at_first(lane)
+    for iteration in lane.iterations:
+        helped = not _useless(iteration, before)
+        edited = [step.written[0] for step in iteration.changes if isinstance(step.event, Edit)]
+        twice.update(vain.intersection(edited))
+        if not helped:
+            vain.update(edited)
+        told.append((iteration, helped))
         before = iteration.failures
+    return told, twice
 
 
-def _fix(step: Step, removed: _Removed, whole: dict[str, frozenset[str]]) -> _Fix | None:
+def _fix(
+    step: Step, removed: _Removed, whole: dict[str, frozenset[str]], twice: Set[str]
+) -> _Fix | None:
     edit = step.event
     if not isinstance(edit, Edit):
         removed.note_command(step)
         return None
-    path, told = step.written[0], lines_of(edit)
+    path = step.written[0]
+    if path not in twice:
+        return None
+    told = lines_of(edit)
     added, gone = (_plain(told.added), _plain(told.removed)) if told else (frozenset(), frozenset())
     if edit.before is None and edit.patch is None:
         # A file written anew adds only what its last writing did not have.
@@ -113,7 +136,12 @@ def _fix(step: Step, removed: _Removed, whole: dict[str, frozenset[str]]) -> _Fi
 
 
 def _plain(lines: Iterable[str]) -> frozenset[str]:
-    return frozenset(" ".join(line.split()) for line in lines) - {""}
+    # Where nothing but single spaces divides the words, there is nothing to do.
+    tidy = (
+        line if line.isprintable() and "  " not in line else " ".join(line.split())
+        for line in lines
+    )
+    return frozenset(tidy) - {""}
 
 
 def _finding(fix: _Fix, earlier: _Fix, check: int, lane: LaneReading) -> Finding:

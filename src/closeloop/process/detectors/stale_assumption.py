@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import Reading
-from closeloop.model.trace import Edit
 from closeloop.process.staleness import meetings
 from closeloop.process.telling import short
 
@@ -22,8 +21,7 @@ rule = Rule(
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each edit that failed for it, or wrote over what others had changed."""
-    steps = (step for lane in reading.lanes.values() for step in lane.steps if step.written)
-    if not any(isinstance(step.event, Edit) for step in steps):
+    if not any(lane.edits for lane in reading.lanes.values()):
         if any(lane.changes for lane in reading.lanes.values()) or not reading.trace.events:
             return Unmeasured(rule=rule.name, reason="the trace holds no edits with their results")
         return []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
-from ahocorasick_rs import AhoCorasick, Implementation
+from ahocorasick_rs import AhoCorasick
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import Reading, Step
@@ -24,6 +25,7 @@ from closeloop.process.edits import (
     lines_of,
     own_changes,
 )
+from closeloop.process.phrases import automaton
 from closeloop.process.telling import short
 
 rule = Rule(
@@ -52,7 +54,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     edits = [step for step in changes if isinstance(step.event, Edit)]
     if edits and not any(_text(step) for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace holds its text")
-    findings = [*_in_edits(Complaints(reading), edits), *_in_commands(reading)]
+    findings = [*_in_edits(reading, edits), *_in_commands(reading)]
     if findings and asked_for(asked(reading), _WISH):
         return []
     return sorted(findings, key=lambda finding: finding.events)
@@ -63,14 +65,16 @@ def _text(step: Step) -> str:
     return (event.after or event.patch or "")[:MOST_TEXT] if isinstance(event, Edit) else ""
 
 
-def _in_edits(complaints: Complaints, edits: Sequence[Step]) -> Iterator[Finding]:
+def _in_edits(reading: Reading, edits: Sequence[Step]) -> Iterator[Finding]:
+    complaints: Complaints | None = None
     for step in edits:
         path = step.written[0]
         text = _text(step) if _matters(path) else ""
-        if not _hints().find_matches_as_indexes(text) or not _is_new(step, text):
+        if not text or not _has_new_hint(step, text):
             continue
         lines = lines_of(step.event) if isinstance(step.event, Edit) else None
         if lines is not None:
+            complaints = complaints or Complaints(reading)
             complaint = complaints.before(step.number, (path.rpartition("/")[2],))
             for message in _told(path, lines, complained=complaint is not None):
                 yield _finding(step, message, complaint)
@@ -78,12 +82,16 @@ def _in_edits(complaints: Complaints, edits: Sequence[Step]) -> Iterator[Finding
 
 @cache
 def _hints() -> AhoCorasick:
-    return AhoCorasick(HINTS, implementation=Implementation.DFA)
+    return automaton(HINTS)
 
 
-def _is_new(step: Step, text: str) -> bool:
+def _has_new_hint(step: Step, text: str) -> bool:
+    there = _hints().find_matches_as_indexes(text, overlapping=True)
     before = step.event.before if isinstance(step.event, Edit) else None
-    return not before or any(text.count(hint) > before.count(hint) for hint in HINTS)
+    if not there or not before:
+        return bool(there)
+    counts = Counter([index for index, _, _ in there])
+    return any(count > before.count(HINTS[index]) for index, count in counts.items())
 
 
 @lru_cache(maxsize=4096)
@@ -99,13 +107,26 @@ def _told(path: str, lines: Lines, *, complained: bool) -> Iterator[str]:
         if any(mark in line for mark in fresh) and (complained or BLANKET.search(line)):
             yield f"{short(line)} was added to {path}"
             break
-    for line in lines.added:
+    masks = "||" in added or "set +e" in added
+    for line in lines.added if masks else ():
         if line == "set +e" or ("||" in line and MASKS.search(line) and CHECKS.search(line)):
             yield f"{short(line)} in {path} can no longer fail"
             break
-    swallow = SWALLOWS.search(added) if "except" in added or "catch" in added else None
-    if swallow and not is_test(path) and not SWALLOWS.search(removed):
+    swallow = _swallow(added)
+    if swallow and not is_test(path) and not _swallow(removed):
         yield f"Every error is swallowed in {path}: {short(' '.join(swallow[0].split()))}"
+
+
+def _swallow(text: str) -> re.Match[str] | None:
+    """The first handler that does nothing; to search by the pattern alone is slow."""
+    found = _handlers().find_matches_as_indexes(text, overlapping=True)
+    starts = sorted([start for _, start, _ in found])
+    return next(filter(None, (SWALLOWS.match(text, start) for start in starts)), None)
+
+
+@cache
+def _handlers() -> AhoCorasick:
+    return automaton((".catch", "catch", "except"))
 
 
 def _in_commands(reading: Reading) -> Iterator[Finding]:
@@ -115,13 +136,13 @@ def _in_commands(reading: Reading) -> Iterator[Finding]:
             event = step.event
             command = event.command if isinstance(event, Command) and "||" in event.command else ""
             unknown = step.check is None or step.check.passed is not True
-            masked = step if unknown and MASKS.search(command) else None
+            masked = step if unknown and command and MASKS.search(command) else None
         if masked is not None:
             ends = closings(lane)
             claim = claim_of(ends[-1].message) if ends else None
             if claim is not None and claim.passing:
                 yield _finding(masked, "The check that is claimed to pass cannot fail", None)
-        yield from _unhooked(lane.steps)
+        yield from _unhooked(lane.commands)
 
 
 def _unhooked(steps: Sequence[Step]) -> Iterator[Finding]:

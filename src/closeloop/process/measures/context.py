@@ -13,6 +13,6 @@ def context_losses(
     findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
 ) -> int | None:
     """How often, silenced findings left out; None where none of the rules could look."""
-    if {one.rule for one in unmeasured} >= LOSSES:
+    if LOSSES.issubset([one.rule for one in unmeasured]):
         return None
-    return sum(finding.rule in LOSSES and finding.silenced is None for finding in findings)
+    return len([1 for one in findings if one.rule in LOSSES and one.silenced is None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ahocorasick_rs import AhoCorasick
+from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.model.steps import LaneReading, Step
 from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse
@@ -38,7 +38,8 @@ def drift_curve(lane: LaneReading) -> tuple[float, ...]:
         if count <= MOST_WINDOWS
         else [index * (count - 1) // (MOST_WINDOWS - 1) for index in range(MOST_WINDOWS)]
     )
-    goal = AhoCorasick(terms)
+    # It is made for one lane: this kind is made soonest.
+    goal = AhoCorasick(terms, implementation=Implementation.ContiguousNFA)
     near: set[str] = set()
     curve = []
     for index in chosen:
@@ -65,8 +66,8 @@ def drift_slope(curve: Sequence[float]) -> float | None:
 
 def _terms(lane: LaneReading) -> list[str]:
     """Telling words of all that was asked: with a new request the goal grows."""
-    said = [message.text[:_MORE] for message in lane.messages if message.role == "user"]
-    asked = "\n".join([(lane.request or "")[:_GOAL], *said[:_MOST_MESSAGES]])
+    said = [message.text[:_MORE] for message in lane.users[:_MOST_MESSAGES]]
+    asked = "\n".join([(lane.request or "")[:_GOAL], *said])
     return sorted(term for term in stems(words_of(asked)) if len(term) > 3)[:_TERMS]
 
 
@@ -75,7 +76,7 @@ def _bears(step: Step, goal: AhoCorasick, near: set[str]) -> bool | None:
     if step.check is not None or (step.doing is not None and step.doing.waits):
         return None
     paths = (*step.read, *step.written)
-    if any(path in near for path in paths):
+    if not near.isdisjoint(paths):
         return True
     if not goal.find_matches_as_indexes(_text(step).lower()):
         return False

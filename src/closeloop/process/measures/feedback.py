@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
@@ -14,12 +16,15 @@ from closeloop.model.steps import Failures, LaneReading, Step
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.process.git import sets_aside
 from closeloop.process.once import once
+from closeloop.process.words import mentions
 
 Use = Literal["used", "ignored", "repeated", "claimed"]
 
 LOOKED_AT = 4000
 """So much of each text is searched for what the output named."""
 WORDS = 40
+EARLIER = 5
+"""So many failing checks before one may have named what the test is about."""
 _CALLED = re.compile(r"(\w{3,})\(")
 _PART = re.compile(r"[a-z]{4,}")
 _CODE = re.compile(r"\b[A-Za-z]\w*?(?:_|[a-z][A-Z])\w+")
@@ -69,12 +74,16 @@ def feedback_uses(lane: LaneReading) -> Sequence[Feedback]:
     """Every failing check whose use can be told; the others are left out."""
     checks = lane.checks
     told = []
+    before: deque[Failures] = deque(maxlen=EARLIER)
     for position, step in enumerate(checks):
         if step.check is not None and step.check.failures is not None:
             following = checks[position + 1] if position + 1 < len(checks) else None
-            made = _use(step, step.check.failures, following, lane)
+            failures = step.check.failures
+            known = [one for one in before if not failures.errors.keys().isdisjoint(one.errors)]
+            made = _use(step, failures, following, lane, known)
             if made is not None:
                 told.append(made)
+            before.append(failures)
     return told
 
 
@@ -84,14 +93,22 @@ def feedback(uses: Sequence[Feedback]) -> Rate | None:
 
 
 def _use(
-    step: Step, failures: Failures, following: Step | None, lane: LaneReading
+    step: Step,
+    failures: Failures,
+    following: Step | None,
+    lane: LaneReading,
+    before: Sequence[Failures],
 ) -> Feedback | None:
+    """`before`: earlier failures of the same tests, which may have named the cause."""
     end = following.index if following else len(lane.steps)
     between = lane.steps[step.index + 1 : end]
     said = _said(lane, step.number, following.number if following else None)
     words = evidence(failures)
-    texts = [*_texts(between), *(message.text[:LOOKED_AT] for message in said if _tells(message))]
-    if any(_names(text, words) for text in texts) or _narrows(step, following, words):
+    told = (message.text[:LOOKED_AT] for message in said if _tells(message))
+    acted = [text.lower() for text in chain(_texts(between), told)]
+    if any(mentions(text, words) for text in acted) or _narrows(step, following, words):
+        return Feedback(check=step, use="used")
+    if any(mentions(text, evidence(one)) for one in before for text in acted):
         return Feedback(check=step, use="used")
     if any(_installs(other) for other in between) and _lacks(failures):
         return Feedback(check=step, use="used")
@@ -118,11 +135,10 @@ def _installs(step: Step) -> bool:
 
 def _lacks(failures: Failures) -> bool:
     """Something is not installed: to install what is needed is to act on it, whatever its name."""
-    told = " ".join((*failures.errors, *failures.errors.values())).lower()
-    return any(sign in told for sign in MISSING)
+    return mentions(" ".join((*failures.errors, *failures.errors.values())).lower(), MISSING)
 
 
-def _narrows(step: Step, following: Step | None, words: frozenset[str]) -> bool:
+def _narrows(step: Step, following: Step | None, words: Sequence[str]) -> bool:
     """The next check names something of the output that this one did not name itself."""
     if following is None or not isinstance(following.event, Command):
         return False
@@ -159,10 +175,10 @@ def _tells(message: Message) -> bool:
     if message.intent == "question":
         return True
     plain = message.text[:LOOKED_AT].lower()
-    return any(word in plain for word in ("fail", "error", "not pass", "unable", "could not"))
+    return mentions(plain, ("fail", "error", "not pass", "unable", "could not"))
 
 
-def evidence(failures: Failures) -> frozenset[str]:
+def evidence(failures: Failures) -> tuple[str, ...]:
     """Words that the output gives one to work with: files, tests, names, in small letters."""
     words: dict[str, None] = {}
     for path in failures.paths:
@@ -182,7 +198,7 @@ def evidence(failures: Failures) -> frozenset[str]:
         for name in _CODE.findall(message[:300]):
             if not name.endswith(("Error", "Exception", "Type")):
                 words[name.lower()] = None
-    return frozenset(word for word in words if len(word) > 2 and word not in _DULL)
+    return tuple([word for word in words if len(word) > 2 and word not in _DULL])
 
 
 def _subject(name: str) -> str:
@@ -194,11 +210,6 @@ def _subject(name: str) -> str:
         if name.endswith(suffix) and len(name) > len(suffix) + 2:
             return name[: -len(suffix)]
     return name
-
-
-def _names(text: str, words: frozenset[str]) -> bool:
-    plain = text.lower()
-    return any(word in plain for word in words)
 
 
 def _texts(steps: Iterable[Step]) -> Iterable[str]:

@@ -24,13 +24,13 @@ class Handoffs(Record):
 
 def handoffs(reading: Reading) -> dict[str | None, Handoffs]:
     """By the lane that handed work on; under None all of them together."""
+    if not reading.handoffs:
+        return {}
     facts = reading.task.facts if reading.task else ()
     judged = [
         (one.event.lane, _judged(one, needed, facts))
         for one, needed in zip(handed(reading), all_needs(reading), strict=True)
     ]
-    if not judged:
-        return {}
     lanes = dict.fromkeys(lane for lane, _ in judged)
     by_lane = {lane: [counts for of, counts in judged if of == lane] for lane in lanes}
     return {lane: _rates(counts) for lane, counts in by_lane.items()} | {
@@ -44,7 +44,7 @@ Count = tuple[int, int]
 
 def _judged(one: Handed, needed: Sequence[Need] | None, facts: Sequence[str]) -> dict[str, Count]:
     counts = {
-        "brief_parts": (parts(one.event.brief), len(PARTS)),
+        "brief_parts": (parts(one.event.brief), PARTS),
         "planted": (len(facts) - len(planted(facts, one.event.brief)), len(facts)),
         "returned": _returned(one),
     }

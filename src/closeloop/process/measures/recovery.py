@@ -14,6 +14,7 @@ from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Edit, Message, Read, ToolUse
 from closeloop.process.git import git_verbs
 from closeloop.process.once import once
+from closeloop.process.phrases import phrases
 from closeloop.process.staleness import meetings, says
 
 Surprise = Literal[
@@ -28,11 +29,11 @@ _REFUSED = (
     "no changes to", "not been read yet",
 )  # fmt: skip
 _ABSENT = ("no such file", "not exist", "not found", "cannot find", "enoent")
-FLAGS = re.compile(
-    r"\b(?:fail\w*|(?:could|did|does) ?n['’o]t|unable|not found|missing|errors?|conflict\w*|instead"
-    r"|not apply|no match|retry|again|already|differ\w*|flaky|inconsistent\w*)\b",
-    re.IGNORECASE,
-)
+_FLAGS = phrases(
+    r"fail\w*", "could ?n['’o]t", "did ?n['’o]t", "does ?n['’o]t", "unable", "not found", "missing",
+    "errors?", r"conflict\w*", "instead", "not apply", "no match", "retry", "again", "already",
+    r"differ\w*", "flaky", r"inconsistent\w*",
+)  # fmt: skip
 _ASSUMES = re.compile(
     r"\b(?:assum\w+|ambiguous|unclear|not specified|unspecified|under-?specified|interpret\w*"
     r"|could mean|either way|not clear)\b",
@@ -52,6 +53,11 @@ class Item(Record):
     met: bool
 
 
+def flags(text: str) -> bool:
+    """Whether a text says that something is not as it should be."""
+    return _FLAGS(text.lower())
+
+
 def recovery(items: Sequence[Item]) -> Rate | None:
     """The share of surprising states that were met by looking again, asking or saying so."""
     return rate(sum(item.met for item in items), len(items))
@@ -62,7 +68,7 @@ def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
     """Lane → its surprising states; where nobody can say how one was met, it is left out."""
     found: dict[str, list[Item]] = {}
     for name, lane in reading.lanes.items():
-        found[name] = list(_of_lane(lane))
+        found[name] = list(_of_lane(lane)) if lane.failing or len(lane.checks) > 1 else []
     for meeting in meetings(reading):
         if meeting.how != "failed edit":
             found[meeting.step.event.lane].append(
@@ -79,23 +85,22 @@ def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
     return found
 
 
-def failed_edits(lane: LaneReading) -> Iterator[Item]:
+@once
+def failed_edits(lane: LaneReading) -> Sequence[Item]:
     """Edits that did not take, with what the lane did about each."""
+    items = []
     last: Step | None = None
-    for step in lane.steps:
-        if not step.failed or not step.written:
-            continue
+    for step in lane.failing:
         event = step.event
-        if not isinstance(event, Edit):
-            continue
-        if says(event.error, _REFUSED):
+        if not isinstance(event, Edit) or says(event.error, _REFUSED):
             continue
         before, last = last, step
         if before is not None and _is_one_try(before, step):
             continue
         met = _met_failed_edit(lane, step)
         if met is not None:
-            yield Item(surprise="failed edit", step=step, path=step.written[0], met=met)
+            items.append(Item(surprise="failed edit", step=step, path=step.written[0], met=met))
+    return items
 
 
 def abandoned(lane: LaneReading) -> Iterator[Item]:
@@ -115,13 +120,12 @@ def abandoned(lane: LaneReading) -> Iterator[Item]:
 
 def _of_lane(lane: LaneReading) -> Iterator[Item]:
     yield from failed_edits(lane)
-    for step in lane.steps:
-        if step.failed:
-            event = step.event
-            if isinstance(event, Read) and says(event.error, _ABSENT):
-                yield from _item("missing file", step, _met_missing(lane, step))
-            elif isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
-                yield from _item("conflict", step, _met_conflict(lane, step))
+    for step in lane.failing:
+        event = step.event
+        if isinstance(event, Read) and says(event.error, _ABSENT):
+            yield from _item("missing file", step, _met_missing(lane, step))
+        elif isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
+            yield from _item("conflict", step, _met_conflict(lane, step))
     results: dict[tuple[str, int], Step] = {}
     for step in lane.checks:
         yield from _item("contradiction", step, _met_contradiction(lane, step, results))
@@ -158,8 +162,7 @@ def _words(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
 
 def _says_so(lane: LaneReading, after: int, before: float, name: str) -> bool:
     return any(
-        message.intent == "question"
-        or (name in message.text and FLAGS.search(message.text[:4000]) is not None)
+        message.intent == "question" or (name in message.text and flags(message.text[:4000]))
         for message in _words(lane, after, before)
     )
 
@@ -193,7 +196,7 @@ def _answers(lane: LaneReading, step: Step, following: Sequence[Step]) -> bool:
     """Its first words after the failure are about it."""
     before = following[0].number if following else _user_speaks(lane, step.number)
     said = next(_words(lane, step.number, before), None)
-    return said is not None and FLAGS.search(said.text[:1000]) is not None and not following
+    return said is not None and not following and flags(said.text[:1000])
 
 
 def _is_one_try(one: Step, other: Step) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 
 import msgspec
 
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.measurement import Measures, ProcessScore
-from closeloop.model.rates import pooled, rate
+from closeloop.model.rates import Rate, pooled, rate
 from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading, Reading, Step
-from closeloop.model.trace import Edit
 from closeloop.model.usage import total
 from closeloop.process.convergence import Loops, loops
 from closeloop.process.measures.context import context_losses
@@ -50,7 +50,7 @@ def measures_of(
         counts=_counts(reading),
         spans=_spans(reading),
     )
-    lanes = tuple(_of_lane(lane, known) for lane in reading.lanes.values())
+    lanes = tuple([_of_lane(lane, known) for lane in reading.lanes.values()])
     return _whole(reading, lanes, known), lanes
 
 
@@ -70,20 +70,20 @@ def _of_lane(lane: LaneReading, known: _Known) -> Measures:
     name, ended = lane.lane.id, loops(lane)
     curve = drift_curve(lane)
     own = [finding for finding in known.findings if finding.lane == name]
-    shares = known.handoffs.get(name, Handoffs())
+    shares = known.handoffs.get(name)
     span = known.spans.get(name)
     return Measures(
         lane=name,
         events=known.counts.get(name, 0),
         calls=len(lane.steps),
-        edits=sum(isinstance(step.event, Edit) for step in lane.steps),
+        edits=len(lane.edits),
         checks=len(lane.checks),
         iterations=len(lane.iterations),
         converged=_converged(ended),
         converged_after=ended.converged_after if ended else None,
         standstill=ended.standstill if ended else 0,
         feedback=feedback(feedback_uses(lane)),
-        **msgspec.structs.asdict(shares),
+        **_told(shares),
         recovery=recovery(known.surprises.get(name, ())),
         context_losses=context_losses(own, known.unmeasured) if lane.steps else None,
         verified=verified(lane, known.checks),
@@ -99,6 +99,14 @@ def _whole(reading: Reading, lanes: Sequence[Measures], known: _Known) -> Measur
     if not lanes:
         return Measures()
     root = lanes[0]
+    if len(lanes) == 1:
+        return msgspec.structs.replace(
+            root,
+            lane=None,
+            events=len(reading.trace.events),
+            context_losses=_losses(lanes, known),
+            tampering=_tampering(lanes, known),
+        )
     spans = list(known.spans.values())
     begin, end = (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else (None, None)
     return msgspec.structs.replace(
@@ -110,17 +118,27 @@ def _whole(reading: Reading, lanes: Sequence[Measures], known: _Known) -> Measur
         checks=sum(lane.checks for lane in lanes),
         standstill=max(lane.standstill for lane in lanes),
         feedback=pooled(*(lane.feedback for lane in lanes)),
-        **msgspec.structs.asdict(known.handoffs.get(None, Handoffs())),
+        **_told(known.handoffs.get(None)),
         recovery=pooled(*(lane.recovery for lane in lanes)),
-        context_losses=context_losses(known.findings, known.unmeasured)
-        if any(lane.calls for lane in lanes)
-        else None,
-        tampering=tampering(known.findings)
-        if any(lane.edits for lane in lanes)
-        else root.tampering,
+        context_losses=_losses(lanes, known),
+        tampering=_tampering(lanes, known),
         usage=total(lane.usage for lane in lanes),
         seconds=(end - begin).total_seconds() if begin and end else None,
     )
+
+
+def _told(shares: Handoffs | None) -> dict[str, Rate | None]:
+    return {} if shares is None else msgspec.structs.asdict(shares)
+
+
+def _losses(lanes: Sequence[Measures], known: _Known) -> int | None:
+    acts = any(lane.calls for lane in lanes)
+    return context_losses(known.findings, known.unmeasured) if acts else None
+
+
+def _tampering(lanes: Sequence[Measures], known: _Known) -> int | None:
+    edits = any(lane.edits for lane in lanes)
+    return tampering(known.findings) if edits else lanes[0].tampering
 
 
 def _converged(ended: Loops | None) -> bool | None:
@@ -130,18 +148,13 @@ def _converged(ended: Loops | None) -> bool | None:
 
 
 def _counts(reading: Reading) -> Mapping[str, int]:
-    return Counter(event.lane for event in reading.trace.events)
+    return Counter(map(attrgetter("lane"), reading.trace.events))
 
 
 def _spans(reading: Reading) -> dict[str, tuple[datetime, datetime]]:
     """First and last time of each lane, where its events tell the time."""
-    spans: dict[str, tuple[datetime, datetime]] = {}
+    times: dict[str, list[datetime]] = {}
     for event in reading.trace.events:
         if event.at is not None:
-            known = spans.get(event.lane)
-            spans[event.lane] = (
-                (min(known[0], event.at), max(known[1], event.at))
-                if known
-                else (event.at, event.at)
-            )
-    return spans
+            times.setdefault(event.lane, []).append(event.at)
+    return {name: (min(known), max(known)) for name, known in times.items()}

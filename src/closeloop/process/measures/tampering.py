@@ -11,6 +11,6 @@ RULES = frozenset(("weakened-test", "suppressed-error", "answer-from-history"))
 
 def tampering(findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()) -> int | None:
     """How often, silenced findings left out; None where none of the rules could look."""
-    if {one.rule for one in unmeasured} >= RULES:
+    if RULES.issubset([one.rule for one in unmeasured]):
         return None
-    return sum(finding.rule in RULES and finding.silenced is None for finding in findings)
+    return len([1 for one in findings if one.rule in RULES and one.silenced is None])

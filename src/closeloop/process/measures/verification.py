@@ -27,7 +27,7 @@ STATIC = LINTERS | frozenset((
     "mypy", "pyright", "ty", "tsc", "pyre", "basedpyright", "flow", "vue-tsc",
 ))  # fmt: skip
 _TRIES = ("test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "execute")
-NUMBER = attrgetter("number")
+NUMBER = attrgetter("event.number")
 END = float("inf")
 LOOKED_BACK = 1000
 """So many steps before a change are looked at."""

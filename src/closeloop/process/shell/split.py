@@ -83,7 +83,7 @@ def split(text: str, depth: int = 0) -> list[Part]:
     text, bodies = _without_bodies(text) if "<<" in text else (text, [])
     text = text[:LONGEST].replace("\\\n", " ").rstrip()
     nested = depth < DEEPEST and _has_substitution(text)
-    plain = _QUOTE.search(text) is None
+    quoted = _QUOTE.search(text) is not None
     tokens = iter(_TOKEN.findall(text))
     found: list[Part] = []
     words = []
@@ -93,7 +93,7 @@ def split(text: str, depth: int = 0) -> list[Part]:
             if nested and _has_substitution(token):
                 found.extend(_substituted(token, depth))
             if token:
-                words.append(token if plain else unquoted(token))
+                words.append(unquoted(token) if quoted and _QUOTE.search(token) else token)
             continue
         end = _ENDS.get(token)
         if end is None:

@@ -1,0 +1,50 @@
+"""Many phrases looked for at once: their first letters by one automaton, the rest by a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+_STEM = re.compile(r"(?:[\w' -](?![?*+{]))+")
+"""What a phrase begins with, up to where it may vary."""
+
+
+def phrases(*alternatives: str) -> Callable[[str], bool]:
+    """Whether a text holds one of some phrases: whole words, each a pattern that begins plainly."""
+    pattern = re.compile(rf"\b(?:{'|'.join(alternatives)})\b")
+    stems = [_stem(phrase) for phrase in alternatives]
+
+    @cache
+    def search() -> AhoCorasick:
+        return AhoCorasick(stems, implementation=Implementation.DFA)
+
+    def holds(text: str) -> bool:
+        found = search().find_matches_as_indexes(text, overlapping=True)
+        return any(pattern.match(text, start) for _, start, _ in found)
+
+    return holds
+
+
+def _stem(phrase: str) -> str:
+    begun = _STEM.match(phrase)
+    assert begun is not None, f"{phrase!r} does not begin with plain letters"
+    return begun[0]
+
+
+def lines_with(search: AhoCorasick, lines: str) -> Iterator[int]:
+    """Which of the lines hold one of the words sought, in order."""
+    at = place = 0
+    last = -1
+    for _, start, _ in search.find_matches_as_indexes(lines):
+        place, at = place + lines.count("\n", at, start), start
+        if place != last:
+            last = place
+            yield place
+
+
+def automaton(words: Sequence[str]) -> AhoCorasick:
+    """Finds all of the words in one pass."""
+    return AhoCorasick(words, implementation=Implementation.DFA)
