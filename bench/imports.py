@@ -3,6 +3,7 @@
 python bench/imports.py make KIND FOLDER MEGABYTES  recordings, `long` as real ones or `short`
 python bench/imports.py decode FOLDER             msgspec.json.decode of the same bytes
 python bench/imports.py import FOLDER STORE JOBS  CPU, seconds and memory of an import
+python bench/imports.py parts FOLDER              CPU of each part of it, but for the store
 python bench/imports.py lengthen STORE LONG TRACES MEGABYTES  longer traces, made of those
 python bench/imports.py read STORE ATTEMPTS       stored traces, read back
 python bench/imports.py export STORE ATTEMPTS FILE  the same traces as JSON lines, for a peer
@@ -16,7 +17,11 @@ import resource
 import sys
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import recordings
 
@@ -59,6 +64,45 @@ def bring_in(folder: Path, store: str, jobs: int) -> dict[str, float]:
         used, seconds = cpu() - begun, time.perf_counter() - clock
     new = sum(count.new for count in tally.formats.values())
     return {"cpu": used, "seconds": seconds, "memory": watched.most, "new": new}
+
+
+def parts(folder: Path) -> dict[str, float]:
+    """CPU of what is done with each file, and of the calls in C that cannot be left out of it."""
+    import msgspec
+
+    from closeloop.intake.reading import pack_session, without_collector
+    from closeloop.model.leaks import find
+    from closeloop.store.bodies import compress
+    from closeloop.traces.detect import reader_of, readers
+    from closeloop.traces.find import File, walk
+    from closeloop.traces.redact import redact
+    from closeloop.traces.source import FileSource
+
+    readers()
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def timed(part: str, work: Callable[..., Any], *given: Any) -> Any:
+        begun = time.process_time()
+        result = work(*given)
+        spent[part] += time.process_time() - begun
+        return result
+
+    with without_collector():
+        for file in walk([folder]):
+            source = FileSource(Path(file.path))
+            reader = timed("detect", reader_of, source) if isinstance(file, File) else None
+            owner = timed("detect", reader.owner, source) if reader else None
+            if reader is None or str(owner or file.path) != file.path:
+                continue
+            for session in timed("read", lambda: list(reader.read(source))):  # noqa: B023
+                clean, _ = timed("redact", redact, session)
+                timed("pack", pack_session, clean, None, file.path)
+                told = timed("  JSON", msgspec.json.encode, clean)
+                timed("  search", lambda: list(find(told)))  # noqa: B023
+                kept = timed("  msgpack", msgspec.msgpack.encode, clean.trace)
+                timed("  sha256", lambda: sha256(kept).digest())  # noqa: B023
+                timed("  zstd", compress, kept)
+    return dict(spent)
 
 
 class Watched:
@@ -163,6 +207,8 @@ if __name__ == "__main__":
             print(json.dumps(decode(Path(folder))))
         case "import", folder, store, jobs:
             print(json.dumps(bring_in(Path(folder), store, int(jobs))))
+        case "parts", folder:
+            print(json.dumps(parts(Path(folder))))
         case "lengthen", store, long, traces, megabytes:
             print(json.dumps(lengthen(store, long, int(traces), int(megabytes))))
         case "read", store, attempts:

@@ -35,6 +35,33 @@ def made(tmp_path: Path, *steps: dict[str, Any], **more: Any) -> Session:
     return read(path)
 
 
+def test_a_part_finds_its_owner_without_a_look_at_other_files(tmp_path: Path) -> None:
+    def trajectory(name: str, *named: str) -> Path:
+        steps = [
+            {
+                "step_id": number,
+                "source": "agent",
+                "observation": {
+                    "results": [{"subagent_trajectory_ref": [{"trajectory_path": one}]}]
+                },
+            }
+            for number, one in enumerate(named, 1)
+        ]
+        document = {"schema_version": "ATIF-v1.7", "agent": {"name": "one"}, "steps": steps}
+        path = tmp_path / name
+        path.write_text(json.dumps(document))
+        return path
+
+    owner = trajectory("run.json", "run.first.json", "run.first.inner.json")
+    first, inner = trajectory("run.first.json"), trajectory("run.first.inner.json")
+    stranger = trajectory("run.other.json")
+    (tmp_path / "run.").mkdir()
+    assert atif.owner(FileSource(first)) == owner
+    assert atif.owner(FileSource(inner)) == owner
+    assert atif.owner(FileSource(stranger)) is None
+    assert atif.parts(FileSource(owner)) == [first, inner]
+
+
 def test_embedded_sub_agents_are_lanes_joined_to_the_call_that_refers_to_them() -> None:
     session = read(FIXTURES / "embedded.json")
     events = session.trace.events

@@ -161,6 +161,14 @@ def test_a_session_without_end_is_read_as_far_as_there_is_room(tmp_path: Path) -
     assert file.skipped == {"the rest of a session that is too large": 1}
 
 
+def test_values_that_share_a_line_or_spread_over_some_are_records(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"a":1}\n{"b":2}{"c":3}\n{"d":\n4}\n')
+    file = FileSource(path)
+    assert list(file.records()) == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
+    assert file.skipped == {}
+
+
 def test_a_file_that_is_gone_is_counted(tmp_path: Path) -> None:
     file = FileSource(tmp_path / "none")
     assert list(file.records()) == []

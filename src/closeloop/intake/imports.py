@@ -51,10 +51,10 @@ def import_sessions(
     places: Sequence[Path], store: Store, *, wish: Wish, jobs: int, tell: Tell
 ) -> Tally:
     """Read every recording in some places that is new or has changed, and keep its sessions."""
-    shelf = Shelf(store)
     taken: set[int] = set()
     """Hashes: there may be a million paths."""
     with without_collector(), tempfile.TemporaryDirectory() as folder:
+        shelf = Shelf(store)
         files = _changed(walk(places), shelf, wish)
         while True:
             owners: list[str] = []

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from closeloop.intake.pricing import costed
 from closeloop.model.attempt import Attempt
 from closeloop.model.intake import Count, Wish
 from closeloop.model.protocols import Reader
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.trace import Note, Trace
 from closeloop.store.bodies import compress, encode
@@ -68,6 +69,8 @@ def without_collector() -> Iterator[None]:
         yield
     finally:
         if on:
+            # First, or else it would look through everything that was ever made.
+            gc.collect(1)
             gc.enable()
 
 
@@ -78,8 +81,6 @@ def look(files: Sequence[File], wish: Wish, folder: str) -> list[Outcome]:
         for file in files:
             with _alone(file, folder):
                 outcomes.append(_look_at(file, wish, folder))
-        # Before it is on again, which would look through everything that was ever made.
-        gc.collect(1)
     return outcomes
 
 
@@ -99,8 +100,10 @@ def _alone(file: File, folder: str) -> Iterator[None]:
 
 def _look_at(file: File, wish: Wish, folder: str) -> Outcome:
     try:
-        os.close(os.open(file.path, os.O_RDONLY))
         source = FileSource(Path(file.path))
+        if not source.head:
+            # Empty, or else this says why not.
+            os.close(os.open(file.path, os.O_RDONLY))
         reader = reader_of(source)
         if reader is None:
             return Outcome(file=file, trouble=_damage(source))
@@ -169,11 +172,11 @@ def pack_session(session: Session, repo: str | None, key: str) -> Packed:
     trace = session.trace
     encoded = encode(trace)
     bare = Trace(reader=trace.reader, reader_version=trace.reader_version)
+    known = sha256(encode(replace(session, trace=Trace(reader=trace.reader, reader_version=0))))
     # The same content read by a newer reader is the same: what is said of the reader is cut off.
-    content = memoryview(encoded)[len(encode(bare)) :]
-    about = replace(session, trace=Trace(reader=trace.reader, reader_version=0))
+    known.update(memoryview(encoded)[len(encode(bare)) :])
     attempt = Attempt(
-        id=digest(encode(about), content)[:12],
+        id=known.hexdigest()[:12],
         origin="production",
         started=session.started,
         ended=session.ended,

@@ -19,6 +19,7 @@ Found = tuple[int, int, str]
 _Form = tuple[str, re.Pattern[bytes], int, float]
 _GROUP = 48
 """Up to about this many words at once are searched for at memory speed."""
+_MOST_PASSES = 8
 _SEPARATORS = secrets.SEPARATORS.encode()
 
 
@@ -27,6 +28,22 @@ def find(data: bytes) -> Iterator[Found]:
     for searcher, forms in _searchers():
         for word, start, end in searcher.find_matches_as_indexes(data):
             yield from _at(data, forms[word], start, end)
+
+
+def without(data: bytes, counts: dict[str, int]) -> bytes:
+    """The same with `[redacted: RULE]` for every secret; they are added to the counts."""
+    for _ in range(_MOST_PASSES):
+        found = sorted(find(data), key=lambda each: (each[0], -each[1]))
+        if not found:
+            return data
+        kept, place = [], 0
+        for start, end, rule in found:
+            if start >= place:
+                kept += [data[place:start], f"[redacted: {rule}]".encode()]
+                counts[rule] = counts.get(rule, 0) + 1
+                place = end
+        data = b"".join([*kept, data[place:]])
+    return data
 
 
 def _at(data: bytes, forms: tuple[Any, ...], start: int, end: int) -> Iterator[Found]:
@@ -150,14 +167,15 @@ def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
     for quote in "\"'\\":
         table[f"auth{quote}"] = [_in_docker_config]
     # A word that begins another must also find what the longer one stands for, and the reverse.
-    for word, forms in table.items():
-        forms += [
+    begun = {
+        word: [
             form
-            for other, others in list(table.items())
-            if other != word and word.startswith(other)
-            for form in others
+            for size in range(1, len(word))
+            for form in table.get(word[:size], ())
             if not callable(form)
         ]
+        for word in table
+    }
     # Words of one length together: the search looks at as many letters as the shortest has.
     words = sorted(table, key=lambda word: (min(len(word), 4), word))
     short = sum(len(word) < 4 for word in words)
@@ -170,7 +188,7 @@ def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
                 matchkind=MatchKind.LeftmostLongest,
                 implementation=Implementation.DFA,
             ),
-            [tuple(table[word]) for word in group],
+            [(*table[word], *begun[word]) for word in group],
         )
         for group in groups
     ]

@@ -9,6 +9,8 @@ from operator import attrgetter
 from shlex import join
 from typing import Any, Literal
 
+import msgspec
+
 from closeloop.model.record import Record
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.untrusted import exit_code
@@ -65,10 +67,7 @@ def kind_of(name: str) -> Kind:
 def event_of(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> AnyEvent:
     """The event that a call starts; its result is still to come."""
     given = arguments if isinstance(arguments, dict) else {}
-    base: dict[str, Any] = {
-        "number": origin.number, "lane": origin.lane, "turn": origin.turn,
-        "at": origin.at, "call": origin.call,
-    }  # fmt: skip
+    base: dict[str, Any] = msgspec.structs.asdict(origin)
     kind = kind_of(name)
     path = text_in(given, _PATHS) if kind in ("create", "change", "read") else None
     if kind == "change" and given.get("command") in ("view", "create"):

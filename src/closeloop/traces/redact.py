@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeloop.model.leaks import find
+from closeloop.model.leaks import find, without
 from closeloop.model.record import Record
 
 Kept = TypeVar("Kept", bound=Record)
-_MOST_PASSES = 8
 
 
 def redact(record: Kept) -> tuple[Kept, dict[str, int]]:
@@ -32,19 +31,8 @@ def redact(record: Kept) -> tuple[Kept, dict[str, int]]:
 def redact_text(text: str, counts: dict[str, int]) -> str:
     """The text without secrets; they are added to the counts."""
     data = text.encode("utf-8", "surrogatepass")
-    for _ in range(_MOST_PASSES):
-        found = sorted(find(data), key=lambda each: (each[0], -each[1]))
-        if not found:
-            return text
-        pieces, place = [], 0
-        for start, end, rule in found:
-            if start >= place:
-                pieces += [data[place:start], f"[redacted: {rule}]".encode()]
-                counts[rule] = counts.get(rule, 0) + 1
-                place = end
-        data = b"".join([*pieces, data[place:]])
-        text = data.decode("utf-8", "surrogatepass")
-    return text
+    clean = without(data, counts)
+    return text if clean == data else clean.decode("utf-8", "surrogatepass")
 
 
 def _clean(value: Any, counts: dict[str, int]) -> Any:

@@ -164,21 +164,20 @@ class FileSource:
         yield from first
         try:
             if self.head and self._is_whole:
-                rest = self.head[start:]
-                yield from self._decoded(rest, rest.count(b"\n") + (not rest.endswith(b"\n")))
+                yield from self._decoded(self.head[start:])
                 return
             with self.open(0) as file:
                 file.read(start)
-                for block, lines in self._blocks(file):
+                for block in self._blocks(file):
                     if self.skipped.room <= 0:
                         self.skip("the rest of a session that is too large")
                         break
-                    yield from self._decoded(block, lines)
+                    yield from self._decoded(block)
         except (OSError, zstandard.ZstdError):
             self.skip("a file that cannot be read to its end")
 
-    def _blocks(self, file: BinaryIO) -> Iterator[tuple[bytes | memoryview, int]]:
-        """Whole lines, many at once, and how many; only what two blocks share is copied."""
+    def _blocks(self, file: BinaryIO) -> Iterator[bytes | memoryview]:
+        """Whole lines, many at once; only what two blocks share is copied."""
         begun: list[bytes] = []
         size = 0
         while block := file.read(BLOCK_BYTES):
@@ -190,32 +189,36 @@ class FileSource:
             if first:
                 yield from self._line(begun, size)
                 if first < last:
-                    yield memoryview(block)[first:last], block.count(b"\n", first, last)
+                    yield memoryview(block)[first:last]
                 begun = [block[last:]]
                 size = len(begun[0])
         yield from self._line(begun, size)
 
-    def _line(self, pieces: list[bytes], size: int) -> Iterator[tuple[bytes, int]]:
+    def _line(self, pieces: list[bytes], size: int) -> Iterator[bytes]:
         if size > LINE_BYTES:
             self.skip("a line that is too long")
         elif size:
-            yield b"".join(pieces), 1
+            yield b"".join(pieces)
 
-    def _decoded(self, block: bytes | memoryview, lines: int) -> Iterator[Any]:
-        self.skipped.room -= min(len(block), SHORT_CHARACTERS * lines) + RECORD_BYTES * lines
+    def _decoded(self, block: bytes | memoryview) -> list[Any]:
         try:
             values = _lines(block)
-            if len(values) == lines:
-                yield from values
-                return
         except _BAD:
-            pass
-        for line in bytes(block).split(b"\n"):
+            values = self._each(bytes(block))
+        count = len(values)
+        self.skipped.room -= min(len(block), SHORT_CHARACTERS * count) + RECORD_BYTES * count
+        return values
+
+    def _each(self, block: bytes) -> list[Any]:
+        """The values of lines of which some are no JSON."""
+        values = []
+        for line in block.split(b"\n"):
             if line and not line.isspace():
                 try:
-                    yield decode(line.removeprefix(MARK))
+                    values.append(decode(line.removeprefix(MARK)))
                 except _BAD:
                     self.skip("a line that is not JSON")
+        return values
 
 
 class _Recoded(io.RawIOBase):

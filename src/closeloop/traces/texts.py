@@ -32,13 +32,14 @@ def clean(text: str) -> str:
 
 def shortened(text: str, skipped: dict[str, int] | None = None, most: int = TEXT_CHARACTERS) -> str:
     """Clean, and with the middle left out (and counted) where it is longer than `most`."""
-    if len(text) > SHORT_CHARACTERS and isinstance(skipped, Skipped):
+    size = len(text)
+    if size > SHORT_CHARACTERS and isinstance(skipped, Skipped):
         most = most if skipped.room > 0 else min(most, NOTE_CHARACTERS)
-        skipped.room -= min(len(text), most)
-    if len(text) <= most:
+        skipped.room -= size if size < most else most
+    if size <= most:
         # Almost every text, and there are very many.
         return text if text.isascii() and "\0" not in text else clean(text)
-    left_out = len(text) - most
+    left_out = size - most
     head = most // 2
     text = f"{text[:head]}\n[{left_out} characters left out]\n{text[head + left_out :]}"
     if skipped is not None:

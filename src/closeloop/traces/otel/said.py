@@ -20,9 +20,10 @@ _ROLES: dict[str, Role] = {
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
 _THOUGHTS = frozenset({"reasoning", "thinking", "redacted_thinking"})
 _CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_call",
-                    "server_tool_use", "mcp_call"})  # fmt: skip
+                    "custom_tool_call", "server_tool_use", "mcp_call"})  # fmt: skip
 _RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output",
-                      "server_tool_call_response", "mcp_tool_result"})  # fmt: skip
+                      "custom_tool_call_output", "server_tool_call_response",
+                      "mcp_tool_result"})  # fmt: skip
 _MEDIA = frozenset({"image", "image_url", "input_image", "audio", "input_audio", "video", "file",
                     "input_file", "document", "blob", "uri", "media"})  # fmt: skip
 _SYSTEM = ("system", "system_instruction", "systemInstruction", "instructions")

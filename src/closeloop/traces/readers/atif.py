@@ -29,28 +29,31 @@ def recognises(source: Source) -> bool:
 
 
 def parts(source: Source) -> Sequence[Path]:
-    found: dict[Path, None] = {}
+    return list(_named(source))
+
+
+def _named(source: Source) -> Iterator[Path]:
+    """The files that a trajectory names and those that they name, the nearest first."""
+    found = {source.path}
     waiting = [source.path]
-    while waiting and len(found) < MOST_FILES:
+    while waiting:
         path = waiting.pop(0)
         document = source.document if path == source.path else source.beside(path).document
         for named in dict.fromkeys(named_in(document)):
             inner = beside(path, named)
-            if inner is not None and inner != source.path and inner not in found:
-                found[inner] = None
+            if inner is not None and inner not in found and len(found) <= MOST_FILES:
+                found.add(inner)
                 waiting.append(inner)
-    return list(found)
+                yield inner
 
 
 def owner(source: Source) -> Path | None:
-    folder = source.path.parent
-    try:
-        names = sorted(path for path in folder.glob("*.json") if path != source.path)
-    except OSError:
-        return None
-    mine = [path for path in names if source.path.name.startswith(f"{path.stem}.")]
+    folder, own = source.path.parent, source.path.name
+    # `run.json` may own `run.agent.json`: no other file of the folder needs a look.
+    ends = [place for place, letter in enumerate(own) if letter == "."]
+    mine = sorted(folder / f"{own[:end]}.json" for end in ends)
     for path in (*mine, folder / "trajectory.json", folder.parent / "trajectory.json"):
-        if path != source.path and path.is_file() and source.path in parts(source.beside(path)):
+        if path != source.path and path.is_file() and source.path in _named(source.beside(path)):
             return path
     return None
 
