@@ -52,7 +52,7 @@ BAD = Report(
     change=CHANGE,
     title="main..feature",
     verdict="block",
-    reasons=("`test` fails where it passed.", "`hallucinated-api` is an error."),
+    reasons=("1 newly failing in test", "1 error", "1 warning"),
     tools=(
         ToolRun(
             name="test",

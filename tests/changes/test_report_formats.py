@@ -24,11 +24,13 @@ from closeloop.changes.reports.telling import place_of
 from closeloop.changes.reports.terminal import told
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
-from closeloop.model.report import Report, ToolRun
+from closeloop.model.report import Mending, Report, ToolRun
 from report_example import BAD, BLOBS, CHANGE, CLEAN, RULES, finding
 
 SCHEMA = Path(__file__).resolve().parents[3] / "shared" / "sarif" / "sarif-schema-2.1.0.json"
 ODD = "\x00\x1b[31m \ud800 \uffff & < > \" ' ]]> \u202e"
+MENDED = replace(BAD, mending=Mending(tries=2, patch="/cache/mended/1f.patch"))
+LEFT = replace(BAD, mending=Mending(tries=1, left=BAD.tools[:1], note="it ran out of time"))
 EVENTS = Finding(rule="spiral", version=1, severity="warning", message="Six rounds.", events=(4, 9))
 
 
@@ -50,7 +52,7 @@ def test_a_format_that_does_not_exist_is_named_with_those_that_do():
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(
-    "report", [BAD, CLEAN, odd(), Report(change=CHANGE, title="", verdict="pass")]
+    "report", [BAD, CLEAN, odd(), MENDED, Report(change=CHANGE, title="", verdict="pass")]
 )
 def test_every_report_can_be_written_to_a_file(format_: str, report: Report):
     assert render(format_, report, RULES).encode().endswith(b"\n")
@@ -266,7 +268,7 @@ def test_a_check_run_keeps_to_what_github_takes():
 def test_a_check_run_shows_findings_at_their_lines():
     run = check_run(BAD)
     assert run.title == snapshot(
-        "Not ready to merge: 1 newly failing in test, 1 error, 1 warning; risk high"
+        "Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high"
     )
     assert run.annotations[0] == snapshot(
         {
@@ -282,16 +284,10 @@ def test_a_check_run_shows_findings_at_their_lines():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "held", "conclusion"),
-    [
-        ("pass", False, "success"),
-        ("warn", False, "neutral"),
-        ("block", False, "failure"),
-        ("pass", True, "failure"),
-    ],
+    ("verdict", "conclusion"), [("pass", "success"), ("warn", "neutral"), ("block", "failure")]
 )
-def test_a_verdict_is_a_conclusion(verdict: Any, held: bool, conclusion: str):
-    assert check_run(replace(BAD, verdict=verdict), held=held).conclusion == conclusion
+def test_a_verdict_is_a_conclusion(verdict: Any, conclusion: str):
+    assert check_run(replace(BAD, verdict=verdict)).conclusion == conclusion
 
 
 def test_a_finding_without_a_line_is_in_the_summary_only():
@@ -300,6 +296,26 @@ def test_a_finding_without_a_line_is_in_the_summary_only():
     assert run.annotations == ()
     assert "Nowhere." in run.summary
     assert "src/a.py" in run.summary
+
+
+# What an agent mended
+
+
+def test_what_an_agent_mended_is_told_wherever_there_is_a_place_for_it():
+    added = "An agent mended it in 2 tries: add that with"
+    assert f"{added} `git apply /cache/mended/1f.patch`." in printed(MENDED)
+    assert f"{added} `git apply /cache/mended/1f.patch`." in render("markdown", MENDED)
+    assert added in check_run(MENDED).summary
+    (run,) = json.loads(render("sarif", MENDED))["runs"]
+    assert run["properties"]["mended"] == "/cache/mended/1f.patch"
+    assert 'name="mended" value="/cache/mended/1f.patch"' in render("junit", MENDED)
+
+
+def test_what_an_agent_could_not_mend_is_documented():
+    told_ = "An agent did not mend it in 1 try (it ran out of time); still worse than before: test."
+    assert told_ in " ".join(printed(LEFT).split())
+    page = render("markdown", LEFT)
+    assert "What the agent left broken" in page
 
 
 # A terminal
@@ -315,10 +331,8 @@ def printed(report: Report) -> str:
 
 def test_a_terminal_shows_this():
     assert printed(BAD) == snapshot("""\
-Not ready to merge: 1 newly failing in test, 1 error, 1 warning; risk high
+Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 main..feature (2 files, +22 −13)
-  `test` fails where it passed.
-  `hallucinated-api` is an error.
 
 Risk high   12% (8%–17%) of changes like it were reverted or repaired, learned from 900
   Removes the public function `parse_date`.

@@ -23,12 +23,9 @@ from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 def test_a_reviewer_reads_this():
     assert comment(BAD, blobs="https://x.org/blob/b") == snapshot("""\
 <!-- closeloop:check -->
-### ⛔ Not ready to merge: 1 newly failing in test, 1 error, 1 warning; risk high
+### ⛔ Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 
 main..feature (2 files, +22 −13)
-
-- `test` fails where it passed.
-- `hallucinated-api` is an error.
 
 **Risk: high.** Going by 900 past changes, 12% (8% to 17%) of those like it are later reverted or repaired.
 - Removes the public function `parse_date`.

@@ -402,3 +402,62 @@ def test_what_a_base_from_elsewhere_may_bring_is_not_missed(tmp_path: Path) -> N
         """
 
     assert told(tmp_path, before, after) == ["removes `pkg.days.Error.show`"]
+
+
+def test_what_a_base_class_loses_is_told_once_and_of_the_base(tmp_path: Path) -> None:
+    before = {
+        "pkg/__init__.py": "",
+        "pkg/base.py": "class Mixin:\n    def key(self): pass\n",
+        "pkg/a.py": "from pkg.base import Mixin\nclass Able(Mixin): pass\n"
+        "class Baker(Able): pass\n",
+    }
+    after = {
+        "pkg/base.py": "class Mixin: pass\n",
+        "pkg/a.py": "from pkg.base import Mixin\nclass Able(Mixin):\n    x = 1\n",
+    }
+
+    found = differences(tmp_path / "r", before, after)
+
+    assert [one.text for one in found] == [
+        "removes class `pkg.a.Baker`",
+        "removes `pkg.base.Mixin.key`",
+    ]
+
+
+def test_a_mark_on_a_method_does_not_hide_it(tmp_path: Path) -> None:
+    before = {
+        "pkg/__init__.py": "",
+        "pkg/a.py": "class A:\n    def save(self, *args, now=1): pass\n    save.alters = True\n",
+    }
+    after = {"pkg/a.py": "class A:\n    def save(self, *, now=1): pass\n    save.alters = True\n"}
+
+    (found,) = differences(tmp_path / "r", before, after)
+
+    assert found.text == "`pkg.a.A.save` no longer takes more by position (`args`)"
+
+
+def test_a_member_is_gone_though_the_base_is_a_known_one_from_elsewhere(tmp_path: Path) -> None:
+    text = "import typing\nclass H(typing.MutableMapping[str, str]):\n    def items(self): pass\n"
+    before = {"pkg/__init__.py": "", "pkg/a.py": text + "    def getlist(self): pass\n"}
+
+    found = differences(
+        tmp_path / "r", before, {"pkg/a.py": text.replace("def items", "def other")}
+    )
+
+    assert [one.text for one in found] == ["removes `pkg.a.H.getlist`"]
+
+
+def test_in_go_any_takes_what_was_taken_before_and_is_the_empty_interface(tmp_path: Path) -> None:
+    before = {
+        "a.go": "package a\nfunc Get(key string) (error) { return nil }\n"
+        "var Print func(format string, values ...interface{})\n"
+    }
+    after = {
+        "a.go": "package a\nfunc Get(key any) error { return nil }\n"
+        "var Print func(text string, values ...any)\n"
+    }
+
+    (found,) = differences(tmp_path / "r", before, after)
+
+    assert found.text == "`Get` takes (any), took (string)"
+    assert not found.breaking

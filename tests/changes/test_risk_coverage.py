@@ -57,6 +57,7 @@ WRITTEN = {
         <class filename="a.py"><lines><line number="1" hits="1"/><line number="3" hits="0"/></lines>
         </class></classes></package></packages></coverage>""",
     "lcov.info": "TN:\nSF:pkg/a.py\nDA:1,3\nDA:3,0\nend_of_record\n",
+    "coverage.out": "mode: set\nx.org/m/pkg/a.py:1.2,1.9 1 4\nx.org/m/pkg/a.py:3.1,3.5 1 0\n",
     "coverage.json": '{"files": {"pkg/a.py": {"executed_lines": [1], "missing_lines": [3]}}}',
     "coverage-final.json": '{"x": {"path": "/ci/build/pkg/a.py", "s": {"0": 1, "1": 0},'
     ' "statementMap": {"0": {"start": {"line": 1}}, "1": {"start": {"line": 3}}}}}',
@@ -114,7 +115,7 @@ def factor(folder: Path, after: str, known: Lines | None, **more: frozenset[str]
 def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
     told = factor(tmp_path / "r", SOURCE, Lines(covered=frozenset({1, 2, 4})))
 
-    assert told.text == "1 of 4 changed lines are reached by no test"
+    assert told.text == "no test reaches 1 of 4 changed lines: pkg/a.py:3"
     assert told.places == ("pkg/a.py:3",)
     assert 1 <= told.weight < 2
 
@@ -122,7 +123,7 @@ def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
 def test_full_coverage_does_not_weigh(tmp_path: Path) -> None:
     told = factor(tmp_path / "r", SOURCE, Lines(covered=frozenset({1, 2, 3, 4})))
 
-    assert told.text == "all 4 changed lines that can run are reached by tests"
+    assert told.text == "tests reach every changed line that can run (4)"
     assert told.weight < 1
 
 

@@ -109,9 +109,11 @@ def test_reasons_come_in_order_of_weight(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_looked_at_is_said(tmp_path: Path) -> None:
-    told = risk(tmp_path / "r", {"README.md": "Hello\n"})
+    told = risk(tmp_path / "r", {"tally/days.py": "x = 1\n"})
 
     assert {one.rule for one in told.unmeasured} == {"coverage", "history"}
+    told = risk(tmp_path / "s", {"README.md": "Hello\n"})
+    assert {one.rule for one in told.unmeasured} == {"history"}
 
 
 def test_one_broken_dimension_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.checking.check import judge
+from closeloop.checking.verdict import judge
 from closeloop.model.finding import Finding
 from closeloop.model.report import Risk, ToolRun
 from closeloop.model.settings import CheckSettings
@@ -110,10 +110,38 @@ def test_a_range_a_patch_and_one_tier_can_be_named(repo: Path, tmp_path: Path) -
     assert json.loads(out)["version"] == "2.1.0"
 
 
+def test_one_run_writes_a_report_for_everybody(repo: Path, tmp_path: Path) -> None:
+    (repo / "cart.py").write_text(CODE.replace("sum(prices)", "sum(prices) + 1"))
+    git(repo, "add", "cart.py")
+    (repo / "cart.py").write_text(CODE)  # what is staged counts, and not this
+    files = {name: tmp_path / name for name in ("markdown", "sarif", "junit", "gitlab", "json")}
+    formats = [f"--format={name}={path}" for name, path in files.items()]
+    code, out, err = checked(repo, "--staged", *formats)
+    assert code == 1, err
+    assert out.startswith("Not ready to merge: 1 newly failing in test")
+    assert "### ⛔ Not ready to merge" in files["markdown"].read_text()
+    assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
+    assert json.loads(files["gitlab"].read_text()) == []
+    assert "<testsuites" in files["junit"].read_text()
+    assert json.loads(files["json"].read_text())["title"] == "what is staged"
+
+
+def test_a_commit_that_changes_nothing_is_let_through(repo: Path) -> None:
+    (repo / "cart.py").write_text("not staged")
+    code, out, err = checked(repo, "--staged")
+    assert (code, out) == (0, "")
+    assert "no change in what is staged" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ((), "no change"),
+        (("--format", "sarfi"), "Did you mean 'sarif'"),
+        (("--format", "sarif=/nowhere/x"), "no file that can be written"),
+        (("--format", "sarif", "--json"), "standard output"),
+        (("--format", "terminal=x"), "only printed"),
+        (("main", "--staged"), "either"),
         (("nowhere..main",), "nowhere"),
         (("main", "--patch", "x"), "either"),
         (("--github",), "GITHUB_EVENT_PATH"),
@@ -161,6 +189,8 @@ HIGH = Risk(level="high", reasons=("…",))
     ("settings", "tools", "findings", "risk", "verdict"),
     [
         ({}, [], [], None, "pass"),
+        ({}, None, [], None, "warn"),
+        ({"gate": "strict"}, None, [], None, "block"),
         ({}, [RED], [], None, "warn"),
         ({"gate": "strict"}, [RED], [], None, "block"),
         ({}, [BROKEN], [], None, "block"),
@@ -176,11 +206,25 @@ HIGH = Risk(level="high", reasons=("…",))
 )
 def test_the_settings_say_what_blocks(
     settings: dict[str, str],
-    tools: list[ToolRun],
+    tools: list[ToolRun] | None,
     findings: list[Finding],
     risk: Risk | None,
     verdict: str,
 ) -> None:
-    found, reasons = judge(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
-    assert found == verdict
-    assert bool(reasons) == (verdict != "pass")
+    found = judge(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
+    assert found.verdict == verdict
+    assert bool(found.reasons) == (verdict != "pass")
+    assert found.held == (settings.get("hold_at") == "medium")
+
+
+def test_reasons_are_told_in_words_that_a_reviewer_needs() -> None:
+    late = ToolRun(name="types", command="t", before="passed", after="timed out")
+    settings = CheckSettings(gate="strict", hold_at="high")
+    found = judge(settings, [BROKEN, RED, late], [ERROR, ERROR, WARNING], HIGH)
+    assert found.reasons == (
+        "1 newly failing in test",
+        "test failed, as without this change",
+        "types timed out",
+        "2 errors",
+        "its risk is high, which waits for a person",
+    )

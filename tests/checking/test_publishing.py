@@ -228,8 +228,8 @@ def test_without_a_risk_no_label_claims_one(host: FakeGitHub):
 
 
 def test_a_held_change_is_labelled_and_fails_until_it_is_let_go(host: FakeGitHub):
-    risky = replace(CLEAN, risk=Risk(level="critical", reasons=("A schema changes.",)))
-    tell(host, risky, held=True)
+    risk = Risk(level="critical", reasons=("A schema changes.",))
+    tell(host, replace(CLEAN, verdict="block", held=True, risk=risk))
     assert sorted(host.labels) == ["hold", "risk:critical"]
     assert [run["conclusion"] for run in host.runs.values()] == ["failure"]
     tell(host, CLEAN)

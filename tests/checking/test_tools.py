@@ -11,8 +11,9 @@ import anyio
 import pytest
 
 from closeloop.changes.sources import Wanted, open_sides
-from closeloop.checking.fixing import Fixer, mend, prompt_of
-from closeloop.checking.tools import Bench, Tool, has_broken, run_tools
+from closeloop.checking.bench import Bench
+from closeloop.checking.fixing import Fixer, Mended, mend, prompt_of
+from closeloop.checking.tools import Tool, has_broken, run_tools
 from closeloop.model.protocols import Assignment, Work
 from closeloop.model.report import ToolRun
 from closeloop.model.settings import SandboxSettings
@@ -30,7 +31,9 @@ FILES = {
         "def test_count():\n    assert count([1, 2]) == 2\n"
     ),
     "run.sh": "#!/bin/sh\necho fine\n",
+    "folder/inner.txt": "a file that becomes a folder's name\n",
 }
+WRONG = FILES["cart.py"].replace("sum(prices)", "sum(prices) + 1")
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -44,6 +47,7 @@ def repo(tmp_path: Path) -> Path:
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "Start")
@@ -52,19 +56,21 @@ def repo(tmp_path: Path) -> Path:
 
 def ran(
     repo: Path, *tools: Tool, timeout: float = 60.0, fixer: Fixer | None = None
-) -> tuple[list[ToolRun], str]:
-    async def go() -> tuple[list[ToolRun], str]:
+) -> tuple[list[ToolRun], Mended | None]:
+    async def go() -> tuple[list[ToolRun], Mended | None]:
         with open_sides(repo, Wanted()) as sides:
             async with Workspaces(
                 repo.parent / "cache", SandboxSettings(kind="none")
             ) as workspaces:
                 base = await workspaces.base(str(repo), sides.base or "")
-                bench = Bench(workspaces=workspaces, base=base, sides=sides, timeout=timeout)
+                bench = Bench(
+                    workspaces=workspaces,
+                    bases={"before": base, "after": base},
+                    sides=sides,
+                    timeout=timeout,
+                )
                 runs = await run_tools(bench, tools)
-                if fixer is None:
-                    return runs, ""
-                mended = await mend(bench, tools, runs, fixer, 2)
-                return list(mended.runs), mended.patch
+                return runs, await mend(bench, tools, runs, fixer, 2) if fixer else None
 
     return anyio.run(go)
 
@@ -93,7 +99,10 @@ def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> Non
     (repo / "go").write_text("#!/bin/sh\nexit 0\n")
     (repo / "go").chmod(0o755)
     (repo / "link.sh").symlink_to("run.sh")
-    look = Tool(name="look", command="test ! -e cart.py && cat basket.py link.sh && ./go")
+    (repo / "folder/inner.txt").unlink()
+    (repo / "folder").rmdir()
+    (repo / "folder").write_text("a file\n")
+    look = Tool(name="look", command="test ! -e cart.py && cat basket.py link.sh folder && ./go")
     ((tool,), _) = ran(repo, look)
     assert (tool.before, tool.after) == ("failed", "passed"), tool.output
 
@@ -121,6 +130,18 @@ def test_a_suite_that_runs_no_test_is_no_pass(repo: Path) -> None:
     assert test.after == "inert"
 
 
+def test_a_runner_that_is_not_known_counts_by_its_exit_code(repo: Path) -> None:
+    (repo / "notes.txt").write_text("a change\n")
+    fine = Tool(name="fine", command="echo 3 passing", is_test=True)
+    broken = Tool(name="broken", command="test ! -e notes.txt", is_test=True)
+    once = f"test ! -e notes.txt || ! mkdir {repo.parent}/again"
+    flaky = Tool(name="flaky", command=once, is_test=True)
+    (one, two, three), _ = ran(repo, fine, broken, flaky)
+    assert (one.before, one.after, has_broken(one)) == ("passed", "passed", False)
+    assert (two.before, two.after, has_broken(two)) == ("passed", "failed", True)
+    assert (three.after, three.note) == ("passed", "failed once and passed when run again")
+
+
 def test_a_flood_of_output_is_cut(repo: Path) -> None:
     (repo / "notes.txt").write_text("a change\n")
     ((tool,), _) = ran(repo, Tool(name="flood", command="yes | head -c 9000000; exit 1"))
@@ -136,21 +157,24 @@ def test_the_repository_is_as_it_was(repo: Path) -> None:
 
 
 class Mender:
-    """An agent that mends what it is told, at its second try."""
+    """An agent that mends what it is told, at its second try, or breaks something else."""
 
     name = "mender"
     version = "1"
 
-    def __init__(self) -> None:
+    def __init__(self, right: str = FILES["cart.py"], fault: Exception | None = None) -> None:
         self.prompts: list[str] = []
+        self.right, self.fault = right, fault
 
     def prompt(self, system: str | None) -> tuple[str, str]:
         return "", ""
 
     async def work(self, assignment: Assignment) -> Work:
         self.prompts.append(assignment.prompt)
-        if len(self.prompts) == 2:
-            await assignment.cage.write("cart.py", FILES["cart.py"].encode())
+        if self.fault:
+            raise self.fault
+        text = self.right if len(self.prompts) == 2 else "def total(prices):\n    return 0\n"
+        await assignment.cage.write("cart.py", text.encode())
         return Work(exit="finished", trace=Trace(reader="mender", reader_version=1))
 
 
@@ -160,17 +184,39 @@ def fixer(agent: Mender) -> Fixer:
 
 
 def test_an_agent_gets_what_broke_and_up_to_two_tries(repo: Path) -> None:
-    (repo / "cart.py").write_text(FILES["cart.py"].replace("sum(prices)", "sum(prices) + 1"))
+    (repo / "cart.py").write_text(WRONG)
     (repo / "notes.txt").write_text("kept\n")
     agent = Mender()
-    ((test,), patch) = ran(repo, TESTS, fixer=fixer(agent))
+    ((test,), mended) = ran(repo, TESTS, fixer=fixer(agent))
     assert len(agent.prompts) == 2
     assert "test_total" in agent.prompts[0]
     assert "test_count" not in agent.prompts[0]
-    assert not has_broken(test)
-    assert test.tries == 3
-    assert "notes.txt" in patch
-    assert "cart.py" not in patch
+    assert "ImportError" in agent.prompts[1]  # what its own first try broke
+    assert has_broken(test), "the change itself is as broken as it was"
+    assert mended
+    assert (mended.mending.tries, mended.mending.left) == (2, ())
+    # What it made goes on top of the change, as it lies in the working tree.
+    subprocess.run(["git", "apply"], cwd=repo, input=mended.patch, check=True, text=True)
+    assert (repo / "cart.py").read_text() == FILES["cart.py"]
+    assert "notes.txt" not in mended.patch
+
+
+def test_what_an_agent_could_not_mend_is_told(repo: Path) -> None:
+    (repo / "cart.py").write_text(WRONG)
+    _, mended = ran(repo, TESTS, fixer=fixer(Mender(WRONG.replace("+ 1", "+ 2"))))
+    assert mended
+    assert mended.mending.tries == 2
+    (left,) = mended.mending.left
+    assert [name.split(":", 3)[2] for name in left.broke] == ["test_total"]
+
+
+def test_an_agent_that_falls_over_leaves_what_the_tools_said(repo: Path) -> None:
+    (repo / "cart.py").write_text(WRONG)
+    ((test,), mended) = ran(repo, TESTS, fixer=fixer(Mender(fault=RuntimeError("no model"))))
+    assert has_broken(test)
+    assert mended
+    assert mended.mending.note == "RuntimeError: no model"
+    assert [run.name for run in mended.mending.left] == ["test"]
 
 
 def test_only_what_broke_is_asked_to_be_mended() -> None:

@@ -105,7 +105,9 @@ class RepositoryIndex:
 
     def names(self) -> frozenset[str]:
         """Every word of the repository's sources, the change's added lines left out."""
-        return frozenset(name.decode("utf-8", "replace") for name in self._names)
+        return frozenset(
+            name.decode("utf-8", "replace") for name in self._names if not name[:1].isdigit()
+        )
 
     def imports(self) -> Mapping[str, Sequence[Import]]:
         """By path, what each file imports; on which line is not kept."""

@@ -13,8 +13,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from functools import cache
-from hashlib import blake2b
-from zlib import crc32
+from zlib import adler32, crc32
 
 from closeloop.model.inspection import Language
 
@@ -55,7 +54,7 @@ _TOKENS: dict[str, bytes] = {
 _PLAIN, _OPEN, _CLOSE, _ODD = range(4)
 """What the last two bits of a token's value say; of an odd one the others count its newlines."""
 _SAME_NAME, _SAME_TEXT, _SAME_NUMBER = 4, 8, 12
-_MEMORY = 100_000
+_MEMORY, _SHORT = 100_000, 40
 
 
 @cache
@@ -66,24 +65,25 @@ def _tokens(language: str) -> re.Pattern[bytes]:
 def prints(language: Language, body: bytes, line: int) -> Iterator[tuple[int, int]]:
     """The prints of a function's body that begins on that line, each with its own line."""
     codes, starts = _codes(language, body, line)
+    last = len(codes) - WINDOW
     for start, where in starts:
+        if start > last:
+            return
         window = codes[start : start + WINDOW]
-        if len(window) == WINDOW and len(set(window)) >= VARIETY:
-            hashed = blake2b(window.tobytes(), digest_size=8).digest()
-            yield int.from_bytes(hashed, "little"), where
+        if len(set(window)) >= VARIETY:
+            written = window.tobytes()
+            yield crc32(written) << 32 | adler32(written), where
 
 
 def _codes(language: Language, body: bytes, line: int) -> tuple[array[int], list[tuple[int, int]]]:
     """The tokens as numbers, and where statements begin: at which of them, on which line."""
     codes = array("Q")
     starts = []
-    append, value_of = codes.append, _values.get
+    append = codes.append
     around: list[int] = []
     depth, fresh = 0, True
     for token in _tokens(language).findall(body):
-        value = value_of(token)
-        if value is None:
-            value = _value(token)
+        value = _values[token]
         what = value & 3
         if what == _ODD:
             line += value >> 2
@@ -108,16 +108,19 @@ def _codes(language: Language, body: bytes, line: int) -> tuple[array[int], list
     return codes, starts
 
 
-_values: dict[bytes, int] = {}
+class _Values(dict[bytes, int]):
+    """The numbers of tokens, made when they are first met."""
+
+    def __missing__(self, token: bytes) -> int:
+        value = _new_value(token)
+        if value != _SAME_TEXT and len(token) < _SHORT:
+            if len(self) > _MEMORY:
+                self.clear()
+            self[token] = value
+        return value
 
 
-def _value(token: bytes) -> int:
-    value = _new_value(token)
-    if value != _SAME_TEXT and len(token) < 40:
-        if len(_values) > _MEMORY:
-            _values.clear()
-        _values[token] = value
-    return value
+_values = _Values()
 
 
 def _new_value(token: bytes) -> int:

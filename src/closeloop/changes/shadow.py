@@ -125,20 +125,21 @@ def opened(repository: git.Repository | None, worked: bool = False) -> Iterator[
             shadow.blobs.close()
 
 
-def copy_index(repository: git.Repository, shadow: Shadow) -> None:
+def copy_index(repository: git.Repository, shadow: Shadow, index: Path | None = None) -> None:
     """Take over which files are tracked, which are ignored, and how content is told."""
-    for source in (repository.folder / "index", *repository.folder.glob("sharedindex.*")):
+    sources = [(path, path.name) for path in repository.folder.glob("sharedindex.*")]
+    for source, name in [(index or repository.folder / "index", "index"), *sources]:
         if source.is_file():
             # With its date: by it, git knows which files may have changed since unseen.
-            shutil.copy2(source, shadow.folder / source.name)
+            shutil.copy2(source, shadow.folder / name)
     exclude = repository.shared / "info" / "exclude"
     if exclude.is_file():
         shutil.copyfile(exclude, shadow.folder / "info" / "exclude")
     if shadow.folder.is_relative_to(repository.root):
         with (shadow.folder / "info" / "exclude").open("a") as file:
             file.write(f"\n{shadow.folder.name}/\n")
-    index = shadow.folder / "index"
-    if index.exists() and b"sdir" in index.read_bytes():
+    ours = shadow.folder / "index"
+    if ours.exists() and b"sdir" in ours.read_bytes():
         # A sparse checkout names folders as trees, which commands that write could not open.
         shadow.read("update-index", "--force-write-index")
     settings = _settings(repository)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.changes.syntax import VERSION, Outline
+from closeloop.changes.apart import Row
+from closeloop.changes.syntax import VERSION
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outlines (
@@ -19,8 +20,6 @@ CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
 """
 _SPARE = 10_000
 """So many files that the repository has no more may stay."""
-
-Row = tuple[str, bool, Outline]
 
 
 class Shelf:

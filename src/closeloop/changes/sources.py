@@ -23,6 +23,14 @@ class Wanted(Record):
     patch: Path | None = None
     base: str | None = None
     """What to compare with; the current commit when not given."""
+    staged: bool = False
+    """What is in the index, and not what else lies in the working tree."""
+    index: Path | None = None
+    """The index that a commit under way is made from, where git names another one."""
+
+
+class NoChange(BadInput):
+    """Nothing differs."""
 
 
 class Sides:
@@ -62,6 +70,15 @@ class Sides:
             self._trees[side] = plain
         return self._trees[side]
 
+    def at(self, commit: str) -> Mapping[str, Entry]:
+        """Everything in a commit; nothing where the repository does not have it."""
+        if commit == self.base:
+            return self.entries("before")
+        try:
+            return self._shadow.listed(commit)
+        except git.Failed:
+            return {}
+
     def entries(self, side: Side) -> Mapping[str, Entry]:
         """Everything at that end with its mode, links and submodules included."""
         if side not in self._entries:
@@ -82,9 +99,9 @@ def open_sides(root: Path, wanted: Wanted) -> Iterator[Sides]:
         raise BadInput(
             f"{root} is not a git repository: run it inside one, or name a patch with --patch."
         )
-    if wanted.range and wanted.patch:
-        raise BadInput("A range and a patch are two changes: name one of them.")
-    worked = wanted.range is None and wanted.patch is None
+    if bool(wanted.range) + bool(wanted.patch) + wanted.staged > 1:
+        raise BadInput("A range, a patch and what is staged are several changes: name one of them.")
+    worked = wanted.range is None and wanted.patch is None and not wanted.staged
     with opened(repository, worked) as shadow:
         if repository is None:
             assert wanted.patch
@@ -92,7 +109,7 @@ def open_sides(root: Path, wanted: Wanted) -> Iterator[Sides]:
         else:
             told, title = _told(repository, shadow, wanted)
         if not told.files:
-            raise BadInput(f"There is no change in {title}: nothing differs from its base.")
+            raise NoChange(f"There is no change in {title}: nothing differs from its base.")
         yield Sides(shadow, repository.root if repository else root, title, told)
 
 
@@ -107,6 +124,11 @@ def _told(repository: git.Repository, shadow: Shadow, wanted: Wanted) -> tuple[D
         return difference.tell(shadow, base, None, more), f"{wanted.patch.name}{on}"
     if repository.bare:
         raise BadInput(f"{repository.root} is bare and has no working tree: name a range.")
+    if wanted.staged:
+        worktree.stage(repository, shadow, wanted.index)
+        since = revisions.since(repository, wanted.base) if wanted.base else None
+        since = since or git.ask(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
+        return difference.tell(shadow, since, None), "what is staged"
     base = revisions.since(repository, wanted.base or "HEAD")
     more = worktree.take(repository, shadow)
     title = f"working tree against {wanted.base}" if wanted.base else "working tree"

@@ -36,6 +36,19 @@ def take(repository: git.Repository, shadow: Shadow) -> list[FileChange]:
         raise BadInput(f"The working tree cannot be read ({error}): try again.") from None
 
 
+def stage(repository: git.Repository, shadow: Shadow, index: Path | None) -> None:
+    """Take over the index alone, or the one of a commit under way."""
+    try:
+        copy_index(repository, shadow, index)
+        _refuse_conflicts({line.partition(b"\t")[2] for line in _lines(shadow, "-u")})
+    except (OSError, git.Failed) as error:
+        raise BadInput(f"The index cannot be read ({error}): try again.") from None
+
+
+def _lines(shadow: Shadow, *options: str) -> list[bytes]:
+    return shadow.read("ls-files", "-z", *options).split(b"\0")[:-1]
+
+
 def _take(repository: git.Repository, shadow: Shadow, listed: list[_Listed]) -> list[FileChange]:
     pointers = _under_lfs(repository, shadow, listed)
     links: dict[Path, bool] = {repository.root: False}
@@ -66,10 +79,9 @@ def _take(repository: git.Repository, shadow: Shadow, listed: list[_Listed]) -> 
 
 
 def _listed(shadow: Shadow) -> list[_Listed]:
-    asked = ("ls-files", "-z", "-t", "-u", "-m", "-d", "-o", "--exclude-standard")
     found: dict[bytes, _Listed] = {}
     conflicts = set()
-    for line in shadow.read(*asked).split(b"\0")[:-1]:
+    for line in _lines(shadow, "-t", "-u", "-m", "-d", "-o", "--exclude-standard"):
         tag, rest = line[:1], line[2:]
         if tag == b"?":
             found[rest] = _Listed(name=rest)
@@ -79,11 +91,15 @@ def _listed(shadow: Shadow) -> list[_Listed]:
         found[name] = _Listed(name=name, mode=mode, blob=blob)
         if stage != "0":
             conflicts.add(name)
+    _refuse_conflicts(conflicts)
+    return list(found.values())
+
+
+def _refuse_conflicts(conflicts: set[bytes]) -> None:
     if conflicts:
         more = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
         first = git.text(min(conflicts))
         raise BadInput(f"Merge conflicts in {first}{more}: resolve them, `git add`, try again.")
-    return list(found.values())
 
 
 def _obstacle(item: _Listed, path: Path, about: os.stat_result, pointer: bool) -> str | None:

@@ -10,7 +10,8 @@ A tier that cannot look says why, and hides none of the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -22,27 +23,30 @@ from closeloop import plugins
 from closeloop.changes.index import open_index
 from closeloop.changes.inspect import inspect
 from closeloop.changes.risk import assess
-from closeloop.changes.risk.coverage import find_coverage, read_coverage
+from closeloop.changes.risk.coverage import Coverage, find_coverage, read_coverage
 from closeloop.changes.risk.fit import fit
 from closeloop.changes.risk.history import read_history
 from closeloop.changes.sources import Sides, Wanted, open_sides
+from closeloop.checking.absent import absent
+from closeloop.checking.bench import Bench, needs_setup
 from closeloop.checking.fixing import Fixer, Mended, mend
+from closeloop.checking.measured import measure
+from closeloop.checking.prepared import prepare
 from closeloop.checking.selection import select
-from closeloop.checking.tools import Bench, Tool, has_broken, run_tools
-from closeloop.model.errors import Fault
+from closeloop.checking.tools import Tool, has_broken, run_tools
+from closeloop.checking.verdict import SEVERITIES, judge
+from closeloop.model.errors import BadInput, Fault
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
-from closeloop.model.record import Record
-from closeloop.model.report import Report, Risk, ToolRun, Verdict
+from closeloop.model.record import Record, digest
+from closeloop.model.report import Mending, Report, Risk, ToolRun
 from closeloop.model.settings import CheckSettings, Commands, Silence
 from closeloop.model.task import Task
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces import Unreadable, Workspaces
 
 Tier = Literal["tools", "quality", "risk"]
 TIERS: tuple[Tier, ...] = ("tools", "quality", "risk")
-SEVERITIES = ("error", "warning", "info")
-LEVELS = ("low", "medium", "high", "critical")
 
 
 class Order(Record):
@@ -57,7 +61,19 @@ class Order(Record):
     tiers: tuple[Tier, ...] = TIERS
     task: Task | None = None
     request: str | None = None
+    coverage: bool = False
+    """Whether the tests are run once more to see which lines they reach."""
     tell: Callable[[str], None] = lambda text: None
+
+
+class Tools(Record):
+    """What came of the first tier."""
+
+    runs: tuple[ToolRun, ...] = ()
+    mending: Mending | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    failed: bool = False
+    """Whether there are tools, and none of them could be run."""
 
 
 async def check(order: Order, workspaces: Workspaces, fixer: Fixer | None = None) -> Report:
@@ -66,31 +82,39 @@ async def check(order: Order, workspaces: Workspaces, fixer: Fixer | None = None
     with open_sides(order.root, order.wanted) as sides:
         order.tell("reading the change")
         inspection = await anyio.to_thread.run_sync(_inspect, order, sides)
-        said: list[Finding | Unmeasured | Risk | ToolRun] = []
+        found: list[Finding] = []
+        unmeasured: list[Unmeasured] = []
+        risk, tools = None, Tools()
         if "quality" in order.tiers:
             order.tell("code quality")
-            said += await anyio.to_thread.run_sync(look, inspection)
+            for said in await anyio.to_thread.run_sync(look, inspection):
+                found.append(said) if isinstance(said, Finding) else unmeasured.append(said)
+        bench = await _bench(order, sides, workspaces)
         if "risk" in order.tiers:
             order.tell("risk")
-            said.append(await anyio.to_thread.run_sync(_judge, order, inspection))
+            coverage = await _coverage(order, bench)
+            judged = await anyio.to_thread.run_sync(_judge, order, inspection, coverage)
+            if isinstance(judged, Risk):
+                risk = judged
+            else:
+                unmeasured.append(judged)
         if "tools" in order.tiers:
-            said += await _tools(order, inspection, workspaces, fixer)
-        found = [_silenced(one, order) for one in said if isinstance(one, Finding)]
-        counted = sorted(found, key=_place)
-        risk = next((one for one in said if isinstance(one, Risk)), None)
-        tools = [one for one in said if isinstance(one, ToolRun)]
-        unmeasured = [one for one in said if isinstance(one, Unmeasured)]
-        verdict, reasons = judge(order.settings, tools, counted, risk)
+            tools = await _tools(order, inspection, bench, fixer)
+        findings = sorted((_silenced(one, order) for one in found), key=_place)
+        judged_tools = None if tools.failed else tools.runs
+        judgement = judge(order.settings, judged_tools, findings, risk)
         return Report(
             change=sides.change,
             title=sides.title,
-            verdict=verdict,
-            reasons=reasons,
+            verdict=judgement.verdict,
+            reasons=judgement.reasons,
+            held=judgement.held,
             gate=order.settings.gate,
-            tools=tuple(tools),
-            findings=tuple(counted),
+            tools=tools.runs,
+            mending=tools.mending,
+            findings=tuple(findings),
             risk=risk,
-            unmeasured=tuple(unmeasured),
+            unmeasured=(*unmeasured, *tools.unmeasured),
             at=datetime.now(UTC),
             seconds=round(time.monotonic() - began, 3),
         )
@@ -110,54 +134,103 @@ def look(inspection: Inspection) -> list[Finding | Unmeasured]:
         except Exception as error:  # a plug-in may raise anything; the others still look
             reason = f"it raised {type(error).__name__}: {error}"
             said.append(Unmeasured(rule=name, reason=reason[:300]))
-    return said
+    return [*said, *_unparsed(inspection)]
 
 
-def _judge(order: Order, inspection: Inspection) -> Risk | Unmeasured:
+def _unparsed(inspection: Inspection) -> Iterator[Unmeasured]:
+    """Changed files of which the checks saw only a part."""
+    places = []
+    for file in inspection.files:
+        module = inspection.modules.get(("after", file.path))
+        if module is not None and module.broken_lines:
+            places.append(f"{file.path}:{module.broken_lines[0]}")
+        elif module is not None and module.note:
+            places.append(f"{file.path} ({module.note})")
+    if places:
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        told = f"{', '.join(places[:3])}{more} cannot be parsed, so only the rest was looked at"
+        yield Unmeasured(rule="syntax", reason=told)
+
+
+def _judge(
+    order: Order, inspection: Inspection, coverage: Coverage | Unmeasured | None
+) -> Risk | Unmeasured:
     sides: Sides = inspection.sides
     try:
         history = read_history(sides.root, sides.base, order.cache)
-        path = find_coverage(sides.root)
-        coverage = read_coverage(path, sides.root) if path else None
+        path = find_coverage(sides.root) if coverage is None else None
+        coverage = read_coverage(path, sides.root) if path else coverage
         return assess(inspection, history=history, model=fit(history).model, coverage=coverage)
     except (Fault, OSError) as fault:
         return Unmeasured(rule="risk", reason=str(fault))
 
 
-async def _tools(
-    order: Order, inspection: Inspection, workspaces: Workspaces, fixer: Fixer | None
-) -> Sequence[ToolRun | Unmeasured]:
-    sides: Sides = inspection.sides
-    tools = tools_of(order.commands, order.settings.commands)
-    if not tools:
-        reason = "no command is known: name some in [commands], or let `closeloop init` find them"
-        return [Unmeasured(rule="tools", reason=reason)]
+async def _bench(order: Order, sides: Sides, workspaces: Workspaces) -> Bench | Unmeasured | None:
+    """Where tools can be run, if any are to be; or why they cannot."""
+    tools = "tools" in order.tiers and tools_of(order.commands, order.settings.commands)
+    if not tools and not order.coverage:
+        return None
     if sides.base is None:
-        return [Unmeasured(rule="tools", reason="there is no commit before the change")]
+        return Unmeasured(rule="tools", reason="there is no commit before the change")
+    setup = order.commands.setup
     try:
         order.tell("preparing the base")
-        base = await workspaces.base(str(sides.root), sides.base, order.commands.setup)
-        bench = Bench(
-            workspaces=workspaces,
-            base=base,
-            sides=sides,
-            setup=order.commands.setup,
-            timeout=order.settings.timeout,
-            tell=order.tell,
-        )
-        runs = await _run(bench, tools, inspection, order.settings.tests)
-        if fixer is not None and any(has_broken(run) for run in runs):
-            mended = await mend(bench, tools, runs, fixer, order.settings.fix_cycles)
-            _keep(order, mended)
-            return mended.runs
+        before = after = await prepare(workspaces, sides, "before", setup, order.cache)
+        if setup and sides.head and needs_setup(file.path for file in sides.change.files):
+            order.tell("preparing the change")
+            with suppress(BadInput):  # then every tool says so, with what setup prints
+                after = await prepare(workspaces, sides, "after", setup, order.cache)
     except (Fault, OSError) as fault:
-        return [Unmeasured(rule="tools", reason=str(fault)[:2000])]
-    return runs
+        return Unmeasured(rule="tools", reason=_sentence(fault))
+    return Bench(
+        workspaces=workspaces,
+        bases={"before": before, "after": after},
+        sides=sides,
+        setup=setup,
+        timeout=order.settings.timeout,
+        tell=order.tell,
+    )
+
+
+async def _coverage(order: Order, bench: Bench | Unmeasured | None) -> Coverage | Unmeasured | None:
+    """Measured where that was asked for; None leaves it to data that lies about."""
+    if not order.coverage:
+        return None
+    if not isinstance(bench, Bench):
+        return Unmeasured(rule="coverage", reason=bench.reason if bench else "nothing can be run")
+    return await measure(bench, order.commands.test)
+
+
+async def _tools(
+    order: Order, inspection: Inspection, bench: Bench | Unmeasured | None, fixer: Fixer | None
+) -> Tools:
+    known = bench is not None
+    if bench is None:
+        reason = "no command is known: name some in [commands], or let `closeloop init` find them"
+        bench = Unmeasured(rule="tools", reason=reason)
+    if isinstance(bench, Unmeasured):
+        return Tools(unmeasured=(bench,), failed=known)
+    lacking = tuple(Unmeasured(rule="tools", reason=reason) for reason in absent(bench.sides))
+    try:
+        tools = tools_of(order.commands, order.settings.commands)
+        tools, runs = await _run(bench, tools, inspection, order.settings.tests)
+    except (Fault, OSError) as fault:
+        unrun = Unmeasured(rule="tools", reason=_sentence(fault))
+        return Tools(unmeasured=(*lacking, unrun), failed=True)
+    made = Tools(runs=tuple(runs), unmeasured=lacking)
+    if fixer is None or not any(has_broken(run) for run in runs):
+        return made
+    try:
+        mended = await mend(bench, tools, runs, fixer, order.settings.fix_cycles)
+        return msgspec.structs.replace(made, mending=_kept(order, mended))
+    except (Fault, OSError, Unreadable) as fault:
+        unmended = Unmeasured(rule="mending", reason=_sentence(fault))
+        return msgspec.structs.replace(made, unmeasured=(*lacking, unmended))
 
 
 async def _run(
-    bench: Bench, tools: Sequence[Tool], inspection: Inspection, tests: str
-) -> list[ToolRun]:
+    bench: Bench, tools: list[Tool], inspection: Inspection, tests: str
+) -> tuple[list[Tool], list[ToolRun]]:
     """All tools; where the tests are too many for the time they have, those that matter."""
     if tests == "selected":
         tools = [_narrowed(tool, inspection) for tool in tools]
@@ -168,8 +241,8 @@ async def _run(
             narrowed = _narrowed(tool, inspection)
             if narrowed.selected is not None:
                 bench.tell(f"{tool.name}: {narrowed.selected}")
-                runs[place] = (await run_tools(bench, [narrowed]))[0]
-    return runs
+                tools[place], (runs[place],) = narrowed, await run_tools(bench, [narrowed])
+    return tools, runs
 
 
 def _narrowed(tool: Tool, inspection: Inspection) -> Tool:
@@ -179,13 +252,21 @@ def _narrowed(tool: Tool, inspection: Inspection) -> Tool:
     return msgspec.structs.replace(tool, command=chosen.command, selected=chosen.how)
 
 
-def _keep(order: Order, mended: Mended) -> None:
-    """The mended change as a file: the repository itself is left as it is."""
-    if mended.patch and all(not has_broken(run) for run in mended.runs):
-        order.cache.mkdir(parents=True, exist_ok=True)
-        path = order.cache / "mended.patch"
-        path.write_text(mended.patch, encoding="utf-8", errors="surrogateescape")
-        order.tell(f"mended: {path}")
+def _kept(order: Order, mended: Mended) -> Mending:
+    """What mends the change as a file: the repository itself is left as it is."""
+    if not mended.patch or mended.mending.left:
+        return mended.mending
+    content = mended.patch.encode("utf-8", "surrogateescape")
+    path = order.cache / "mended" / f"{digest(content)[:16]}.patch"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return msgspec.structs.replace(mended.mending, patch=str(path))
+
+
+def _sentence(fault: Fault | OSError | Unreadable) -> str:
+    """What went wrong, with the last thing that a program said of it."""
+    first, *said = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
+    return f"{first} … {said[-1][:300]}" if said else first[:500]
 
 
 def tools_of(commands: Commands, more: Mapping[str, str]) -> list[Tool]:
@@ -202,53 +283,6 @@ def tools_of(commands: Commands, more: Mapping[str, str]) -> list[Tool]:
         for name, command in named.items()
         if command
     ]
-
-
-def judge(
-    settings: CheckSettings,
-    tools: Sequence[ToolRun],
-    findings: Sequence[Finding],
-    risk: Risk | None,
-) -> tuple[Verdict, tuple[str, ...]]:
-    """Block, warn or pass, and why: what the settings say counts."""
-    blocking = list(_blocking(settings, tools, findings, risk))
-    if blocking:
-        return "block", tuple(blocking)
-    warning = [
-        *(f"{run.name} {run.after}" for run in tools if run.after != "passed"),
-        *_counts(findings, SEVERITIES[:2]),
-    ]
-    if risk is not None and risk.level in ("high", "critical"):
-        warning.append(f"the risk is {risk.level}")
-    return ("warn", tuple(warning)) if warning else ("pass", ())
-
-
-def _blocking(
-    settings: CheckSettings,
-    tools: Sequence[ToolRun],
-    findings: Sequence[Finding],
-    risk: Risk | None,
-) -> Iterator[str]:
-    for run in tools:
-        if settings.gate == "strict" and run.after != "passed":
-            yield f"{run.name} {run.after}"
-        elif settings.gate == "regression_only" and has_broken(run):
-            broke = f": {len(run.broke)} newly fail" if run.broke else ""
-            yield f"{run.name} {run.after}{broke}"
-    if settings.gate == "informational":
-        return
-    if settings.block_at != "never":
-        yield from _counts(findings, SEVERITIES[: SEVERITIES.index(settings.block_at) + 1])
-    held = LEVELS[LEVELS.index(settings.hold_at) :] if settings.hold_at != "never" else ()
-    if risk is not None and risk.level in held:
-        yield f"the risk is {risk.level}"
-
-
-def _counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:
-    for severity in severities:
-        counted = [one for one in findings if one.severity == severity and one.silenced is None]
-        if counted:
-            yield f"{len(counted)} {severity}{'s' if len(counted) > 1 else ''}"
 
 
 def _silenced(finding: Finding, order: Order) -> Finding:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import anyio
 import msgspec
 
-from closeloop.checking.tools import Bench, Tool, Tried, attempt, has_broken, put, telling
+from closeloop.checking.bench import Bench, put
+from closeloop.checking.tools import Tool, Tried, attempt, has_broken, telling, told
 from closeloop.model.protocols import Agent, Assignment, Model
 from closeloop.model.record import Record
-from closeloop.model.report import ToolRun
+from closeloop.model.report import Mending, ToolRun
 from closeloop.model.variant import Variant
+from closeloop.runs.workspaces import Workspace
 
 PROMPT = """\
 A change to this repository, already in the working tree, breaks checks that passed without it.
@@ -33,40 +36,52 @@ class Fixer(Record):
 class Mended(Record):
     """What came of it."""
 
-    runs: tuple[ToolRun, ...]
+    mending: Mending
     patch: str
-    """From the base to the mended change; empty where nothing was mended."""
+    """From the change to the mended one; empty where nothing was done."""
 
 
 async def mend(
     bench: Bench, tools: Sequence[Tool], runs: Sequence[ToolRun], fixer: Fixer, cycles: int
 ) -> Mended:
     """Up to so many tries, each told what still fails; the repository itself is left alone."""
-    limits = fixer.variant.limits
-    current, patch = list(runs), ""
-    async with bench.workspaces.open(bench.base, limits) as workspace:
-        await put(bench, workspace.cage)
-        for cycle in range(1, cycles + 1):
-            bench.tell(f"an agent mends what broke, try {cycle} of {cycles}")
-            assignment = Assignment(
-                prompt=prompt_of(current),
-                system=fixer.system,
-                cage=workspace.cage,
-                model=fixer.model,
-                variant=fixer.variant,
-                limits=limits,
-                answer=lambda question: None,
-            )
-            await fixer.agent.work(assignment)
+    current, patch, tries, note = list(runs), "", 0, None
+    async with bench.workspaces.open(bench.bases["after"], fixer.variant.limits) as workspace:
+        await put(bench, workspace, "after")
+        await workspace.settle()
+        while tries < cycles and note is None and any(has_broken(run) for run in current):
+            tries += 1
+            bench.tell(f"an agent mends what broke, try {tries} of {cycles}")
+            note = await _work(workspace, fixer, prompt_of(current))
             patch = await workspace.diff()
-            for place, tool in enumerate(tools):
-                if has_broken(current[place]):
-                    # Elsewhere: what tools leave behind is no part of the change.
-                    tried = await attempt(bench, tool, changed=True, patch=patch)
-                    current[place] = _after(current[place], tried, cycle)
-            if not any(has_broken(run) for run in current):
-                break
-    return Mended(runs=tuple(current), patch=patch)
+            if patch:
+                # Elsewhere: what tools leave behind is no part of the change.
+                tried = [await attempt(bench, tool, "after", patch) for tool in tools]
+                current = [_after(run, one) for run, one in zip(current, tried, strict=True)]
+    left = tuple(run for run in current if has_broken(run))
+    return Mended(mending=Mending(tries=tries, left=left, note=note), patch=patch)
+
+
+async def _work(workspace: Workspace, fixer: Fixer, prompt: str) -> str | None:
+    """One try; why it ended, where it did not end by itself."""
+    limits = fixer.variant.limits
+    assignment = Assignment(
+        prompt=prompt,
+        system=fixer.system,
+        cage=workspace.cage,
+        model=fixer.model,
+        variant=fixer.variant,
+        limits=limits,
+        answer=lambda question: None,
+    )
+    try:
+        with anyio.fail_after(limits.seconds):
+            work = await fixer.agent.work(assignment)
+    except TimeoutError:
+        return "it ran out of time"
+    except Exception as error:  # an agent is a plug-in, and what it did so far may still help
+        return f"{type(error).__name__}: {error}"[:300]
+    return None if work.exit == "finished" else work.cause or work.exit.replace("_", " ")
 
 
 def prompt_of(runs: Sequence[ToolRun]) -> str:
@@ -79,18 +94,16 @@ def prompt_of(runs: Sequence[ToolRun]) -> str:
     return PROMPT + "\n\n".join(parts)[:MOST_OUTPUT]
 
 
-def _after(run: ToolRun, tried: Tried, cycle: int) -> ToolRun:
-    """The run as it is now: what still fails of what had broken, or newly does."""
-    old = {name.split(": ", 1)[0] for name in (*run.broke, *run.already)}
-    already = set(run.already)
-    broke = [name for name in tried.failures if name not in already]
-    newly = len([name for name in broke if name not in old])
-    note = f"mending broke {newly} more" if newly else run.note
+def _after(run: ToolRun, tried: Tried) -> ToolRun:
+    """The run as it is now, held against the same beginning."""
+    before = {*run.already, *run.mended}
+    broke = [name for name in tried.failures if name not in before]
     return msgspec.structs.replace(
         run,
         after=tried.state,
-        broke=tuple(broke),
+        broke=tuple(told(tried, name) for name in broke),
+        already=tuple(name for name in tried.failures if name in before),
+        mended=tuple(name for name in before if name not in tried.failures),
         output=telling(tried, broke),
-        tries=cycle + 1,
-        note="mended by an agent" if tried.state == "passed" else note,
+        note=tried.note,
     )

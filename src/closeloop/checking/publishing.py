@@ -100,8 +100,6 @@ async def publish(
     hub: GitHub,
     pull: PullRequest,
     report: Report,
-    *,
-    held: bool = False,
     summary: Path | None = None,
 ) -> Published:
     """Tell the pull request. What is refused goes to the file of the job's summary instead."""
@@ -115,13 +113,13 @@ async def publish(
             return None
 
     page = comment(report, blobs=pull.blobs)
-    run = checkrun.check_run(report, blobs=pull.blobs, held=held)
+    run = checkrun.check_run(report, blobs=pull.blobs)
     told = Published(check=await tried("check run", put_check(hub, pull.head, run)))
     moved = await _moved_on(hub, pull)
     if not moved:
         me = await hub.login()
         wanted = {f"risk:{report.risk.level}"} if report.risk else set()
-        wanted |= {HOLD} if held else set()
+        wanted |= {HOLD} if report.held else set()
         quiet = is_clean(report)
         told = replace(
             told,

@@ -5,14 +5,14 @@ Only what differs is held against a change: what was red before is told, not bla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 
-from closeloop.changes.kinds import kind_of
-from closeloop.changes.sources import Sides
+from closeloop.checking.bench import Bench, put
 from closeloop.model.attempt import TestRun
-from closeloop.model.errors import MachineFailed
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.inspection import Side
 from closeloop.model.protocols import Cage, Ran
 from closeloop.model.record import Record
 from closeloop.model.report import ToolRun, ToolState
@@ -21,18 +21,21 @@ from closeloop.model.trace import Command
 from closeloop.model.variant import Limits
 from closeloop.process.checks import check_of
 from closeloop.process.commands import doing_of
+from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.testing.run import KILLED, NOT_FOUND, OVERTIME, run_tests
-from closeloop.runs.workspaces import Base, Workspaces
 
 SHOWN = 4_000
 """So much of a tool's output goes into a report."""
-NAMED = 200
+NAMED = 2_000
 RERUNS = 2
 """How often newly failing tests are run again: they count only when they fail always."""
 FULL_DISK = "No space left on device"
 CANNOT_RUN = (126, NOT_FOUND)
 NO_TESTS = (0, 5)
 """How runners leave when there was nothing to run."""
+
+
+UNREAD = "known by its exit code alone, not test by test"
 
 
 class Tool(Record):
@@ -56,87 +59,49 @@ class Tried(Record):
     note: str | None = None
 
 
-class Bench(Record):
-    """Where tools are run."""
-
-    workspaces: Workspaces
-    base: Base
-    sides: Sides
-    setup: tuple[str, ...] = ()
-    """Run again after the change where it touches what they read: manifests and lock files."""
-    timeout: float = 900.0
-    tell: Callable[[str], None] = lambda text: None
-
-
 async def run_tools(bench: Bench, tools: Sequence[Tool]) -> list[ToolRun]:
     """Every tool at both ends, both at once; one that fails to run hides none of the others."""
-    results: dict[tuple[str, bool], Tried] = {}
+    results: dict[tuple[str, Side], Tried] = {}
 
-    async def one_end(changed: bool) -> None:
+    async def one_end(side: Side) -> None:
         for tool in tools:
-            bench.tell(f"{tool.name} {'after' if changed else 'before'} the change")
-            results[tool.name, changed] = await attempt(bench, tool, changed=changed)
+            bench.tell(f"{tool.name} {side} the change")
+            results[tool.name, side] = await attempt(bench, tool, side)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(one_end, False)
-        group.start_soon(one_end, True)
+        group.start_soon(one_end, "before")
+        group.start_soon(one_end, "after")
     return [
-        await _compared(bench, tool, results[tool.name, False], results[tool.name, True])
+        await _compared(bench, tool, results[tool.name, "before"], results[tool.name, "after"])
         for tool in tools
     ]
 
 
-async def attempt(bench: Bench, tool: Tool, *, changed: bool, patch: str | None = None) -> Tried:
-    """One tool at one end, or after another patch, in a workspace of its own."""
+async def attempt(bench: Bench, tool: Tool, side: Side, patch: str = "") -> Tried:
+    """One tool at one end, or with a patch on top of it, in a workspace of its own."""
     limits = Limits(command_seconds=bench.timeout, idle_seconds=bench.timeout)
     try:
-        async with bench.workspaces.open(bench.base, limits) as workspace:
-            if patch is not None:
-                await workspace.apply(patch)
-            elif changed:
-                await put(bench, workspace.cage)
+        async with bench.workspaces.open(bench.bases[side], limits) as workspace:
+            await put(bench, workspace, side)
+            await workspace.apply(patch)
             return await run_tool(workspace.cage, tool, bench.timeout)
+    except BadInput as fault:
+        return Tried(state="failed", output=str(fault), note="the project cannot be set up")
     except (MachineFailed, OSError) as fault:
         return Tried(state="machine trouble", note=str(fault))
-
-
-async def put(bench: Bench, cage: Cage) -> None:
-    """The change, written over the base; what the project is set up from is set up again."""
-    sides, executable = bench.sides, []
-    entries = sides.entries("after")
-    for file in sides.change.files:
-        if file.old_path is not None and file.old_path not in entries:
-            await cage.run(["rm", "-rf", "--", file.old_path])
-        entry = entries.get(file.path)
-        if entry is None:
-            await cage.run(["rm", "-rf", "--", file.path])
-            continue
-        content = sides.read_blob(entry.id)
-        if content is None:
-            raise MachineFailed(f"{file.path} is too large, or its content is not here.")
-        if entry.mode == "120000":
-            await cage.run(["ln", "-sfn", "--", content.decode("utf-8", "replace"), file.path])
-        else:
-            await cage.write(file.path, content)
-        if entry.mode == "100755":
-            executable.append(file.path)
-    if executable:
-        await cage.run(["chmod", "+x", "--", *executable])
-    if bench.setup and any(kind_of(f.path) in ("manifest", "lockfile") for f in sides.change.files):
-        for command in bench.setup:
-            await cage.run(command)
 
 
 async def run_tool(cage: Cage, tool: Tool, seconds: float) -> Tried:
     """A tool in a workspace as it stands."""
     if tool.is_test:
         run = await run_tests(cage, Acceptance(run=tool.command, timeout=seconds), "after")
-        return _of_tests(run)
+        return _of_tests(run, known=runner_of(tool.command) is not None)
     ran = await cage.run(tool.command, seconds=seconds)
     return _of_command(tool, ran)
 
 
-def _of_tests(run: TestRun) -> Tried:
+def _of_tests(run: TestRun, *, known: bool) -> Tried:
+    """Of a runner that is not known, the exit code is all there is."""
     result = run.commands[0]
     failures = {
         test.id: test.message or "" for test in run.tests if test.status in ("failed", "error")
@@ -147,9 +112,11 @@ def _of_tests(run: TestRun) -> Tried:
         state, note = "machine trouble", run.trouble
     elif result.stopped in OVERTIME:
         state = "timed out"
-    elif result.exit_code in CANNOT_RUN or (
-        not run.ran and not failures and result.exit_code in NO_TESTS
-    ):
+    elif result.exit_code in CANNOT_RUN:
+        state = "inert"
+    elif not run.ran and not failures and not known:
+        note = UNREAD
+    elif not run.ran and not failures and result.exit_code in NO_TESTS:
         state = "inert"
     return Tried(
         state=state, failures=failures, output=result.output, seconds=result.seconds, note=note
@@ -184,9 +151,15 @@ def _of_command(tool: Tool, ran: Ran) -> Tried:
 async def _compared(bench: Bench, tool: Tool, before: Tried, after: Tried) -> ToolRun:
     broke = _new(before, after)
     note, again = after.note, after
-    for _ in range(RERUNS if broke and tool.is_test else 0):
-        bench.tell(f"{tool.name} once more, as {len(broke)} tests newly fail")
-        again = await attempt(bench, tool, changed=True)
+    whole = before.state == "passed" and after.state == "failed" and not after.failures
+    for _ in range(RERUNS if (broke or whole) and tool.is_test else 0):
+        bench.tell(f"{tool.name} once more, to see whether it always fails")
+        again = await attempt(bench, tool, "after")
+        if whole and again.state == "passed":
+            after, note = again, "failed once and passed when run again"
+            break
+        if whole:
+            continue
         steady = [name for name in broke if name in again.failures]
         if len(steady) < len(broke):
             note = f"{len(broke) - len(steady)} tests failed once and passed when run again"
@@ -199,7 +172,7 @@ async def _compared(bench: Bench, tool: Tool, before: Tried, after: Tried) -> To
         command=tool.command,
         before=before.state,
         after=after.state,
-        broke=tuple(_told(after, name) for name in broke[:NAMED]),
+        broke=tuple(told(after, name) for name in broke[:NAMED]),
         already=tuple(name for name in after.failures if name in before.failures)[:NAMED],
         mended=tuple(name for name in before.failures if name not in after.failures)[:NAMED],
         output=telling(after, broke),
@@ -216,7 +189,7 @@ def _new(before: Tried, after: Tried) -> list[str]:
     return [name for name in after.failures if name not in before.failures]
 
 
-def _told(tried: Tried, name: str) -> str:
+def told(tried: Tried, name: str) -> str:
     message = tried.failures.get(name, "").strip().splitlines()
     return f"{name}: {message[0][:200]}" if message else name
 

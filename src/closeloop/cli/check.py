@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from closeloop.cli.config import Configuration
     from closeloop.model.report import Report
 
-Format = Literal["terminal", "markdown", "sarif", "junit", "gitlab"]
 TierName = Literal["tools", "quality", "risk"]
 
 
@@ -27,10 +26,12 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     *,
     base: str | None = None,
     patch: Path | None = None,
+    staged: Annotated[bool, Parameter(negative=())] = False,
     task: str | None = None,
     tier: Annotated[list[TierName] | None, Parameter(negative=())] = None,
+    coverage: Annotated[bool, Parameter(negative=())] = False,
     fix: str | None = None,
-    format: Format = "terminal",  # noqa: A002
+    format: Annotated[list[str] | None, Parameter(negative=())] = None,  # noqa: A002
     github: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -44,42 +45,56 @@ def check(  # noqa: PLR0913 - one parameter for each flag
         What to compare with.
     patch
         A file with the change, instead.
+    staged
+        What `git add` has taken in, instead: what a commit would hold.
     task
         The task it was made for, by id or file: then its scope counts.
     tier
         Only this tier: tools, quality or risk; may be given again.
+    coverage
+        Run the tests once more, to see which changed lines they reach.
     fix
         Let this variant of closeloop.toml mend what the tools find, in a workspace of its own.
     format
-        How the report is written: terminal, markdown, sarif, junit or gitlab.
+        How the report is printed: terminal, markdown, sarif, junit, gitlab or json; as
+        markdown=report.md it is written to that file. May be given again.
     github
         In a GitHub workflow: look at its pull request, and tell it.
     json
         Print one JSON document instead.
     """
     import anyio
+    from msgspec.structs import replace
 
-    from closeloop.changes.sources import Wanted
+    from closeloop.changes.sources import NoChange, Wanted
     from closeloop.checking.check import TIERS
     from closeloop.checking.pullrequest import read_event
     from closeloop.cli.config import load
-    from closeloop.cli.console import say_json
+    from closeloop.cli.console import warn
     from closeloop.model.errors import BadInput
 
-    if (change is not None) + (patch is not None) + github > 1:
-        raise BadInput("Give either a range, --patch or --github: each names a change.")
+    if (change is not None) + (patch is not None) + staged + github > 1:
+        raise BadInput("Give either a range, --patch, --staged or --github: each names a change.")
+    outputs = outputs_of([*(format or ()), *(["json"] if json else ())])
     found = load(Path.cwd())
     pull = read_event(event_file(os.environ)) if github else None
-    wanted = Wanted(range=change, patch=patch, base=base)
+    wanted = Wanted(range=change, patch=patch, base=base, staged=staged)
     if pull is not None:
         wanted = Wanted(range=f"{pull.base}...{pull.head}")
-    with telling(quiet=json or format != "terminal") as tell:
-        order = order_of(found, wanted, tuple(tier or TIERS), task, pull, tell)
-        report = anyio.run(go, order, found, fix)
-    if json:
-        say_json(report)
-    else:
-        print_report(report, format)
+    elif staged and "GIT_INDEX_FILE" in os.environ:
+        wanted = replace(wanted, index=Path(os.environ["GIT_INDEX_FILE"]).absolute())
+    try:
+        with telling(quiet=outputs[None] != "terminal") as tell:
+            order = order_of(found, wanted, tuple(tier or TIERS), task, coverage=coverage)
+            request = pull.request if pull else None
+            report = anyio.run(go, replace(order, request=request, tell=tell), found, fix)
+    except NoChange as none:
+        if not staged:
+            raise
+        warn(str(none))  # a commit may change no more than its message
+        return 0
+    for path, name in outputs.items():
+        write_report(report, name, path)
     if pull is not None:
         anyio.run(told, pull, report, os.environ)
     return 1 if report.verdict == "block" else 0
@@ -90,19 +105,24 @@ def order_of(
     wanted: Wanted,
     tiers: tuple[TierName, ...],
     task: str | None,
-    pull: PullRequest | None,
-    tell: Callable[[str], None],
+    *,
+    coverage: bool,
 ) -> Order:
     """What to do, by settings and flags; a project without commands is looked at for some."""
-    from closeloop import flow
     from closeloop.checking.check import Order
     from closeloop.model.settings import Commands
     from closeloop.tasks.discover import discover
 
     settings, root = found.settings, Path.cwd()
-    chosen = flow.choose(settings, found.root, [task])[0] if task else None
+    chosen = None
+    if task:
+        from closeloop import flow
+        from closeloop.tasks.seal import demand_open
+
+        chosen = flow.choose(settings, found.root, [task])[0]
+        demand_open(chosen)
     commands = settings.commands
-    if commands == Commands() and "tools" in tiers:
+    if commands == Commands() and ("tools" in tiers or coverage):
         commands = discover(found.root).commands
     return Order(
         root=root,
@@ -113,8 +133,7 @@ def order_of(
         silences=settings.silence,
         tiers=tiers,
         task=chosen,
-        request=pull.request if pull else None,
-        tell=tell,
+        coverage=coverage,
     )
 
 
@@ -135,27 +154,26 @@ async def go(order: Order, found: Configuration, fix: str | None) -> Report:
             Workspaces(order.cache / "workspaces", found.settings.sandbox)
         )
         fixer = await open_fixer(opened, found, fix) if fix else None
-        return await check(order, workspaces, fixer)
+        report = await check(order, workspaces, fixer)
+        workspaces.trim()
+        return report
 
 
 async def open_fixer(opened: AsyncExitStack, found: Configuration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
     from closeloop.checking.fixing import Fixer
-    from closeloop.runs.models.budget import budgeted
-    from closeloop.runs.models.opening import open_model
+    from closeloop.runs.gateway import Gateway
     from closeloop.runs.variants import assemble
 
     crew = assemble(name, found.settings, found.root)
-    model = None
+    door = None
     if crew.model is not None:
-        limits = crew.variant.limits
-        model = open_model(
-            crew.variant.model or "", crew.model, limits, environ=os.environ, folder=found.root
-        )
-        opened.push_async_callback(model.close)
+        gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
+        way = gateway.open(crew.variant.model or "", crew.model, crew.variant.limits)
+        door = await opened.enter_async_context(way)
     return Fixer(
         agent=crew.agent,
-        model=model and budgeted(model, crew.variant.limits),
+        model=door,
         variant=crew.variant,
         system=crew.system,
     )
@@ -174,16 +192,50 @@ def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(visible(text))
 
 
-def print_report(report: Report, format: Format) -> None:  # noqa: A002
+def outputs_of(formats: Sequence[str]) -> dict[Path | None, str]:
+    """Which format goes into which file, and under None which one is printed."""
+    from closeloop.changes.reports import FORMATS
+    from closeloop.model.errors import BadInput, unknown
+
+    outputs: dict[Path | None, str] = {}
+    for given in formats:
+        name, named, file = given.partition("=")
+        if name not in (known := ("terminal", "json", *FORMATS)):
+            raise unknown("report format", name, known)
+        path = Path(file) if named else None
+        if path and name == "terminal":
+            raise BadInput("The terminal's report is only printed: write --format markdown=FILE.")
+        if path is not None and (not file or path.is_dir() or not path.absolute().parent.is_dir()):
+            raise BadInput(f"--format {given} names no file that can be written: name one.")
+        if path in outputs:
+            place = file or "standard output"
+            raise BadInput(f"Two reports cannot go to {place}: write --format {name}=FILE.")
+        outputs[path] = name
+    return outputs if None in outputs else {None: "terminal", **outputs}
+
+
+def write_report(report: Report, name: str, path: Path | None) -> None:
+    """In one format, into a file or to standard output."""
     from closeloop import plugins
     from closeloop.changes.reports import render, terminal
-    from closeloop.cli.console import show
+    from closeloop.cli.console import json_of, show
+    from closeloop.model.errors import MachineFailed
 
-    if format == "terminal":
+    if name == "terminal":
         show(*terminal.told(report))
         return
-    rules = [rule for check in plugins.every("checks") for rule in check.rules]
-    print(render(format, report, rules), end="")  # noqa: T201
+    if name == "json":
+        text = json_of(report)
+    else:
+        rules = [rule for check in plugins.every("checks") for rule in check.rules]
+        text = render(name, report, rules)
+    if path is None:
+        print(text, end="")  # noqa: T201
+        return
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def event_file(environ: Mapping[str, str]) -> Path:
@@ -201,16 +253,9 @@ async def told(pull: PullRequest, report: Report, environ: Mapping[str, str]) ->
     from closeloop.cli.console import warn
 
     summary = environ.get("GITHUB_STEP_SUMMARY")
-    held = any(reason.startswith("the risk is") for reason in report.reasons)
     async with open_github(
         pull.repo, environ.get("GITHUB_TOKEN", ""), environ.get("GITHUB_API_URL", API)
     ) as hub:
-        published = await publish(
-            hub,
-            pull,
-            report,
-            held=report.verdict == "block" and held,
-            summary=Path(summary) if summary else None,
-        )
+        published = await publish(hub, pull, report, Path(summary) if summary else None)
     for note in published.notes:
         warn(note)

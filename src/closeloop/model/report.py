@@ -34,9 +34,19 @@ class ToolRun(Record):
     seconds: float | None = None
     selected: str | None = None
     """How the tests were chosen, where not all of them ran."""
-    tries: int = 1
-    """Runs after the change: more than one where an agent was asked to mend it."""
     note: str | None = None
+
+
+class Mending(Record):
+    """What an agent made of what broke; the change itself stays as it is."""
+
+    tries: int
+    left: tuple[ToolRun, ...] = ()
+    """Those that the mended change still does not pass, as they are then."""
+    patch: str | None = None
+    """The file with what to add to the change; None where it was not mended."""
+    note: str | None = None
+    """Why the agent stopped before its time."""
 
 
 class Factor(Record):
@@ -87,8 +97,11 @@ class Report(Record):
     verdict: Verdict
     reasons: tuple[str, ...] = ()
     """Why it is not a plain pass."""
+    held: bool = False
+    """Whether its risk alone is enough to wait for a person: `check.hold_at`."""
     gate: Gate = "regression_only"
     tools: tuple[ToolRun, ...] = ()
+    mending: Mending | None = None
     findings: tuple[Finding, ...] = ()
     risk: Risk | None = None
     unmeasured: tuple[Unmeasured, ...] = ()

@@ -3,6 +3,7 @@
 nowhere   no file, no library and no line of the change has the name
 typed     a type checker cannot find it, and did not complain before
 flags     an option that the project's own command line does not have
+settings  a key or option of another tool, one slip from what stood there before
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from closeloop.changes.names.flags import unknown_flags
-from closeloop.changes.names.nowhere import Search
+from closeloop.changes.names.nowhere import MOST_SEARCHED, Search
+from closeloop.changes.names.settings import unknown_settings
 from closeloop.changes.names.suspects import Suspect
 from closeloop.changes.names.trust import trusted
 from closeloop.changes.names.typed import Unusable, complaints
@@ -44,7 +46,10 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         typed = list(trusted(complaints(inspection, folder), search))
     except Unusable as why:
         said.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
-    flags = list(unknown_flags(inspection))
+    if search.searched > MOST_SEARCHED:
+        reason = "so many names exist nowhere that not all of them were searched for"
+        said.append(Unmeasured(rule=rules[0].name, reason=reason))
+    flags = [*unknown_flags(inspection), *unknown_settings(inspection)]
     return [*_findings(nowhere, typed, flags), *said]
 
 
@@ -84,12 +89,14 @@ def _message(suspect: Suspect) -> str:
     use = suspect.use
     if use.kind == "keyword" and suspect.where:
         text = f"`{suspect.where}` takes no argument `{use.text}`"
-    elif use.kind == "option":
+    elif use.kind == "option" and suspect.where:
         text = f"`{suspect.where}` has no option `{use.text}`"
     elif suspect.where:
         text = f"`{use.text}` does not exist in `{suspect.where}`"
     elif use.receiver is None and use.kind in ("call", "name"):
         text = f"`{use.text}` is not defined"
+    elif use.kind == "option":
+        text = f"`{use.text}` stands nowhere else in the repository's settings"
     else:
         text = f"`{use.text}` exists nowhere in the repository or its libraries"
     return f"{text}; did you mean `{suspect.near}`?" if suspect.near else f"{text}."

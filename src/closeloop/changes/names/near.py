@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Set
 from difflib import SequenceMatcher
 from itertools import permutations
 from string import ascii_letters, digits
 
 SHORTEST = 4
 """Shorter names are one edit away from too many others."""
+LONGEST = 100
+"""Longer ones are nobody's slip, and would take their time."""
 ALIKE = 0.75
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LETTERS = ascii_letters + digits + "_"
 
 
-def slips(name: str, exists: Callable[[str], bool]) -> list[str]:
+def slips(name: str, exists: Callable[[str], bool], shortest: int = SHORTEST) -> list[str]:
     """Existing names by which this one may have been meant: one slip, other case, other order."""
-    if len(name) < SHORTEST:
+    if not shortest <= len(name) <= LONGEST:
         return []
     return list(dict.fromkeys(other for other in _variants(name) if exists(other)))
 
 
-def nearest(name: str, others: Iterable[str]) -> str | None:
-    """The most alike of a few names; None where none is."""
+def is_other_word(one: str, other: str) -> bool:
+    """Whether they differ on purpose: `Var` and `VarP`, `v1` and `v2`, `Get` and `Set`."""
+    if one.startswith("_") != other.startswith("_"):
+        return True
+    if one.replace("_", "").lower() == other.replace("_", "").lower():
+        return one.isupper() != other.isupper() or one[1:] == other[1:]
+    if len(one) == len(other):
+        apart = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
+        letters = {letter.lower() for letter in apart[0]}
+        verbs = one[1:3].lower() == "et" and letters == {"g", "s"}
+        tells = verbs or len(one) < SHORTEST or any(letter.isdigit() for letter in letters)
+        return len(apart) == 1 and tells
+    short, long = sorted((one, other), key=len)
+    return long.startswith(short) and (long[len(short)].isupper() or long[-1].isdigit())
+
+
+def nearest(name: str, others: Set[str]) -> str | None:
+    """The most alike of a few names, best one slip away; None where none is."""
+    for other in slips(name, others.__contains__, 3):
+        return other
+    if len(name) > LONGEST:
+        return None
     best, most = None, ALIKE
     mine = set(_split(name))
     for other in others:
-        if other == name:
+        if other == name or (other.startswith("_") and not name.startswith("_")):
             continue
         alike = _likeness(name, mine, other)
         if alike > most or (best and alike == most and other < best):
@@ -49,14 +71,15 @@ def _likeness(name: str, mine: set[str], other: str) -> float:
 
 
 def _variants(name: str) -> Iterator[str]:
+    """The likeliest first."""
     yield from _rewritten(name)
-    for at in range(len(name)):
-        yield name[:at] + name[at + 1 :]
-        yield name[:at] + name[at + 1 : at + 2] + name[at] + name[at + 2 :]
-        for letter in _LETTERS:
-            yield name[:at] + letter + name[at + 1 :]
-            yield name[:at] + letter + name[at:]
-    yield from (name + letter for letter in _LETTERS)
+    places = range(len(name))
+    yield from (name[:at] + name[at + 1] + name[at] + name[at + 2 :] for at in places[:-1])
+    yield from (name[:at] + name[at + 1 :] for at in places)
+    yield from (
+        name[:at] + letter + name[at:] for at in (*places, len(name)) for letter in _LETTERS
+    )
+    yield from (name[:at] + letter + name[at + 1 :] for at in places for letter in _LETTERS)
 
 
 def _rewritten(name: str) -> Iterator[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from msgspec.structs import replace
+
 from closeloop.changes.kinds import language_of
-from closeloop.changes.names.near import nearest, slips
+from closeloop.changes.names.habits import Habits
+from closeloop.changes.names.near import is_other_word, nearest, slips
 from closeloop.changes.names.surroundings import SCRIPTS, Scope, Surroundings
 from closeloop.changes.names.suspects import Suspect, Use, bound_as, bound_in, uses
 from closeloop.changes.syntax import words
@@ -16,7 +20,14 @@ from closeloop.model.inspection import Import, Inspection, Module
 
 LONGEST_LINE = 2000
 MOST_SIBLINGS = 20
+MOST_SEARCHED = 500
+"""So often it is asked what was meant; after that nothing more is said."""
+SHORTEST = 3
+TYPED = ("java", "rust")
+"""There constants of an enum, inherited, wildcard and generated names need no import."""
 _QUOTED = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'|`[^`\n]*`")
+_LAST = re.compile(r"[\w$]*$")
+_CASE = re.compile(rb"\s*case\s+[^=.,)\s]")
 _FIRST = re.compile(r"\w+")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 
@@ -27,14 +38,24 @@ class Search:
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
         self.around = Surroundings(inspection)
+        self.habits = Habits(inspection, self.around)
+        self.searched = 0
         self._modules: dict[str, Module] = {}
         self._made: dict[str, frozenset[str]] = {}
         self._bound: dict[str, frozenset[str]] = {}
+        self._judged: dict[tuple[str | None, ...], Suspect | None] = {}
 
     def suspects(self) -> Iterator[Suspect]:
         for use in uses(self.inspection):
-            if len(use.text) >= 3 and not use.text.startswith("__") and (found := self.judged(use)):
-                yield found
+            module = use.target.module if use.target else None
+            key = use.path, use.text, use.kind, use.receiver, module
+            if key not in self._judged:
+                told = len(use.text) >= SHORTEST and not use.text.startswith("__")
+                # `aria-label` and the like are words of HTML.
+                told = told and "-" not in use.text
+                self._judged[key] = self.judged(use) if told else None
+            if found := self._judged[key]:
+                yield replace(found, use=use)
 
     def judged(self, use: Use) -> Suspect | None:
         """What speaks against one name, if anything does."""
@@ -47,30 +68,35 @@ class Search:
                 return self.missing(use, scope)
         if self.exists(use.text, use) or self.is_offered(use):
             return None
+        if use.target:
+            return self.brought(use, use.target)
         foreign = origin is not None and self.around.is_foreign(use.language, origin)
         return self.member(use, foreign)
 
     def bare(self, use: Use) -> Suspect | None:
         """A name that is looked up in the file and what lies around it."""
-        bound = self.bound(use.path)
-        if use.text in bound or self.around.is_own(use.language, use.text):
+        bound, own = self.bound(use.path), self.around.own(use.language)
+        if use.text in bound or use.text in own or self.is_around(use):
             return None
-        known = self.exists(use.text, use) or self.is_offered(use)
-        if use.language == "go":
-            if self.is_in_package(use):
-                return None
-        elif use.language in SCRIPTS:
-            if known and self.is_global(use):
-                return None
-        elif known and not (use.language == "python" and self.is_closed(use.path)):
-            return None
-        near = next(iter(slips(use.text, bound.__contains__)), None) or nearest(use.text, bound)
+        near = _fitting(use, self.likeliest(use, bound | own))
+        if near is None and use.language not in TYPED:
+            near = nearest(use.text, bound)
         if near:
             return Suspect(use=use, near=near, certain=True)
-        found = self.near(use)
-        if found is None and use.language not in ("go", *SCRIPTS):
+        near = _fitting(use, self.near(use))
+        if near is None and use.language not in ("go", *SCRIPTS):
             return None
-        return Suspect(use=use, near=found[0] if found else None, certain=False)
+        return Suspect(use=use, near=near)
+
+    def is_around(self, use: Use) -> bool:
+        """Whether a bare name may come from somewhere else than its file."""
+        if use.language == "go":
+            return self.is_in_package(use)
+        known = self.exists(use.text, use) or self.is_offered(use)
+        if use.language in SCRIPTS:
+            ambient = use.text[0].isupper() and self.around.is_standard(use.language, use.text)
+            return ambient or self.is_element(use) or (known and self.is_global(use))
+        return known and not (use.language == "python" and self.is_closed(use.path))
 
     def missing(self, use: Use, scope: Scope) -> Suspect | None:
         """A name that is looked up in a module whose names are all known."""
@@ -78,31 +104,73 @@ class Search:
             return None
         if use.language == "python" and not scope.own and self.exists(use.text, use):
             return None
-        near = nearest(use.text, scope.names)
+        near = self.likeliest(use, scope.names)
+        if near is None and use.language != "java":
+            # Much of a Java package may be generated.
+            near = nearest(use.text, scope.names)
         if near is None and (not scope.own or self.exists(use.text, use)):
+            return None
+        if use.language == "java" and (near is None or is_other_word(use.text, near)):
             return None
         return Suspect(use=use, near=near, where=scope.label, certain=near is not None)
 
     def member(self, use: Use, foreign: bool) -> Suspect | None:
         """A name that exists nowhere, looked up on something that is not known."""
-        here = list(slips(use.text, self.around.words_of(use.path).__contains__))
-        used = [
-            name
-            for name in here
-            if self.is_used(f"{use.receiver}.{name}" if foreign else f".{name}", use)
-        ]
-        if foreign:
-            # Others' names often differ by an ending only.
-            used = [
-                name
-                for name in used
-                if not name.startswith(use.text) and not use.text.startswith(name)
-            ]
-            return Suspect(use=use, near=used[0]) if used else None
+        owner = _LAST.search(use.receiver or "") if foreign else None
+        before = owner[0] if owner else ""
+        does = self.habits.gives if use.kind == "keyword" else self.habits.looks_up
+        here = self.around.words_of(use.path)
+        found = self.slips(use, lambda name: does(before, name, use.path), SHORTEST)
+        used = [name for name in found if self.is_likely(name, use, foreign)]
         if used:
-            return Suspect(use=use, near=used[0], certain=True)
-        near = next(iter(slips(use.text, self.is_member(use))), None)
-        return Suspect(use=use, near=near) if near else None
+            near = min(used, key=lambda name: name not in here)
+            return Suspect(use=use, near=near, certain=not foreign and near in here)
+        if foreign:
+            return None
+        found = [
+            *self.slips(use, self.bound(use.path).__contains__, SHORTEST),
+            # Far from here another letter makes another word: `Render` and `Reader`.
+            *(one for one in self.slips(use, self.is_member(use)) if _is_misspelt(use.text, one)),
+        ]
+        likely = next((name for name in found if self.is_likely(name, use, foreign)), None)
+        return Suspect(use=use, near=likely) if likely else None
+
+    def is_likely(self, name: str, use: Use, foreign: bool) -> bool:
+        """Names of others often differ by an ending or their case only."""
+        alike = use.text.startswith(name) or name.startswith(use.text)
+        alike |= use.text.replace("_", "").lower() == name.replace("_", "").lower()
+        ours = name in self.around.words_of(use.path) and not foreign
+        return not is_other_word(use.text, name) and (ours or not alike)
+
+    def brought(self, use: Use, target: Import) -> Suspect | None:
+        """A name that is imported from a module that is not known."""
+        module = self.module(use.path)
+        bare = {
+            one.text
+            for one in module.names
+            if one.kind in ("call", "name") and one.receiver is None
+        }
+        free = bare - self.bound(use.path) - self.around.own(use.language)
+        near = next(iter(self.slips(use, free.__contains__)), None)
+        if near and not is_other_word(use.text, near):
+            return Suspect(use=use, near=near, certain=True)
+        foreign = self.around.is_foreign(use.language, target)
+        found = self.slips(use, self.habits.imports(target.module).__contains__)
+        if not found and not foreign:
+            found = self.slips(use, self.is_member(use))
+        likely = next((name for name in found if self.is_likely(name, use, foreign)), None)
+        return Suspect(use=use, near=likely) if likely else None
+
+    def slips(self, use: Use, exists: Callable[[str], bool], shortest: int = 4) -> list[str]:
+        """As long as there are few: a thousand unknown names are no slips."""
+        self.searched += 1
+        return slips(use.text, exists, shortest) if self.searched <= MOST_SEARCHED else []
+
+    def likeliest(self, use: Use, names: Set[str]) -> str | None:
+        """The name one slip away; of several one that the file has already."""
+        found = self.slips(use, names.__contains__, SHORTEST)
+        here = self.around.words_of(use.path)
+        return next((name for name in found if name in here), found[0] if found else None)
 
     def is_member(self, use: Use) -> Callable[[str], bool]:
         """Whether something of that name is defined, in the same language."""
@@ -118,12 +186,11 @@ class Search:
 
         return defined
 
-    def near(self, use: Use) -> tuple[str, bool] | None:
-        """What was probably meant, and whether it stands in the same file."""
+    def near(self, use: Use) -> str | None:
+        """What was probably meant, of all there is; best something in the same file."""
         here = self.around.words_of(use.path)
-        found = slips(use.text, self.is_anything(use))
-        inside = [other for other in found if other in here]
-        return ((inside or found)[0], bool(inside)) if found else None
+        found = self.slips(use, self.is_anything(use))
+        return next((name for name in found if name in here), found[0] if found else None)
 
     def is_anything(self, use: Use) -> Callable[[str], bool]:
         around, language = self.around, use.language
@@ -131,7 +198,8 @@ class Search:
 
     def exists(self, name: str, use: Use) -> bool:
         """Whether the repository has the name, or the change makes it."""
-        return self.inspection.index.known(name) or self.is_made(name, use)
+        known = self.inspection.index.known(name) or name in self.before
+        return known or self.is_made(name, use)
 
     def is_made(self, name: str, use: Use) -> bool:
         """Whether the change makes it: an import does not make what it names."""
@@ -158,6 +226,11 @@ class Search:
             for path, _ in self.inspection.index.defined(use.text)
         )
 
+    def is_element(self, use: Use) -> bool:
+        """Whether it is one of HTML, which a parser may take for a name where code is broken."""
+        content = self.inspection.sides.read("after", use.path) or b""
+        return use.text.islower() and f"<{use.text}".encode() in content
+
     def is_closed(self, path: str) -> bool:
         """Whether everything that a file brings in stands in it."""
         return all(one.name != "*" for one in self.module(path).imports)
@@ -172,26 +245,6 @@ class Search:
                     return True
         places = self.inspection.index.defined(use.text)
         return any(path.endswith(".d.ts") for path, _ in places)
-
-    def is_used(self, written: str, use: Use) -> bool:
-        """Whether lines of this file that are not new, or a file beside it, have that text."""
-        pattern = re.compile(rb"(?<![\w$])" + re.escape(written.encode()) + rb"(?![\w$])")
-        if written.startswith("."):
-            pattern = re.compile(re.escape(written.encode()) + rb"(?![\w$])")
-        folder = str(PurePosixPath(use.path).parent)
-        beside = self.around.folders.get(folder, ())[:MOST_SIBLINGS]
-        return any(
-            pattern.search(self.old_text(path)) for path in dict.fromkeys((use.path, *beside))
-        )
-
-    def old_text(self, path: str) -> bytes:
-        """A file without the lines that are new."""
-        content: bytes = self.inspection.sides.read("after", path) or b""
-        added = self.inspection.added.get(path)
-        if not added:
-            return content
-        lines = enumerate(content.split(b"\n"), 1)
-        return b"\n".join(line for at, line in lines if at not in added)
 
     def origin(self, use: Use) -> Import | None:
         """The import that brought in what a name is looked up on."""
@@ -232,8 +285,20 @@ class Search:
     def bound(self, path: str) -> frozenset[str]:
         """Every name that the file itself makes or brings in."""
         if path not in self._bound:
-            self._bound[path] = frozenset(bound_in(self.module(path)))
+            captured = self.captured(path) if path.endswith(".py") else ()
+            self._bound[path] = frozenset((*bound_in(self.module(path)), *captured))
         return self._bound[path]
+
+    def captured(self, path: str) -> Iterator[str]:
+        """Names in the patterns of Python's `match`, which give values to some of them."""
+        lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
+        depth, patterns = 0, set[int]()
+        for number, line in enumerate(lines, 1):
+            if depth > 0 or _CASE.match(line):
+                patterns.add(number)
+                opened = sum(map(line.count, (b"(", b"[", b"{")))
+                depth += opened - sum(map(line.count, (b")", b"]", b"}")))
+        return (name.text for name in self.module(path).names if name.line in patterns)
 
     def made(self, path: str) -> frozenset[str]:
         """Those that it makes itself."""
@@ -252,6 +317,15 @@ class Search:
         return found
 
     @cached_property
+    def before(self) -> Set[str]:
+        """Words that changed files had: a line that is changed says most of it again."""
+        found: set[bytes] = set()
+        for side, path in self.inspection.modules:
+            if side == "before":
+                found |= words(self.inspection.sides.read("before", path) or b"")
+        return {word.decode("utf-8", "replace") for word in found}
+
+    @cached_property
     def imported(self) -> Set[str]:
         """Names that the change only imports."""
         modules = [
@@ -265,8 +339,28 @@ class Search:
 
     def quoted(self, path: str) -> Iterator[str]:
         """Words inside strings: by them names are made that no syntax shows."""
+        used: dict[int, set[str]] = defaultdict(set)
+        for name in self.module(path).names:
+            # What stands in a string as code, as in Python's f"{name}", is no word of it.
+            used[name.line].add(name.text)
         lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
         for line in self.inspection.added[path]:
             if line <= len(lines):
-                for text in _QUOTED.findall(lines[line - 1][:LONGEST_LINE]):
-                    yield from (word.decode("utf-8", "replace") for word in words(text))
+                written = lines[line - 1][:LONGEST_LINE]
+                for text in _QUOTED.findall(written):
+                    for word in words(text):
+                        decoded = word.decode("utf-8", "replace")
+                        if decoded not in used[line] or written.count(word) > 1:
+                            yield decoded
+
+
+def _fitting(use: Use, near: str | None) -> str | None:
+    """The name, unless it is another one on purpose."""
+    if near is None or is_other_word(use.text, near):
+        return None
+    return None if use.language in TYPED and near[0].isupper() != use.text[0].isupper() else near
+
+
+def _is_misspelt(name: str, other: str) -> bool:
+    """Whether no letter was put in the place of another."""
+    return len(name) != len(other) or sorted(name.lower()) == sorted(other.lower())

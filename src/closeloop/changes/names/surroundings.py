@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from closeloop.changes.kinds import kind_of, language_of
+from closeloop.changes.names.builtin import ELSEWHERE, OWN
 from closeloop.changes.names.installed import Installed, standard, standard_names
 from closeloop.changes.syntax import words
 from closeloop.model.inspection import Import, Inspection, Language
@@ -19,101 +19,12 @@ MOST_OTHER = 400
 """So many files of other languages, and schemas, are searched for a name."""
 SCRIPTS = ("javascript", "typescript", "tsx")
 _SCRIPT_ENDINGS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mts", ".cts", ".mjs", ".cjs")
+_ROOTS = ("", "src", "lib", "python")
 _DYNAMIC = {
     "python": re.compile(rb"import \*|import_module|__import__|globals\(\)|sys\.modules|setattr\("),
     "scripts": re.compile(rb"export \*|module\.exports|\bexports\b\s*[.=\[]"),
 }
 """Signs that a file offers names which do not stand in it."""
-_OWN: dict[str, frozenset[str]] = {
-    "scripts": frozenset(
-        [
-            "any",
-            "arguments",
-            "as",
-            "async",
-            "await",
-            "boolean",
-            "bigint",
-            "exports",
-            "global",
-            "module",
-            "never",
-            "null",
-            "number",
-            "object",
-            "require",
-            "string",
-            "super",
-            "symbol",
-            "this",
-            "undefined",
-            "unique",
-            "unknown",
-            "void",
-            "__dirname",
-            "__filename",
-            "const",
-            "asserts",
-            "infer",
-            "keyof",
-            "readonly",
-            "satisfies",
-            "declare",
-        ]
-    ),
-    "python": frozenset(dir(builtins))
-    | {"__file__", "__path__", "__class__", "__builtins__", "__annotations__", "self", "cls"},
-    "go": frozenset(
-        [
-            "append",
-            "cap",
-            "clear",
-            "close",
-            "complex",
-            "copy",
-            "delete",
-            "imag",
-            "len",
-            "make",
-            "max",
-            "min",
-            "new",
-            "panic",
-            "print",
-            "println",
-            "real",
-            "recover",
-            "any",
-            "bool",
-            "byte",
-            "comparable",
-            "complex64",
-            "complex128",
-            "error",
-            "float32",
-            "float64",
-            "int",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "rune",
-            "string",
-            "uint",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-            "uintptr",
-            "true",
-            "false",
-            "nil",
-            "iota",
-            "init",
-            "main",
-        ]
-    ),
-}
 
 
 class Scope(Record):
@@ -195,11 +106,13 @@ class Surroundings:
     def standard_module(self, module: str) -> frozenset[str]:
         return standard("python").get(module, frozenset())
 
-    def is_own(self, language: Language, name: str) -> bool:
-        """Whether the language itself has the name, without any import."""
+    def own(self, language: Language) -> frozenset[str]:
+        """Names that the language itself has, without any import."""
         if language in SCRIPTS:
-            return name in standard(language)["*"] or name in _OWN["scripts"]
-        return name in _OWN.get(language, ())
+            return standard(language)["*"] | OWN["scripts"]
+        if language == "java":
+            return standard("java")["java.lang"]
+        return OWN.get(language, frozenset())
 
     def family(self, language: Language | None) -> str | None:
         return "scripts" if language in SCRIPTS else language
@@ -211,6 +124,8 @@ class Surroundings:
         """What is meant by looking something up inside of what was imported."""
         if language == "go":
             return None if rest else target
+        if language == "java":
+            return None
         if language != "python":
             # A name that was taken out of a module is no module.
             return None if rest or target.name else target
@@ -222,7 +137,7 @@ class Surroundings:
         return Import(module=f"{whole}.{rest}" if rest else whole, line=target.line)
 
     def is_standard(self, language: Language, name: str) -> bool:
-        return name in _OWN.get(language, ()) or name in standard_names(language)
+        return name in OWN.get(language, ()) or name in standard_names(language)
 
     def words_of(self, path: str) -> frozenset[str]:
         if path not in self._words:
@@ -235,7 +150,13 @@ class Surroundings:
         key = path, target.module
         if key not in self._scopes:
             family = self.family(language) or ""
-            look = {"python": self._python, "scripts": self._script, "go": self._go}.get(family)
+            looks = {
+                "python": self._python,
+                "scripts": self._script,
+                "go": self._go,
+                "java": self._java,
+            }
+            look = looks.get(family)
             self._scopes[key] = look(path, target.module) if look else None
         return self._scopes[key]
 
@@ -244,9 +165,9 @@ class Surroundings:
         module = target.module
         if language == "python":
             first = module.split(".")[0]
-            if not first or first in standard("python") or first in self.python_modules:
+            if not first or first in standard("python") or self.python_files("", module):
                 return False
-            return self.installed.names(language, first) is None
+            return self.is_open(module) and self.installed.names(language, first) is None
         if language in SCRIPTS:
             package = _package(module)
             if module.startswith((".", "node:", "#", "/")) or package in self.script_packages:
@@ -256,6 +177,10 @@ class Surroundings:
             )
         if language == "go":
             return self.go_folder(module) is None and module not in standard("go")
+        if language == "java":
+            return self.scope("", language, target) is None
+        if language == "rust":
+            return module.split("::")[0] not in ("crate", "self", "super", "std", "core", "alloc")
         return True
 
     # Python
@@ -276,9 +201,22 @@ class Surroundings:
         for one in self.python_modules.get(parts[-1], ()):
             whole = "/" + one.rsplit(".", 1)[0].removesuffix("/__init__")
             # What lies inside a package is not imported by its own name alone.
-            if whole.endswith(tail) and not self.is_package(whole[1 : -len(tail)]):
+            root = whole[1 : -len(tail)] if whole.endswith(tail) else None
+            if root is None or self.is_package(root):
+                continue
+            # A folder somewhere below may well be called like somebody else's package.
+            if len(parts) > 1 or root in _ROOTS or path.startswith(f"{root}/"):
                 found.append(one)
         return found
+
+    def is_open(self, module: str) -> bool:
+        """Whether others may add modules to the package that this one would be in."""
+        parts = module.split(".")
+        for end in range(len(parts) - 1, 0, -1):
+            files = self.python_files("", ".".join(parts[:end]))
+            if files:
+                return any(b"__path__" in (self.sides.read("after", one) or b"") for one in files)
+        return True
 
     def is_package(self, folder: str) -> bool:
         return bool(folder) and f"{folder}/__init__.py" in self.tree
@@ -300,7 +238,7 @@ class Surroundings:
             inside = {
                 one.split(".")[-1] for one in standard("python") if one.startswith(f"{whole}.")
             }
-            return Scope(label=whole, names=known | inside, own=False)
+            return Scope(label=whole, names=known | inside | ELSEWHERE.get(whole, set()), own=False)
         return None
 
     def _files(self, label: str, files: list[str], dynamic: re.Pattern[bytes]) -> Scope | None:
@@ -357,6 +295,30 @@ class Surroundings:
             names = frozenset[str]().union(*(self.words_of(one) for one in files))
             return Scope(label=module, names=names, own=True)
         known = standard("go").get(module)
+        return Scope(label=module, names=known, own=False) if known is not None else None
+
+    # Java
+
+    @cached_property
+    def java_files(self) -> Mapping[str, list[str]]:
+        """Source files by what they and their folder are called by others."""
+        found: dict[str, list[str]] = {}
+        for folder, files in self.folders.items():
+            name = re.split(r"(?:^|/)(?:java|src)/", folder)[-1].replace("/", ".")
+            for path in files:
+                if path.endswith(".java"):
+                    found.setdefault(name, []).append(path)
+                    found.setdefault(f"{name}.{PurePosixPath(path).stem}", []).append(path)
+        return found
+
+    def _java(self, path: str, module: str) -> Scope | None:
+        files = self.java_files.get(module)
+        if files:
+            # A file does not make what it imports.
+            names = frozenset[str]().union(*(self.words_of(one) for one in files if one != path))
+            return Scope(label=module, names=names, own=True)
+        package = module if module in standard("java") else module.rpartition(".")[0]
+        known = standard("java").get(package)
         return Scope(label=module, names=known, own=False) if known is not None else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from closeloop.changes.names.builtin import ELSEWHERE
 from closeloop.changes.names.near import nearest
 from closeloop.changes.names.nowhere import Search
 from closeloop.changes.names.suspects import Suspect, Use
@@ -24,7 +25,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 def trusted(complaints: Iterable[Complaint], search: Search) -> Iterator[Suspect]:
     """Those that hold, with what was probably meant."""
     for one in complaints:
-        if not _is_ignored(one, search) and (found := _judged(one, search)):
+        named = _NAME.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
+        if named and not _is_ignored(one, search) and (found := _judged(one, search)):
             yield found
 
 
@@ -46,22 +48,32 @@ def _judged(one: Complaint, search: Search) -> Suspect | None:
         near = nearest(one.name, search.bound(one.path))
         return Suspect(use=use, near=near, certain=near is not None)
     if one.kind == "keyword":
+        if one.where is None and search.exists(one.name, use):
+            return None
         where = (one.where or "").rpartition(" ")[2]
         near = nearest(one.name, _parameters(where, search))
-        return Suspect(use=use, near=near, where=where, certain=near is not None)
+        return Suspect(use=use, near=near, where=where or None, certain=near is not None)
     if one.message.startswith("Module "):
         return _in_module(one, use, search)
     if one.kind == "import":
-        return Suspect(use=use, where=None, certain=False)
+        around = search.around
+        open_ = not one.name.startswith(".") and around.is_open(one.name)
+        standard = around.standard_module(one.name.split(".")[0])
+        there = around.python_files(one.path, one.name) or (open_ and not standard)
+        return None if there else Suspect(use=use)
     return _in_class(one, use, search)
 
 
-def _in_module(one: Complaint, use: Use, search: Search) -> Suspect:
+def _in_module(one: Complaint, use: Use, search: Search) -> Suspect | None:
     where = one.where or ""
+    if use.text in ELSEWHERE.get(where, ()):
+        return None
     names: set[str] = set()
     for path in search.around.python_files(one.path, where):
         names |= search.around.words_of(path)
-    near = nearest(use.text, names or search.around.standard_module(where))
+    around = search.around
+    installed = around.installed.names("python", where.partition(".")[0])
+    near = nearest(use.text, names or around.standard_module(where) or installed or set())
     return Suspect(use=use, near=near, where=where, certain=near is not None)
 
 
@@ -71,6 +83,8 @@ def _in_class(one: Complaint, use: Use, search: Search) -> Suspect | None:
     if _PLAIN.fullmatch(where):
         plain = where.partition("[")[0]
         return Suspect(use=use, where=plain, near=nearest(use.text, _members(plain)))
+    if search.is_made(use.text, use):
+        return None
     owner = _owner(one, search)
     found = _family(owner, search) if owner else None
     if found is not None and use.text not in found:
@@ -83,9 +97,9 @@ def _in_class(one: Complaint, use: Use, search: Search) -> Suspect | None:
     return Suspect(use=use, near=near)
 
 
-def _members(plain: str) -> list[str]:
+def _members(plain: str) -> set[str]:
     kinds = {"Literal": str, "LiteralString": str, **{one.__name__: one for one in _BUILT_IN}}
-    return dir(kinds[plain])
+    return set(dir(kinds[plain]))
 
 
 _BUILT_IN = (list, dict, tuple, set, frozenset, str, bytes, int, float, bool)
@@ -98,7 +112,7 @@ def _owner(one: Complaint, search: Search) -> str | None:
         module = search.module(one.path)
         around = [kind for kind in module.types if kind.first_line <= one.line <= kind.last_line]
         return around[-1].name if around else None
-    name = where.partition("[")[0].rpartition(".")[2]
+    name = where.removeprefix("<class '").removesuffix("'>").partition("[")[0].rpartition(".")[2]
     return name if _NAME.fullmatch(name) else None
 
 
@@ -134,11 +148,11 @@ def _definition(name: str, search: Search) -> tuple[str, Type] | None:
     return (path, kinds[0]) if len(kinds) == 1 else None
 
 
-def _parameters(called: str, search: Search) -> list[str]:
+def _parameters(called: str, search: Search) -> set[str]:
     """Names of the parameters of whatever is called so."""
     name = called.rpartition(".")[2]
     owner = called.rpartition(".")[0].rpartition(".")[2]
-    found = []
+    found = set[str]()
     for path, _ in search.inspection.index.defined(owner or name)[:5]:
         module = search.inspection.index.module(path)
         for function in module.functions if module else ():
@@ -146,7 +160,7 @@ def _parameters(called: str, search: Search) -> list[str]:
                 function.name == "__init__" and function.qualified == f"{name}.__init__"
             )
             if wanted:
-                found += [
+                found |= {
                     one.split(":")[0].split("=")[0].strip("* ") for one in function.parameters
-                ]
+                }
     return found

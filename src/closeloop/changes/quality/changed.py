@@ -71,6 +71,11 @@ def is_aside(path: str) -> bool:
     return _ASIDE.search(path) is not None
 
 
+def is_tested(function: Function) -> bool:
+    """A test among the code, as Rust has them."""
+    return any(one == "test" or one.endswith("::test") for one in function.decorators)
+
+
 def around(functions: Iterable[Function], line: int) -> Function | None:
     """The innermost function that the line is in."""
     inside = [one for one in functions if one.first_line <= line <= one.last_line]

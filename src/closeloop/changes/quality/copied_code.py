@@ -149,6 +149,9 @@ def _copies(
             )
         if tokens >= inspection.settings.copied_tokens:
             told.add(copy.qualified)
+            named = _named(ours, module, copy) == _named(theirs, source, original)
+            # What reaches for another constant or function is not the same.
+            alike = alike if named else min(alike, SAME - 0.01)
             pair = _Pair(copy=copy, original=original, alike=alike, tokens=tokens)
             yield _finding(file, module.print_lines[run.first], run, pair, inspection)
 
@@ -198,6 +201,14 @@ def _alike(one: str, other: str) -> float:
     if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
         return 0.0
     return match.ratio()
+
+
+def _named(text: str, module: Module, function: Function) -> set[str]:
+    """The names in it that are not its own, and so cannot be renamed in a copy."""
+    own = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
+    inside = [one for one in module.names if function.first_line <= one.line <= function.last_line]
+    own |= {one.text for one in inside if one.kind == "definition"}
+    return {token for token in _tokens(text) if token.isidentifier()} - own
 
 
 def _shared(one: str, other: str) -> int:

@@ -6,7 +6,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import Changed, Past, changed, earlier, finding, past
+from closeloop.changes.quality.changed import (
+    Changed,
+    Past,
+    changed,
+    earlier,
+    finding,
+    is_tested,
+    past,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Function, Inspection, Module, Type
 
@@ -56,7 +64,8 @@ def _functions(file: Changed, functions: Past, inspection: Inspection) -> Iterat
     for function in file.after.functions if file.after else ():
         inside = range(function.first_line, function.last_line + 1)
         touched = file.added.intersection(inside)
-        if len(inside) <= limit or function.statements < STATEMENTS or not touched:
+        small = len(inside) <= limit or function.statements < STATEMENTS
+        if small or not touched or is_tested(function):
             continue
         size = code_lines(file.lines, function)
         before = earlier(functions, file, function) if size > limit else None

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import Changed, Past, changed, earlier, finding, past
+from closeloop.changes.quality.changed import (
+    Changed,
+    Past,
+    changed,
+    earlier,
+    finding,
+    is_tested,
+    past,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Function, Inspection
 
@@ -30,7 +38,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 def _tangled(file: Changed, functions: Past, limit: int) -> Iterator[Finding]:
     for function in file.after.functions if file.after else ():
-        if min(function.complexity, function.cognitive) <= limit:
+        if min(function.complexity, function.cognitive) <= limit or is_tested(function):
             continue
         lines = file.added.intersection(range(function.first_line, function.last_line + 1))
         if not lines:

@@ -31,10 +31,10 @@ class CheckRun(Record):
     annotations: tuple[dict[str, Any], ...] = ()
 
 
-def check_run(report: Report, *, blobs: str | None = None, held: bool = False) -> CheckRun:
-    """What GitHub shall show; a change that is held for a person fails."""
+def check_run(report: Report, *, blobs: str | None = None) -> CheckRun:
+    """What GitHub shall show."""
     return CheckRun(
-        conclusion="failure" if held else CONCLUSIONS[report.verdict],
+        conclusion=CONCLUSIONS[report.verdict],
         title=one_line(headline(report), MOST_TITLE),
         summary=comment(report, blobs=blobs),
         annotations=tuple(note for one in counted(report) if (note := _annotation(one))),

@@ -22,6 +22,9 @@ def junit(report: Report) -> str:
     for finding in counted(report):
         _finding(findings, finding)
     verdict = SubElement(root, "testsuite", name="verdict")
+    if report.mending and report.mending.patch:
+        properties = SubElement(verdict, "properties")
+        SubElement(properties, "property", name="mended", value=_safe(report.mending.patch))
     case = _case(verdict, report.title, "closeloop")
     if report.verdict == "block":
         _told(case, "failure", headline(report), "\n".join(report.reasons))

@@ -13,9 +13,11 @@ from closeloop.changes.reports.telling import (
     counted,
     headline,
     is_clean,
-    outcome,
+    is_worse,
+    mended,
     place_of,
     plural,
+    state,
     subject,
     surface,
     unmeasured,
@@ -91,9 +93,10 @@ def _parts(report: Report, blobs: str | None) -> Iterator[Part]:
     """The page from top to bottom."""
     title = f"{prose(subject(report), 200)} ({surface(report)})"
     yield Part(rank=0, head=f"### {MARKS[report.verdict]} {prose(headline(report))}\n\n{title}")
-    if report.reasons:
-        first, *others = report.reasons
-        yield Part(rank=1, head=_bullet(first), items=others[:MOST_ROWS], line=_bullet)
+    if report.mending:
+        yield Part(rank=1, head=f"{prose(mended(report.mending))}.")
+        left = [(run, name) for run in report.mending.left for name in run.broke]
+        yield from _hidden(5, "What the agent left broken", left, _broken)
     if report.risk:
         yield _risk(report.risk)
     broken = [(tool, name) for tool in report.tools for name in tool.broke]
@@ -145,19 +148,18 @@ def _tools(tools: Sequence[ToolRun]) -> Iterator[Part]:
     """How each tool fared, and the output of those that have something against the change."""
     yield from _hidden(7, "The repository's own tools", tools, _tool)
     for tool in tools:
-        if tool.output.strip() and outcome(tool):
+        if tool.output.strip() and is_worse(tool):
             yield from _hidden(9, f"Output of {tool.name}", [tool.output], block)
 
 
 def _tool(tool: ToolRun) -> str:
-    before = f"{tool.before} → " if tool.before else ""
+    before = f"{state(tool.before)} → " if tool.before else ""
     facts = [f"{tool.seconds:.0f} s"] if tool.seconds is not None else []
     facts += [f"{len(tool.already)} failing before too"] if tool.already else []
     facts += [f"{len(tool.mended)} mended"] if tool.mended else []
-    facts += [f"{tool.tries} tries"] if tool.tries > 1 else []
     facts += [prose(text, 200) for text in (tool.selected, tool.note) if text]
     told = f" ({'; '.join(facts)})" if facts else ""
-    return f"- {prose(tool.name)} {code(tool.command)}: {before}{tool.after}{told}"
+    return f"- {prose(tool.name)} {code(tool.command)}: {before}{state(tool.after)}{told}"
 
 
 def _bullet(text: str) -> str:

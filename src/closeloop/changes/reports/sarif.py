@@ -18,7 +18,16 @@ MOST_PLACES = 100
 
 def of_report(report: Report, rules: Sequence[Rule] = ()) -> dict[str, Any]:
     """What a check found, with what it could not look at."""
-    return sarif([(None, finding) for finding in report.findings], rules, unmeasured(report))
+    made = sarif([(None, finding) for finding in report.findings], rules, unmeasured(report))
+    (run,) = made["runs"]
+    facts: dict[str, Any] = {
+        "verdict": report.verdict,
+        "reasons": [visible(reason) for reason in report.reasons],
+    }
+    facts |= {"risk": report.risk.level} if report.risk else {}
+    mended = report.mending.patch if report.mending else None
+    run["properties"] = facts | ({"mended": visible(mended)} if mended else {})
+    return made
 
 
 def sarif(

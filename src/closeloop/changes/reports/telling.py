@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.record import Record
-from closeloop.model.report import Report, ToolRun
+from closeloop.model.report import Mending, Report, ToolRun, ToolState
 
 VERDICTS = {
     "pass": "Nothing stands in the way",
@@ -52,29 +52,45 @@ def is_clean(report: Report) -> bool:
 
 
 def unmeasured(report: Report) -> list[Unmeasured]:
-    """What could not be looked at, in any tier."""
-    return [*report.unmeasured, *(report.risk.unmeasured if report.risk else ())]
+    """What could not be looked at, in any tier; what has the same reason is told together."""
+    rules: dict[str, list[str]] = {}
+    for one in (*report.unmeasured, *(report.risk.unmeasured if report.risk else ())):
+        rules.setdefault(one.reason, []).append(one.rule)
+    return [Unmeasured(rule=", ".join(names), reason=why) for why, names in rules.items()]
 
 
 def headline(report: Report) -> str:
-    """`Not ready to merge: 2 newly failing in test, 1 error; risk high`."""
-    counts = Counter(finding.severity for finding in counted(report))
-    parts = [told for tool in report.tools if (told := outcome(tool))]
-    parts += [plural(counts["error"], "error")] if counts["error"] else []
-    parts += [plural(counts["warning"], "warning")] if counts["warning"] else []
-    told = f": {', '.join(parts)}" if parts else ""
-    risk = f"; risk {report.risk.level}" if report.risk else ""
-    return f"{VERDICTS[report.verdict]}{told}{risk}"
+    """`Not ready to merge: 2 newly failing in test; 1 error; risk medium`."""
+    told = f": {'; '.join(report.reasons)}" if report.reasons else ""
+    if report.risk is None or _tells_risk(report):
+        return f"{VERDICTS[report.verdict]}{told}"
+    return f"{VERDICTS[report.verdict]}{told}; risk {report.risk.level}"
 
 
-def outcome(tool: ToolRun) -> str:
-    """What a tool has against the change, in a few words; nothing where it has nothing."""
-    if tool.broke:
-        return f"{len(tool.broke)} newly failing in {tool.name}"
-    if tool.after in ("passed", tool.before):
-        return ""
-    words = {"inert": "did not run", "machine trouble": "met machine trouble"}
-    return f"{tool.name} {words.get(tool.after, tool.after)}"
+def _tells_risk(report: Report) -> bool:
+    """Whether the risk is among the reasons."""
+    grave = report.risk is not None and report.risk.level in ("high", "critical")
+    return report.held or (report.verdict == "warn" and grave)
+
+
+def is_worse(tool: ToolRun) -> bool:
+    """Whether a tool has something against the change."""
+    return bool(tool.broke) or tool.after not in ("passed", tool.before)
+
+
+def state(of: ToolState | None) -> str:
+    """How a tool ended, in a word or two that need no manual."""
+    return {"inert": "did not run", None: "–"}.get(of, of or "")
+
+
+def mended(mending: Mending) -> str:
+    """What an agent made of what broke, and where that is."""
+    tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
+    if mending.patch is not None:
+        return f"An agent mended it in {tries}: add that with `git apply {mending.patch}`"
+    why = f" ({mending.note})" if mending.note else ""
+    left = ", ".join(run.name for run in mending.left)
+    return f"An agent did not mend it in {tries}{why}; still worse than before: {left or 'nothing'}"
 
 
 def subject(report: Report) -> str:

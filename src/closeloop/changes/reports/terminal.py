@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from closeloop.changes.reports.telling import (
     counted,
     headline,
-    outcome,
+    is_worse,
+    mended,
     plural,
+    state,
     subject,
     surface,
     unmeasured,
@@ -38,8 +40,8 @@ def told(report: Report) -> Iterator[RenderableType]:
 
     yield Text(visible(headline(report)), style=f"bold {VERDICTS[report.verdict]}")
     yield Text(f"{visible(subject(report))} ({surface(report)})", style="dim")
-    for reason in report.reasons:
-        yield Text(f"  {visible(reason)}")
+    if report.mending:
+        yield Text(f"{visible(mended(report.mending))}.")
     if report.risk:
         yield from _risk(report.risk)
     if report.tools:
@@ -81,8 +83,8 @@ def _tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
         facts += [visible(text) for text in (tool.selected, tool.note) if text]
         table.add_row(
             Text(visible(tool.name)),
-            Text(tool.before or "–", style=STATES.get(tool.before or "", "dim")),
-            Text(tool.after, style=STATES.get(tool.after, "dim")),
+            Text(state(tool.before), style=STATES.get(tool.before or "", "dim")),
+            Text(state(tool.after), style=STATES.get(tool.after, "dim")),
             f"{tool.seconds:.1f} s" if tool.seconds is not None else "",
             Text("; ".join(facts), style="dim"),
         )
@@ -92,7 +94,7 @@ def _tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
             yield Text(f"  broke  {visible(name)}", style="red")
         if len(tool.broke) > MOST_BROKEN:
             yield Text(f"  … and {len(tool.broke) - MOST_BROKEN} more", style="dim")
-        if outcome(tool) and tool.output.strip():
+        if is_worse(tool) and tool.output.strip():
             lines = visible(tool.output).strip().splitlines()[-OUTPUT_LINES:]
             yield Text("\n".join(f"    {line}" for line in lines), style="dim")
 

@@ -36,7 +36,7 @@ def assess(
     *,
     history: History | None,
     model: Model,
-    coverage: Coverage | None = None,
+    coverage: Coverage | Unmeasured | None = None,
 ) -> Risk:
     """The level of a change with its reasons; a dimension that fails is left out and named."""
     surface = surface_of(inspection)

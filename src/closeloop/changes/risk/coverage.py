@@ -18,11 +18,17 @@ from closeloop.model.record import Record
 _BYTES = 200_000_000
 _LINES = 25_000
 """Bytes of bits that are read of one file, eight lines each."""
+_TOLD = 20_000_000
+"""Lines in all blocks of a profile."""
 _FAULTS = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError),
     *(sqlite3.Error, ElementTree.ParseError, msgspec.MsgspecError),
 )
-USUAL = (".coverage", "coverage.xml", "lcov.info", "coverage/lcov.info", "coverage.json")
+USUAL = (
+    *(".coverage", "coverage.xml", "lcov.info", "coverage/lcov.info", "coverage.json"),
+    *("coverage.out", "cover.out"),
+)
+_BLOCK = re.compile(r"(.{1,4000}):(\d{1,9})\.\d{1,9},(\d{1,9})\.\d{1,9} \d{1,9} (\d{1,18})")
 
 
 class Lines(Record):
@@ -49,18 +55,23 @@ def find_coverage(root: Path) -> Path | None:
 
 def read_coverage(path: Path, root: Path) -> Coverage:
     """The data of a file; BadInput when it is none."""
+    found = lines_of(path)
+    written = _time(path)
+    files = {place: lines for name, lines in found.items() if (place := _inside(name, root))}
+    stale = frozenset(name for name in files if _time(root / name) > written + 1)
+    return Coverage(files=files, source=path.name, stale=stale)
+
+
+def lines_of(path: Path) -> dict[str, Lines]:
+    """The data of a file by the names that it uses; BadInput when it is none."""
     try:
         if path.stat().st_size > _BYTES:
             raise BadInput(f"{path} is over 200 MB: give coverage data of this repository only.")
         with path.open("rb") as file:
             head = file.read(64)
-        written = path.stat().st_mtime
-        found = dict(_read(path, head))
+        return dict(_read(path, head))
     except _FAULTS as error:
         raise BadInput(f"{path} is not coverage data that can be read: {error}.") from None
-    files = {place: lines for name, lines in found.items() if (place := _inside(name, root))}
-    stale = frozenset(name for name in files if _time(root / name) > written + 1)
-    return Coverage(files=files, source=path.name, stale=stale)
 
 
 def statements(source: bytes) -> frozenset[int]:
@@ -94,7 +105,9 @@ def _read(path: Path, head: bytes) -> Iterator[tuple[str, Lines]]:
         return _json(path)
     if re.match(rb"\s*(?:TN:|SF:)", head):
         return _lcov(path)
-    raise ValueError("it is neither SQLite, XML, JSON nor lcov")
+    if head.startswith(b"mode: "):
+        return _go(path)
+    raise ValueError("it is neither SQLite, XML, JSON, lcov nor Go's")
 
 
 def _sqlite(path: Path) -> Iterator[tuple[str, Lines]]:
@@ -161,6 +174,28 @@ def _lcov(path: Path) -> Iterator[tuple[str, Lines]]:
                 hits.append((int(found[1]), found[2] != "0"))
             elif line.startswith("end_of_record") and name:
                 yield name, _lines(hits)
+
+
+def _go(path: Path) -> Iterator[tuple[str, Lines]]:
+    """`example.org/mod/file.go:12.3,15.2 2 1`: from, to, statements, hits; one line per block."""
+    hits: dict[str, dict[int, bool]] = {}
+    told = 0
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            found = _BLOCK.fullmatch(line.rstrip())
+            if found is None:
+                continue
+            first, last = int(found[2]), int(found[3])
+            told += last - first
+            if not first <= last or told > _TOLD:
+                raise ValueError("its blocks are of no program")
+            lines = hits.setdefault(found[1], {})
+            hit = found[4] != "0"
+            # A block that was not reached ends with its brace, which nobody runs.
+            for number in range(first, last + (hit or first == last)):
+                lines[number] = lines.get(number, False) or hit
+    for name, lines in hits.items():
+        yield name, _lines(list(lines.items()))
 
 
 def _lines(hits: list[tuple[int, bool]]) -> Lines:

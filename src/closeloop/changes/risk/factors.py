@@ -16,6 +16,7 @@ from closeloop.changes.risk.level import BANDS, band_of
 from closeloop.changes.risk.shared import count, listed
 from closeloop.changes.risk.surface import Surface
 from closeloop.changes.sources import Sides
+from closeloop.model.change import FileChange
 from closeloop.model.finding import Unmeasured
 from closeloop.model.inspection import Inspection
 from closeloop.model.report import Factor
@@ -34,7 +35,7 @@ def surface_factor(surface: Surface, rank: float, model: Model) -> Factor:
         text = (
             f"adds {count(surface.source_added, 'line')} to sources,"
             f" in {count(surface.files, 'file')} of {count(surface.modules, 'module')}:"
-            f" more than {rank:.0%} of {among}"
+            f" more than {'nearly all' if rank > 0.995 else f'{rank:.0%}'} of {among}"
         )
     else:
         text = f"touches no sources; {count(surface.files, 'file')} changed"
@@ -128,16 +129,19 @@ def dependency_factors(asked: Sequence[Asked]) -> Iterator[Factor]:
 
 
 def coverage_factor(
-    inspection: Inspection, coverage: Coverage | None
+    inspection: Inspection, coverage: Coverage | Unmeasured | None
 ) -> Factor | Unmeasured | None:
     """Changed lines that no test reaches."""
+    files = [file for file in inspection.files if _can_be_covered(file, inspection)]
+    if not files:
+        return None
     if coverage is None:
-        return Unmeasured(rule="coverage", reason="there is no coverage data")
+        return Unmeasured(rule="coverage", reason="there is no data; `--coverage` measures it")
+    if isinstance(coverage, Unmeasured):
+        return coverage
     covered, missed, places, stale = 0, 0, [], []
-    for file in inspection.files:
-        lines = inspection.added.get(file.path, frozenset())
-        if kind_of(file.path) != "source" or not lines or language_of(file.path) is None:
-            continue
+    for file in files:
+        lines = inspection.added[file.path]
         if file.path in coverage.stale:
             stale.append(file.path)
             continue
@@ -157,9 +161,10 @@ def coverage_factor(
     if not covered + missed:
         return None
     low = missed / (covered + missed) > _LOW and missed >= _FEW
-    text = f"{missed} of {count(covered + missed, 'changed line')} are reached by no test"
-    if not missed:
-        text = f"all {covered + missed} changed lines that can run are reached by tests"
+    text = f"tests reach every changed line that can run ({covered})"
+    if missed:
+        of, more = count(covered + missed, "changed line"), ", …" if missed > _TOLD else ""
+        text = f"no test reaches {missed} of {of}: {', '.join(places[:_TOLD])}{more}"
     return Factor(
         name="coverage",
         axis="impact",
@@ -168,6 +173,11 @@ def coverage_factor(
         value=missed / (covered + missed),
         places=tuple(places[:5]),
     )
+
+
+def _can_be_covered(file: FileChange, inspection: Inspection) -> bool:
+    added = inspection.added.get(file.path)
+    return bool(added) and kind_of(file.path) == "source" and language_of(file.path) is not None
 
 
 def history_factor(files: dict[str, FileHistory]) -> Factor | None:

@@ -31,6 +31,7 @@ _SAID = {
     "config": "changes configuration",
     "tooling": "changes the setup of tools",
 }
+_WHY = {"ci": "; no test covers what runs there, and it may reach secrets"}
 _WEIGHTS = {"ci": 3.4, "schema": 3.8, "migration": 3.7, "config": 2.1, "tooling": 0.5}
 
 
@@ -47,7 +48,7 @@ def kind_factors(inspection: Inspection) -> Iterator[Factor]:
         yield Factor(
             name=kind,
             axis="impact",
-            text=f"{_SAID[kind]}: {listed(paths)}",
+            text=f"{_SAID[kind]}: {listed(paths)}{_WHY.get(kind, '')}",
             weight=_WEIGHTS[kind],
             value=float(len(paths)),
             places=tuple(paths[:5]),

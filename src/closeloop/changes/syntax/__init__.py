@@ -18,7 +18,7 @@ from closeloop.model.inspection import Language, Module
 
 __all__ = ["LARGEST", "VERSION", "Outline", "parse", "skim", "words"]
 
-VERSION = 2
+VERSION = 5
 """Of everything below this folder: what an older one made is not used again."""
 LARGEST = 2_000_000
 """Larger files are not read."""
@@ -50,13 +50,13 @@ def parse(language: Language, content: bytes) -> Module:
     )
 
 
-def skim(language: Language, content: bytes) -> Outline:
-    """What is kept of every file of a repository."""
+def skim(language: Language, content: bytes, printed: bool = True) -> Outline:
+    """What is kept of every file of a repository, with fingerprints or without."""
     if len(content) > LARGEST:
         return Outline()
     grammar, parser, query = _known(language)
     tree, end = parse_patiently(parser, content)
-    return outline(language, content[:end], tree, query, grammar.imports)
+    return outline(language, content[:end], tree, query, grammar.imports, printed)
 
 
 def _unlike(language: Language, content: bytes, end: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import groupby
 
 from tree_sitter import Node, Query, QueryCursor, Tree
 
@@ -14,14 +14,17 @@ from closeloop.changes.syntax.grammar import Lines
 from closeloop.model.inspection import Import, Language
 from closeloop.model.record import Record
 
-_WORD = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*")
+_APART = bytes(
+    byte if byte >= 0x80 or chr(byte).isalnum() or chr(byte) in "_$" else 0x20
+    for byte in range(256)
+)
+"""Every byte that is in no word as a space."""
 Imports = Mapping[str, Callable[[Node, Lines], Sequence[Import]]]
-DEEPEST = 2000
-"""A file with so many brackets in each other is not searched: each of its nodes would take as
-many steps."""
-_SMALL = 20_000
-_STEPS = [(byte in b"([{<") - (byte in b")]}>") for byte in range(256)]
-_OTHERS = bytes(byte for byte in range(256) if not _STEPS[byte])
+DEEPEST, IN_PYTHON = 50, 10
+"""What lies deeper is no definition that others would use; in Python a method lies five deep."""
+LONGEST = 5000
+"""So many signs in a row, of which nothing was made, are not searched: at each of them, all that
+follow are looked at."""
 _TEST = re.compile(rb"[tT]est|it$|describe$")
 
 
@@ -41,21 +44,28 @@ class Outline(Record):
 
 
 def words(content: bytes) -> set[bytes]:
-    """Every word that occurs, in comments and strings too."""
-    return set(_WORD.findall(content))
+    """Every word and number that occurs, in comments and strings too."""
+    return set(content.translate(_APART).split())
 
 
 def outline(
-    language: Language, content: bytes, tree: Tree, query: Query, imports: Imports
+    language: Language,
+    content: bytes,
+    tree: Tree,
+    query: Query,
+    imports: Imports,
+    printed: bool = True,
 ) -> Outline:
-    """What one file has to offer."""
-    captures = {} if _is_deep(content) else QueryCursor(query).captures(tree.root_node)
+    """What one file has to offer, with fingerprints or without."""
+    root = tree.root_node
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(IN_PYTHON if language == "python" else DEEPEST)
+    captures = {} if _is_littered(root) else cursor.captures(root)
     functions = sorted(captures.get("function", []), key=_start)
     names = [*captures.get("definition", []), *filter(None, map(_name, functions))]
     names.sort(key=_start)
-    hashes, lines = _printed(
-        language, content, functions, sorted(captures.get("skip", []), key=_start)
-    )
+    skipped = sorted(captures.get("skip", []), key=_start)
+    hashes, lines = _printed(language, content, functions if printed else [], skipped)
     return Outline(
         names=b"\n".join(words(content)),
         defined=b"\n".join(node.text or b"" for node in names),
@@ -66,11 +76,18 @@ def outline(
     )
 
 
-def _is_deep(content: bytes) -> bool:
-    if len(content) < _SMALL:
-        return False
-    brackets = content.translate(None, _OTHERS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST
+def _is_littered(root: Node) -> bool:
+    """Whether signs stand in a long row, as in a file that is in another language."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.descendant_count > LONGEST:
+            inside = node.children
+            rows = groupby(inside, _is_named)
+            if any(len(list(row)) > LONGEST for is_named, row in rows if not is_named):
+                return True
+            waiting += inside
+    return False
 
 
 def _imported(nodes: list[Node], imports: Imports) -> bytes:
@@ -118,6 +135,10 @@ def _lines(content: bytes, nodes: list[Node]) -> Iterator[int]:
 
 def _start(node: Node) -> int:
     return node.start_byte
+
+
+def _is_named(node: Node) -> bool:
+    return node.is_named
 
 
 def _name(function: Node) -> Node | None:

@@ -118,6 +118,7 @@ GRAMMAR = Grammar(
             ("dictionary_splat_pattern", None),
         }
     ),
+    lists=frozenset({"tuple", "list"}),
     decisions=kinds(
         "if_statement elif_clause for_statement while_statement except_clause "
         "conditional_expression for_in_clause if_clause case_clause"

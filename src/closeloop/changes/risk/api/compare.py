@@ -90,11 +90,12 @@ def _types(member: Member) -> list[str]:
 
 
 def _fits(before: Member, after: Member) -> bool:
-    """Whether what is new at the end need not be given, and the rest is as it was."""
-    count = len(_types(before))
-    more = (after.parameters or ())[count:]
+    """Whether what is new at the end need not be given, and the rest takes what it took."""
+    old, new = _types(before), _types(after)
+    more = (after.parameters or ())[len(old) :]
     optional = all(one.passing == "rest" or one.default is not None for one in more)
-    return optional and _types(after)[:count] == _types(before)
+    takes = all(now in (was, "any") for was, now in zip(old, new, strict=False))
+    return optional and len(old) <= len(new) and takes and before.type == after.type
 
 
 def _told(
@@ -139,7 +140,24 @@ def _parameters(before: Member, after: Member, where: Where) -> Iterator[ApiChan
         required = one.default is None and one.passing not in _VARIADIC
         if required and one.name not in replaced and not (_needs(one) & took_any):
             yield told("signature", f"now requires `{one.name}`")
+    yield from _narrowed(old, new, fresh, told)
     yield from _moved(old, new, told)
+
+
+def _narrowed(
+    old: Sequence[Parameter],
+    new: Sequence[Parameter],
+    fresh: Sequence[Parameter],
+    told: Callable[..., ApiChange],
+) -> Iterator[ApiChange]:
+    """A `*args` or `**kwargs` that is gone, where no parameters with names took its place."""
+    for one in old:
+        if one.passing not in _VARIADIC or one.passing in _variadic(new):
+            continue
+        places = _PLACED if one.passing == "rest" else ("either", "keyword")
+        if not any(other.passing in places for other in fresh):
+            how = "by position" if one.passing == "rest" else "by name"
+            yield told("signature", f"no longer takes more {how} (`{one.name}`)")
 
 
 def _aligned(old: Parameter, place: int, new: Sequence[Parameter]) -> Parameter:

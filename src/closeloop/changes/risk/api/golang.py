@@ -21,6 +21,8 @@ from closeloop.changes.risk.api.trees import (
 
 _APART = re.compile(r"(?:^|/)(?:internal|testdata|vendor|examples?|cmd|test)/|_test\.go$")
 
+_EMPTY = re.compile(r"\binterface ?\{ ?\}")
+
 
 def is_public(path: str) -> bool:
     return path.endswith(".go") and not _APART.search(path)
@@ -52,7 +54,7 @@ def _declared(content: bytes, node: Node) -> Iterator[tuple[str, Member]]:
     elif node.type in ("const_declaration", "var_declaration"):
         for spec in _specs(node):
             for name in spec.children_by_field_name("name"):
-                kind = plain(field(spec, "type"))
+                kind = _typed(field(spec, "type"))
                 yield text(name), _member(content, "value", spec, node, type=kind)
 
 
@@ -114,7 +116,7 @@ def _parameters(node: Node | None) -> Iterator[Parameter]:
 def _typed(node: Node | None) -> str:
     """A type as written, without the names that a function type may give its parameters."""
     if node is None or node.type != "function_type":
-        return plain(node)
+        return _EMPTY.sub("any", plain(node))
     takes = ", ".join(one.type for one in _parameters(field(node, "parameters")))
     return f"func({takes}) {_result(field(node, 'result'))}".rstrip()
 
@@ -146,7 +148,8 @@ def _result(node: Node | None) -> str:
     """Types only: results may be given names freely."""
     if node is None or node.type != "parameter_list":
         return _typed(node)
-    return f"({', '.join(one.type for one in _parameters(node))})"
+    types = [one.type for one in _parameters(node)]
+    return types[0] if len(types) == 1 else f"({', '.join(types)})"
 
 
 def _deprecated(node: Node) -> bool:

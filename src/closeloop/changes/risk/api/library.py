@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections.abc
 import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
@@ -13,13 +14,15 @@ from closeloop.model.record import Record
 
 _DEEP = 8
 _APART = re.compile(
-    r"(?:^|/)(?:tests?|testing|docs?|examples?|benchmarks?|bench|scripts?|tools?|samples?|internal|"
-    r"tasks|ci|build|dist)/|(?:^|/)(?:setup|conftest|noxfile|manage|fabfile|tasks|conf)\.py$"
+    r"(?:^|/)(?:tests|testing|docs?|examples?|benchmarks?|bench|scripts?|tools?|samples?|internal|"
+    r"tasks|ci|build|dist)/|^test/|(?:^|/)(?:setup|conftest|noxfile|manage|fabfile|tasks|conf)\.py$"
 )
 _BARE = frozenset(
     ("ABC", "Generic", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict")
 )
 """Bases that bring nothing that callers would miss."""
+_KNOWN = {**vars(collections.abc), **vars(builtins)}
+"""Bases of which one can see what they bring."""
 _UNKNOWN = Member(kind="unknown")
 
 
@@ -108,7 +111,7 @@ class Library:
     def may_inherit(self, found: Found, name: str) -> bool:
         """Whether a base from elsewhere may bring a member of that name."""
         return any(
-            hasattr(getattr(builtins, base), name) if hasattr(builtins, base) else base not in _BARE
+            hasattr(_KNOWN[base], name) if base in _KNOWN else base not in _BARE
             for base in self.foreign_bases(found)
         )
 
@@ -122,6 +125,12 @@ class Library:
             else:
                 foreign |= self.foreign_bases(inner, depth + 1)
         return foreign
+
+    def generation(self, found: Found | None, depth: int = 0) -> int:
+        """How many classes of this repository stand above it, one over the other."""
+        above = [self.base(found, base) for base in found.member.bases] if found else []
+        heirs = [one for one in above if one] if depth <= _DEEP else []
+        return max((1 + self.generation(one, depth + 1) for one in heirs), default=0)
 
     def members(self, found: Found, depth: int = 0) -> dict[str, Found]:
         """All of a class, inherited ones too."""

@@ -24,6 +24,7 @@ _DEPRECATED = re.compile(
     r"DeprecationWarning|\.\. deprecated|deprecated\b.{0,80}(?:removed|version|instead|use )",
     re.IGNORECASE | re.DOTALL,
 )
+_PATTERNS = ("pattern_list", "tuple_pattern", "list_pattern")
 _PLUMBING = re.compile(r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\(")
 _HELD = re.compile(r"\bself\.([a-z]\w{0,80})\b(?:\s*:[^=\n]{0,200})?\s*=(?!=)")
 _QUOTED = re.compile(r"[\"']([A-Za-z]\w{0,80})[\"']")
@@ -208,7 +209,8 @@ class _Reading:
             yield from self._value(right)
         if left is None or _PLUMBING.match(text(right)):
             return
-        names = [left] if left.type == "identifier" else list(children(left))
+        # Not `save.alters_data = True`, which defines neither.
+        names = list(children(left)) if left.type in _PATTERNS else [left]
         for name in names:
             if name.type == "identifier":
                 yield text(name), Member(kind="value", line=line_of(self.content, node))

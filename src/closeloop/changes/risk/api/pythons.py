@@ -54,8 +54,11 @@ class _Comparison:
             self.gone.add(dotted)
             return
         gone: dict[str, Found] = {}
-        for name in dict.fromkeys(self.before.public(path)):
-            was = self._touched(path, name)
+        told: dict[str, list[ApiChange]] = {}
+        touched = {name: self._touched(path, name) for name in self.before.public(path)}
+        # A base class first: what its heirs have from it is told once, of the base.
+        for name in sorted(touched, key=lambda name: self.before.generation(touched[name])):
+            was = touched[name]
             if was is None or (was.path, was.name) in self.seen:
                 continue
             self.seen.add((was.path, was.name))
@@ -63,7 +66,8 @@ class _Comparison:
             if found is None:
                 gone[name] = was
             else:
-                yield from self._pair(f"{dotted}.{name}", was, found)
+                told[name] = list(self._pair(f"{dotted}.{name}", was, found))
+        yield from (change for name in touched for change in told.get(name, ()))
         new = {
             name: found.member
             for name in self.after.public(now)
@@ -76,6 +80,11 @@ class _Comparison:
             # A constant that nobody lists or hands on is rarely meant for others.
             soft = was.member.kind == "value" and not self._is_named(path, name)
             yield msgspec.structs.replace(change, breaking=False) if soft else change
+
+    def _is_told_there(self, found: Found) -> bool:
+        """Whether the class that a member stands in is public itself: then it is told of that."""
+        owner = found.name.partition(".")[0]
+        return self.before.is_public(found.path) and owner in self.before.public(found.path)
 
     def _is_named(self, path: str, name: str) -> bool:
         """Whether the module says that the name is for others."""
@@ -101,7 +110,7 @@ class _Comparison:
         new = {each: found.member for each, found in theirs.items() if each not in mine}
         for each, found in mine.items():
             key = (found.path, found.name)
-            if key in self.seen:
+            if key in self.seen or (found.path != was.path and self._is_told_there(found)):
                 continue
             self.seen.add(key)
             full = f"{name}.{each}".removesuffix(".__init__")

@@ -1,0 +1,91 @@
+"""Where tools are run: a prepared base, and either end of the change written over it."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from closeloop.changes.kinds import kind_of
+from closeloop.changes.shadow import Entry
+from closeloop.changes.sources import Sides
+from closeloop.model.errors import MachineFailed
+from closeloop.model.inspection import Side
+from closeloop.model.record import Record
+from closeloop.runs.workspaces import Base, Workspace, Workspaces
+
+BATCH_BYTES = 32 << 20
+UNPACK = "tar -xf - --no-same-owner"
+REMOVE = "xargs -0 -r rm -rf --"
+
+
+class Bench(Record):
+    """Both ends of a change, ready to be opened as workspaces."""
+
+    workspaces: Workspaces
+    bases: Mapping[Side, Base]
+    """What each end is written over: set up, and near to it."""
+    sides: Sides
+    setup: tuple[str, ...] = ()
+    """Run again where an end differs from its base in what they read: manifests, lock files."""
+    timeout: float = 900.0
+    tell: Callable[[str], None] = lambda text: None
+
+
+async def put(bench: Bench, workspace: Workspace, side: Side) -> None:
+    """Make a workspace of its base into one end of the change."""
+    base = bench.bases[side]
+    paths = differing(bench.sides, base.commit, side)
+    if not paths:
+        return
+    entries = bench.sides.entries(side)
+    await _fed(workspace, REMOVE, b"".join(path.encode() + b"\0" for path in paths))
+    for archive in _archives(bench.sides, [(path, entries.get(path)) for path in paths]):
+        await _fed(workspace, UNPACK, archive)
+    if needs_setup(paths):
+        await workspace.set_up(bench.setup)
+
+
+def differing(sides: Sides, commit: str, side: Side) -> list[str]:
+    """Paths that are not the same at one end of a change as in a commit; none outside of it."""
+    there, wanted = sides.at(commit), sides.entries(side)
+    paths = {path for path in there.keys() | wanted.keys() if there.get(path) != wanted.get(path)}
+    return sorted(path for path in paths if not {"..", ".git"} & set(path.lower().split("/")))
+
+
+def needs_setup(paths: Iterable[str]) -> bool:
+    """Whether what a project is set up from is among them."""
+    return any(kind_of(path) in ("manifest", "lockfile") for path in paths)
+
+
+async def _fed(workspace: Workspace, command: str, stdin: bytes) -> None:
+    ran = await workspace.cage.run(command, stdin=stdin)
+    if ran.exit_code != 0:
+        said = ran.stopped or ran.output.strip()[-300:]
+        raise MachineFailed(f"The change could not be written into a workspace: {said}")
+
+
+def _archives(sides: Sides, entries: Sequence[tuple[str, Entry | None]]) -> Iterable[bytes]:
+    """What can be read of the files, in archives of a bearable size."""
+    now, file = int(time.time()), io.BytesIO()
+    archive = tarfile.open(fileobj=file, mode="w")  # noqa: SIM115 - begun anew when it is full
+    for path, entry in entries:
+        content = sides.read_blob(entry.id) if entry and entry.mode != "160000" else None
+        if entry is None or content is None:
+            continue
+        member = tarfile.TarInfo(path)
+        member.mtime, member.mode = now, 0o755 if entry.mode == "100755" else 0o644
+        if entry.mode == "120000":
+            member.type, member.linkname = tarfile.SYMTYPE, content.decode("utf-8", "replace")
+            archive.addfile(member)
+            continue
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+        if file.tell() > BATCH_BYTES:
+            archive.close()
+            yield file.getvalue()
+            file = io.BytesIO()
+            archive = tarfile.open(fileobj=file, mode="w")  # noqa: SIM115
+    archive.close()
+    yield file.getvalue()

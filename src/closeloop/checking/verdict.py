@@ -1,0 +1,82 @@
+"""Block, warn or pass: what the settings say counts, in words a reviewer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from closeloop.checking.tools import has_broken
+from closeloop.model.finding import Finding
+from closeloop.model.record import Record
+from closeloop.model.report import Risk, ToolRun, Verdict
+from closeloop.model.settings import CheckSettings
+
+SEVERITIES = ("error", "warning", "info")
+LEVELS = ("low", "medium", "high", "critical")
+_STATES = {"inert": "did not run", "machine trouble": "met machine trouble"}
+
+
+class Judgement(Record):
+    """What to do with a change, and why."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    held: bool = False
+
+
+def judge(
+    settings: CheckSettings,
+    tools: Sequence[ToolRun] | None,
+    findings: Sequence[Finding],
+    risk: Risk | None,
+) -> Judgement:
+    """Block where something counts that much, warn where it does not, else pass.
+
+    No tools at all are fine; None are tools that could not be run, which nobody may take for it.
+    """
+    held = is_held(settings, risk)
+    unrun = ["the tools could not be run"] if tools is None else []
+    tools = tools or ()
+    blocking = [*(unrun if settings.gate == "strict" else ())]
+    blocking += _blocking(settings, tools, findings)
+    if blocking or held:
+        waits = [f"its risk is {risk.level}, which waits for a person"] if held and risk else []
+        return Judgement(verdict="block", reasons=(*blocking, *waits), held=held)
+    warning = [*unrun, *(_red(run) for run in tools if run.after != "passed")]
+    warning += _counts(findings, SEVERITIES[:2])
+    if risk is not None and risk.level in ("high", "critical"):
+        warning.append(f"its risk is {risk.level}")
+    return Judgement(verdict="warn" if warning else "pass", reasons=tuple(warning))
+
+
+def is_held(settings: CheckSettings, risk: Risk | None) -> bool:
+    """Whether the risk alone is enough to wait for a person."""
+    if risk is None or settings.gate == "informational" or settings.hold_at == "never":
+        return False
+    return LEVELS.index(risk.level) >= LEVELS.index(settings.hold_at)
+
+
+def _blocking(
+    settings: CheckSettings, tools: Sequence[ToolRun], findings: Sequence[Finding]
+) -> Iterator[str]:
+    if settings.gate == "informational":
+        return
+    for run in tools:
+        if has_broken(run) or (settings.gate == "strict" and run.after != "passed"):
+            yield _red(run)
+    if settings.block_at != "never":
+        yield from _counts(findings, SEVERITIES[: SEVERITIES.index(settings.block_at) + 1])
+
+
+def _red(run: ToolRun) -> str:
+    """What is the matter with a tool: `2 newly failing in test`, `lint failed, as without it`."""
+    if run.broke:
+        return f"{len(run.broke)} newly failing in {run.name}"
+    state = _STATES.get(run.after, run.after)
+    return f"{run.name} {state}{', as without this change' if run.after == run.before else ''}"
+
+
+def _counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:
+    for severity in severities:
+        counted = [one for one in findings if one.severity == severity and one.silenced is None]
+        if counted:
+            yield f"{len(counted)} {severity}{'s' if len(counted) > 1 else ''}"
