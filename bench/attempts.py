@@ -35,7 +35,12 @@ def memory() -> int:
 
 async def work(kind: str, attempts: int, root: Path) -> dict[str, float]:
     from closeloop import flow
-    from closeloop.model.settings import SandboxSettings, Settings, VariantSettings
+    from closeloop.model.settings import (
+        ExperimentSettings,
+        SandboxSettings,
+        Settings,
+        VariantSettings,
+    )
 
     (root / "script.yaml").write_text(LOOP if kind == "loop" else TRIVIAL)
     (root / "tasks").mkdir()
@@ -57,7 +62,7 @@ async def work(kind: str, attempts: int, root: Path) -> dict[str, float]:
             marks.append(memory())
 
     async with flow.open_workshop(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan(workshop, tasks, attempts)
+        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=attempts))
         before = cpu()
         await flow.run(plan, workshop, jobs=1, tell=tell)
         used = cpu() - before

@@ -16,7 +16,9 @@ from closeloop.measuring.attempts import story as story_of
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.plan import Progress, Results
 from closeloop.model.protocols import Work
+from closeloop.model.settings import ExperimentSettings
 from closeloop.model.trace import Trace
+from closeloop.running import attempting
 from closeloop.runs.agents.builtin import BuiltinAgent
 from closeloop.runs.models.scripted import ScriptedModel
 
@@ -41,7 +43,7 @@ def run(project: Path, *tasks: str, repeats: int = 1, **changes: object) -> Resu
     async def go() -> Results:
         chosen = flow.choose(settings, project, tasks)
         async with flow.open_workshop(settings, project, list(settings.variants), {}) as workshop:
-            plan = flow.plan(workshop, chosen, repeats)
+            plan = flow.plan(workshop, chosen, ExperimentSettings(repeats=repeats))
             await flow.run(plan, workshop, jobs=2, tell=tell)
             return flow.results(plan, workshop, skipped)
 
@@ -174,7 +176,7 @@ def test_what_the_machine_failed_is_begun_again_as_a_new_attempt(project):
 
 
 def test_a_slot_the_machine_left_empty_is_filled_by_the_next_run(project, monkeypatch):
-    async def gone(self: ScriptedModel, request: object) -> None:
+    async def gone(self: ScriptedModel, *asked: object) -> None:
         raise MachineFailed("The server is gone.")
 
     with monkeypatch.context() as patched:
@@ -204,7 +206,7 @@ def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
         return Work(exit="finished", trace=Trace(reader="x", reader_version=1))
 
     monkeypatch.setattr(BuiltinAgent, "work", endless)
-    monkeypatch.setattr(flow, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(attempting, "GRACE_SECONDS", 0.2)
     found = load(project, environ={}).settings
     limits = msgspec.structs.replace(found.limits, seconds=0.1)
     results = run(project, "question", limits=limits)
@@ -215,7 +217,7 @@ def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
 def test_a_key_that_is_refused_stops_the_run_and_keeps_what_was_done(project, monkeypatch):
     run(project, "question")
 
-    async def refused(self: ScriptedModel, request: object) -> None:
+    async def refused(self: ScriptedModel, *asked: object) -> None:
         raise BadInput("The key in X was refused: check it.")
 
     monkeypatch.setattr(ScriptedModel, "reply", refused)

@@ -73,7 +73,8 @@ def test_what_one_attempt_changes_no_other_sees(repo: Path, workspaces: Workspac
         base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as one, workspaces.open(base, Limits()) as two:
             await output(one, 'rm -rf .git tool; echo changed > readme; echo mine > "$HOME/mine"')
-            assert await output(two, "cat readme; ls -A $HOME; git status --short") == "two\n"
+            seen = await output(two, "cat readme; ls -A $HOME; git status --short")
+            assert seen == "two\n.closeloop\n"
             assert await output(one, "cat readme") == "changed\n"
         async with workspaces.open(base, Limits()) as three:
             assert await output(three, "cat readme; git status --short") == "two\n"

@@ -5,71 +5,109 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from closeloop.cli.ahead import duration
 from closeloop.cli.console import console
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from closeloop.model.plan import Plan
+    from closeloop.model.plan import Forecast, Plan
     from closeloop.model.plan import Progress as Told
+
+WORDS = {"pass": "passed", "fail": "failed"}
 
 
 class Live:
     """Counts what it is told and keeps the bar up to date."""
 
-    def __init__(self, plan: Plan, bar: Progress | None) -> None:
-        self.total = len(plan.tasks) * len(plan.variants) * plan.experiment.repeats
-        self.each = len(plan.variants) * plan.experiment.repeats
+    def __init__(self, plan: Plan, ahead: Forecast, jobs: int, bar: Progress | None) -> None:
+        self.total = ahead.attempts
+        self.repeats = plan.experiment.repeats
+        self.tasks = len(plan.tasks)
+        self.jobs = jobs
+        self.prepared = 0
+        self.skipped: dict[str, str] = {}
+        self.running: set[tuple[str, str | None, int | None]] = set()
         self.counts: Counter[str] = Counter()
         self.cost = 0.0
-        self.prepared = 0
-        self.tasks = len(plan.tasks)
-        self.skipped: dict[str, str] = {}
+        self.held: str | None = None
+        """Why attempts were not begun."""
+        self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
+        known = {
+            v.name: ahead.typical[v.digest] for v in plan.variants if v.digest in ahead.typical
+        }
+        self.seconds = {name: [typical] for name, typical in known.items()}
         self.bar = bar
         self.line: TaskID | None = None
         if bar is not None:
-            self.line = bar.add_task("preparing", total=self.total, counts="")
+            self.line = bar.add_task("preparing", total=self.total, counts="", left="")
 
     def tell(self, told: Told) -> None:
         """One step of the run."""
+        slot = (told.task, told.variant, told.number)
         match told.stage:
             case "prepared":
                 self.prepared += 1
             case "skipped":
                 self.skipped[told.task] = told.why or ""
-                self.total -= self.each
-            case "elsewhere":
-                self.counts["elsewhere"] += 1
-            case "settled" if told.row is not None:
-                self.counts[told.row.outcome or "unscored"] += 1
-                self.cost += told.row.cost or 0.0
+                self.total -= len(self.waiting) * self.repeats
+                self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
+            case "started":
+                self.running.add(slot)
+            case "elsewhere" | "held" | "settled":
+                self._end(told)
+                self.running.discard(slot)
         self.draw()
+
+    def _end(self, told: Told) -> None:
+        """A slot that this run will not touch again."""
+        self.waiting[told.variant or ""] -= 1
+        row = told.row
+        if told.stage == "settled" and row is not None:
+            self.counts[WORDS.get(row.outcome or "", "unscored")] += 1
+            self.cost += row.cost or 0.0
+            if (told.task, told.variant, told.number) in self.running and row.seconds is not None:
+                self.seconds.setdefault(told.variant or "", []).append(row.seconds)
+        else:
+            self.counts[told.stage] += 1
+            self.held = told.why or self.held
+
+    def left(self) -> float | None:
+        """Seconds until the end, by what attempts took before; None when that is not known."""
+        waiting = {name: count for name, count in self.waiting.items() if count > 0}
+        if any(name not in self.seconds for name in waiting):
+            return None
+        total = sum(count * fmean(self.seconds[name]) for name, count in waiting.items())
+        return total / min(self.jobs, max(sum(waiting.values()), 1))
 
     def draw(self) -> None:
         if self.bar is None or self.line is None:
             return
-        done = sum(self.counts.values())
-        waiting = self.prepared + len(self.skipped) < self.tasks
-        parts = [f"{count} {what}" for what, count in sorted(self.counts.items())]
+        preparing = self.prepared + len(self.skipped) < self.tasks
+        parts = [f"{len(self.running)} running"] if self.running else []
+        parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
         if self.cost:
             parts.append(f"${self.cost:.2f}")
+        left = self.left()
         self.bar.update(
             self.line,
-            description=f"preparing {self.prepared}/{self.tasks} tasks" if waiting else "running",
-            completed=done,
+            description=f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running",
+            completed=sum(self.counts.values()),
             total=self.total,
             counts=" · ".join(parts),
+            left="" if left is None else f"about {duration(left)} left",
         )
 
 
 @contextmanager
-def live(plan: Plan, *, quiet: bool) -> Iterator[Live]:
+def live(plan: Plan, ahead: Forecast, jobs: int, *, quiet: bool) -> Iterator[Live]:
     """A bar on the terminal; nothing where nobody watches."""
     output = console(stderr=True)
     if quiet or not output.is_terminal:
-        yield Live(plan, None)
+        yield Live(plan, ahead, jobs, None)
         return
     from rich.progress import (
         BarColumn,
@@ -77,7 +115,6 @@ def live(plan: Plan, *, quiet: bool) -> Iterator[Live]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
 
     with Progress(
@@ -86,9 +123,8 @@ def live(plan: Plan, *, quiet: bool) -> Iterator[Live]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[counts]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         console=output,
         transient=True,
     ) as bar:
-        yield Live(plan, bar)
+        yield Live(plan, ahead, jobs, bar)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from closeloop.cli.console import visible
+from closeloop.tasks.seal import is_alias
 
 if TYPE_CHECKING:
     from closeloop.model.attempt import AttemptRow
@@ -102,15 +103,16 @@ def pointers(results: Results) -> Iterable[RenderableType]:
     """Where to look next: the attempts that went wrong, one of each task and variant."""
     names = {variant.digest: variant.name for variant in results.variants}
     seen: set[tuple[str | None, str | None]] = set()
-    wrong = [row for row in results.attempts if row.outcome != "pass"]
+    told = [row for row in results.attempts if not is_alias(row.task)]
+    wrong = [row for row in told if row.outcome != "pass"]
     for row in sorted(wrong, key=lambda row: -telling(row, results)):
         if (row.task, row.variant) in seen or len(seen) == MOST_POINTERS:
             continue
         seen.add((row.task, row.variant))
         about = f"{names.get(row.variant or '', '?')} on {row.task}"
         yield Text(f"closeloop show {row.id}   # {visible(about)}", style="cyan")
-    if not wrong and results.attempts:
-        yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
+    if not wrong and told:
+        yield Text(f"closeloop show {told[0].id}", style="cyan")
 
 
 def telling(row: AttemptRow, results: Results) -> int:

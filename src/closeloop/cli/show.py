@@ -13,7 +13,7 @@ from closeloop.cli.console import visible
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from closeloop.model.attempt import Grade, Usage
+    from closeloop.model.attempt import Attempt, Grade, Usage
     from closeloop.model.measurement import Measurement
     from closeloop.model.plan import Story
     from closeloop.model.session import Session
@@ -48,10 +48,12 @@ def show(
     from closeloop.cli.config import load
     from closeloop.measuring.attempts import book_of
     from closeloop.measuring.attempts import story as story_of
+    from closeloop.tasks.seal import demand_open
 
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         story = story_of(store, attempt, book_of(found.settings))
+    demand_open(story.task)
     if json:
         console.say_json(story)
         return
@@ -69,6 +71,7 @@ def render(story: Story, *, full: bool) -> Iterator[Text]:
         yield from change(story.change.patch, full=full)
     if story.grade is not None:
         yield from tests(story.grade, full=full)
+    yield from lacked(story, full=full)
 
 
 def head(story: Story) -> Iterator[Text]:
@@ -109,7 +112,16 @@ def head(story: Story) -> Iterator[Text]:
     if usage.cost is not None:
         facts.append(f"${usage.cost:.4f}" + (" by list prices" if listed(usage) else ""))
     yield Text("  " + visible(" · ".join(facts)), style="dim")
+    yield from unfinished(made)
     yield from graded_facts(grade)
+
+
+def unfinished(made: Attempt) -> Iterator[Text]:
+    """Where the work of an attempt that did not finish can be had."""
+    from rich.text import Text
+
+    if made.origin == "experiment" and made.branch is not None:
+        yield Text(visible(f"  its work is on the branch {made.branch}"), style="dim")
 
 
 def listed(usage: Usage) -> bool:
@@ -274,6 +286,16 @@ def change(patch: str, *, full: bool) -> Iterator[Text]:
         yield Text(line, style="bold" if line.startswith("diff ") else style)
     if not full and len(lines) > SHORT_DIFF_LINES:
         yield Text(f"… {len(lines) - SHORT_DIFF_LINES} lines (--full shows them)", style="dim")
+
+
+def lacked(story: Story, *, full: bool) -> Iterator[Text]:
+    """What the agent said it lacked."""
+    from rich.text import Text
+
+    for insight in story.insights:
+        yield Text("\nWhat the agent lacked, as it says", style="bold")
+        for line in shortened(insight.text, full=full):
+            yield Text(f"  {line}")
 
 
 def tests(grade: Grade, *, full: bool) -> Iterator[Text]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Literal
 
-from closeloop.model.attempt import Attempt, AttemptRow, Grade
+from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.model.change import Change
+from closeloop.model.exchange import Exchange
+from closeloop.model.insight import Insight
 from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.session import Session
@@ -14,7 +17,11 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, Variant
 
-Stage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere"]
+Stage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
+Mode = Literal["fill", "unscored", "regrade"]
+"""Make what is missing, make again what could not be scored, or only grade again."""
+State = Literal["done", "paused", "running", "spent", "stopped"]
+"""Of an experiment; spent is its budget."""
 Place = tuple[str | None, str | None, int]
 """Task digest, variant digest, repeat."""
 
@@ -37,6 +44,7 @@ class Slot(Record):
     variant: Variant
     number: int
     experiment: str
+    feedback: bool = False
 
     @property
     def place(self) -> Place:
@@ -46,7 +54,7 @@ class Slot(Record):
         """Names one try at it, on any machine."""
         return f"{self.task.digest}/{self.variant.digest}/{self.number}/{retry}"
 
-    def told(self, stage: Stage, row: AttemptRow | None = None) -> Progress:
+    def told(self, stage: Stage, row: AttemptRow | None = None, why: str | None = None) -> Progress:
         """What there is to say of it."""
         return Progress(
             stage=stage,
@@ -54,7 +62,34 @@ class Slot(Record):
             variant=self.variant.name,
             number=self.number,
             row=row,
+            why=why,
         )
+
+
+class Try(Record):
+    """One try at a slot: all that a machine must know to make the attempt."""
+
+    slot: Slot
+    retry: int
+    parent: str | None
+    """The attempt that this one retries."""
+    proof: Proof
+
+    @property
+    def key(self) -> str:
+        return self.slot.key(self.retry)
+
+
+class Made(Record):
+    """An attempt as it was made, not yet kept."""
+
+    attempt: Attempt
+    trace: Trace | None = None
+    change: Change | None = None
+    grade: Grade | None = None
+    exchanges: Sequence[Exchange] = ()
+    """Read one by one: together they are many times as long as what they share."""
+    insights: tuple[Insight, ...] = ()
 
 
 class Plan(Record):
@@ -65,13 +100,47 @@ class Plan(Record):
     variants: tuple[Variant, ...]
 
     def slots(self) -> Iterator[Slot]:
-        """Interleaved, so that every variant meets every task early."""
+        """As they are listed: by repeat, task and variant."""
         for number in range(1, self.experiment.repeats + 1):
             for task in self.tasks:
                 for variant in self.variants:
-                    yield Slot(
-                        task=task, variant=variant, number=number, experiment=self.experiment.id
-                    )
+                    yield self._slot(task, variant, number)
+
+    def queue(self) -> Iterator[Slot]:
+        """As they are begun: every variant meets every task early, in an order the seed gives."""
+        for number in range(1, self.experiment.repeats + 1):
+            chance = Random(f"{self.experiment.seed}/{number}")  # noqa: S311
+            for task in chance.sample(self.tasks, len(self.tasks)):
+                for variant in chance.sample(self.variants, len(self.variants)):
+                    yield self._slot(task, variant, number)
+
+    def _slot(self, task: Task, variant: Variant, number: int) -> Slot:
+        experiment = self.experiment
+        return Slot(
+            task=task,
+            variant=variant,
+            number=number,
+            experiment=experiment.id,
+            feedback=experiment.feedback,
+        )
+
+
+class Forecast(Record):
+    """What is known of a plan before it begins."""
+
+    attempts: int
+    """Of the plan, in all."""
+    missing: int
+    """Not made yet."""
+    effect: float | None
+    """The smallest difference between two variants that it will probably show."""
+    seconds: float | None
+    cost: float | None
+    """For what is missing, by what such attempts took before; None is not known."""
+    paid: tuple[str, ...]
+    """Models that cost money."""
+    typical: dict[str, float]
+    """Seconds of an attempt, by the variant's digest, where that is known."""
 
 
 class Results(Record):
@@ -90,6 +159,23 @@ class Results(Record):
     """How the agents were caged, and what was not enforced."""
 
 
+class Course(Record):
+    """How an experiment stands."""
+
+    experiment: Experiment
+    tasks: tuple[str, ...]
+    variants: tuple[str, ...]
+    """Names."""
+    total: int
+    done: int
+    """Places filled by an attempt that the machine did not fail."""
+    running: int
+    """Attempts that a process has in hand now."""
+    cost: float | None
+    """Of all tries; None where none is known."""
+    state: State
+
+
 class Story(Record):
     """All that is known of one attempt."""
 
@@ -103,3 +189,4 @@ class Story(Record):
     """Of an imported one, what its files say besides the trace."""
     measurement: Measurement
     """What the rules say of it."""
+    insights: tuple[Insight, ...] = ()

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.chat import ModelReply, ModelRequest
+from closeloop.model.errors import Fault, OutOfBudget
+from closeloop.model.evaluation import Case, CheckAnswer, Posed, Rubric
+from closeloop.model.exchange import Exchange
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
 from closeloop.model.record import Record
@@ -70,6 +73,46 @@ class Model(Protocol):
         ...
 
 
+class Door(Model, Protocol):
+    """One attempt's way to its model: counted, recorded and kept within its limits.
+
+    A program in a cage finds it at `socket`, speaking any of the providers' formats; an agent of
+    ours calls `reply`.
+    """
+
+    @property
+    def socket(self) -> str:
+        """Path of a Unix socket in a folder of its own, which a cage may show to its programs."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """The same on loopback, `http://127.0.0.1:PORT/SECRET`, for what is not in a cage."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """All that was used so far."""
+        ...
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """Everything that went through so far, in the order it was asked."""
+        ...
+
+    async def closed(self) -> OutOfBudget | Fault:
+        """Wait until nothing more will go through, and say why; without a reason, for ever."""
+        ...
+
+
+class Recording(Record):
+    """A file that an agent left about its work, as it was found in its cage."""
+
+    path: str
+    """Relative, below the agent's home or workspace."""
+    content: bytes
+
+
 class Assignment(Record):
     """What an agent is given to work on."""
 
@@ -78,10 +121,14 @@ class Assignment(Record):
     """The variant's system prompt; None is the agent's own."""
     cage: Cage
     model: Model | None
+    door: Door | None = None
+    """The same model, for a program of others."""
     variant: Variant
     limits: Limits
     answer: Callable[[str], str | None]
     """The user's answer to a question, or None when there is none."""
+    feedback: bool = False
+    """Whether to ask, when the work is done, what the agent lacked."""
 
 
 class Work(Record):
@@ -92,6 +139,10 @@ class Work(Record):
     usage: Usage = Usage()
     cause: str | None = None
     summary: str | None = None
+    recordings: tuple[Recording, ...] = ()
+    """The agent's own files, from which the trace is read when the agent has not told it."""
+    feedback: str | None = None
+    """What the agent says it lacked, where it was asked."""
 
 
 class Source(Protocol):
@@ -178,6 +229,24 @@ class Check(Protocol):
 
     def check(self, inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         """Findings with `places` as `path:line` after the change, or why it could not look."""
+        ...
+
+
+class Judge(Protocol):
+    """How a rubric is put to a model and its answer read. Pure: asking is done for it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def pose(self, case: Case, rubric: Rubric, temperature: float) -> Posed:
+        """The request: instructions that depend on the rubric alone, then the case as data."""
+        ...
+
+    def read(self, value: Any, posed: Posed, rubric: Rubric) -> Sequence[CheckAnswer] | str:
+        """One answer for each check, from a reply that fits the schema; or why it is none."""
         ...
 
 

@@ -57,3 +57,11 @@ class Experiment(Record):
     variants: tuple[str, ...]
     """Variant digests."""
     repeats: int = 1
+    name: str | None = None
+    """What closeloop.toml calls it."""
+    seed: int = 0
+    """Gives the order in which attempts are begun."""
+    feedback: bool = False
+    """Each attempt ends with a question to the agent: what was missing?"""
+    budget: float | None = None
+    """US dollars for all attempts together: once they are spent, none is begun."""

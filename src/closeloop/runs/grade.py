@@ -20,6 +20,7 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits
 from closeloop.runs import facts
+from closeloop.runs.mutants import mutants
 from closeloop.runs.protected import changed_paths, put_back, with_failing_tests
 from closeloop.runs.testing.run import HIDDEN_FAILURES, KILLED, NOT_FOUND, When, run_tests
 from closeloop.runs.testing.verdict import NAMED, Verdict, judge, nearest
@@ -74,6 +75,8 @@ async def look(workspaces: Workspaces, base: Base | None, task: Task) -> Proof:
 async def prove(workspaces: Workspaces, base: Base | None, task: Task, repeats: int) -> Proof:
     """The controls: doing nothing fails, the reference passes, each as often as it is run.
 
+    And the reference made wrong must fail too: else the tests take anything.
+
     A task that wants only an answer has no reference: it is proved when no answer is not one.
     """
     before = await prove_base(workspaces, base, task, repeats)
@@ -84,9 +87,11 @@ async def prove(workspaces: Workspaces, base: Base | None, task: Task, repeats: 
         task = with_failing_tests(task, before)
         reasons += _misnamed(task, before)
         if task.reference is not None:
-            reference = await _with_reference(workspaces, base, task, repeats)
+            reference = await run_reference(workspaces, base, task, repeats)
             reasons += _reference_reasons(task, before, reference)
         reasons += _unknown_tests(task, before, reference)
+        if reference is not None and not reasons:
+            reasons += await _wrong_passes(workspaces, base, task, before, reference)
     unshown = task.reference is None and (task.acceptance.run or task.acceptance.commands)
     return Proof(
         task=task.id,
@@ -328,15 +333,34 @@ def _misnamed(task: Task, before: TestRun) -> list[str]:
     ]
 
 
-async def _with_reference(
-    workspaces: Workspaces, base: Base | None, task: Task, repeats: int
+async def run_reference(
+    workspaces: Workspaces, base: Base | None, task: Task, repeats: int = 1
 ) -> TestRun:
+    """The tests after the reference change; flaky where repeats differ."""
     try:
         return await _repeated(
             task, lambda: _room(workspaces, base, task, task.reference, "after"), repeats
         )
     except (_Unfit, MachineFailed, OSError) as fault:
         return TestRun(when="after", trouble=str(fault))
+
+
+async def _wrong_passes(
+    workspaces: Workspaces, base: Base | None, task: Task, before: TestRun, reference: TestRun
+) -> list[str]:
+    """That wrong changes pass, if all do that can be made of the reference."""
+    flaky = {*before.flaky, *reference.flaky}
+    passing = []
+    for mutant in mutants(task.reference or ""):
+        try:
+            run = await _room(workspaces, base, task, mutant.patch, "after")
+        except (_Unfit, MachineFailed, OSError):
+            continue
+        if judge(task.acceptance, before, run, flaky=flaky).reasons:
+            return []
+        passing.append(mutant.how)
+    told = " or with ".join(passing)
+    return [f"the reference change passes with {told} too"] if passing else []
 
 
 def _reference_reasons(task: Task, before: TestRun, reference: TestRun) -> list[str]:

@@ -11,7 +11,7 @@ from closeloop.model.errors import BadInput, unknown
 from closeloop.model.protocols import Agent
 from closeloop.model.reading import read_change
 from closeloop.model.record import Record, digest
-from closeloop.model.settings import ModelSettings, Settings
+from closeloop.model.settings import ModelSettings, Settings, VariantSettings
 from closeloop.model.variant import PromptVersion, Variant
 from closeloop.runs.models import opening
 
@@ -25,6 +25,8 @@ class Crew(Record):
     prompt: PromptVersion
     system: str | None
     """The system prompt people gave; None is the agent's own."""
+    written: VariantSettings = VariantSettings()
+    """As it stands in the settings, with what is no part of its identity."""
 
 
 def assemble(name: str, settings: Settings, folder: Path) -> Crew:
@@ -33,6 +35,8 @@ def assemble(name: str, settings: Settings, folder: Path) -> Crew:
         raise unknown("variant", name, settings.variants)
     written = settings.variants[name]
     agent: Agent = plugins.find("agents", written.agent)
+    if hasattr(agent, "with_settings"):
+        agent = agent.with_settings(written.settings)
     model = opening.settings_of(written.model, settings.models) if written.model else None
     system = _system_prompt(folder / Path(written.prompt).expanduser()) if written.prompt else None
     prompt = prompt_version(agent, system, written.settings)
@@ -49,7 +53,9 @@ def assemble(name: str, settings: Settings, folder: Path) -> Crew:
     # A name is what people call it: renaming a variant does not make it another one.
     identity = digest({key: value for key, value in parts.items() if key not in ("name", "model")})
     variant = msgspec.convert({**parts, "digest": identity}, Variant)
-    return Crew(variant=variant, agent=agent, model=model, prompt=prompt, system=system)
+    return Crew(
+        variant=variant, agent=agent, model=model, prompt=prompt, system=system, written=written
+    )
 
 
 def prompt_version(

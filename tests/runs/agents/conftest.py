@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from agent_desk import Desk
 from anyio.from_thread import start_blocking_portal
+from git_trees import git
+from program_stage import Stage
 
+from closeloop.model.errors import MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.workspaces import Workspaces
@@ -23,3 +26,25 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
         yield Desk(workspace.cage, portal)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The best cage there is, around a repository with one file."""
+    folder = tmp_path_factory.mktemp("stage")
+    repo = folder / "repo"
+    repo.mkdir()
+    git(repo, "init", "-q", "-b", "main")
+    (repo / "file.txt").write_text("one\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "first")
+    head = git(repo, "rev-parse", "HEAD")
+    try:
+        workspaces = Workspaces(folder / "cache", SandboxSettings())
+    except MachineFailed as fault:
+        pytest.skip(f"NOT TESTED HERE: {fault}")
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(workspaces) as opened,
+    ):
+        yield Stage(folder, opened, portal.call(opened.base, str(repo), head), portal)

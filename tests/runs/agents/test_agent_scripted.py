@@ -8,7 +8,7 @@ import pytest
 from agent_desk import Desk
 
 from closeloop.model.trace import Command, Edit, Handoff, Read
-from closeloop.runs.models import budgeted, open_model, settings_of
+from closeloop.runs.models import open_model, settings_of
 
 SCRIPT = """\
 name: careful
@@ -41,7 +41,7 @@ def test_a_script_closes_the_loop(desk: Desk, tmp_path_factory: pytest.TempPathF
     (scripts / "careful.yaml").write_text(SCRIPT)
     settings = settings_of("scripted:careful.yaml", {})
     model = open_model("careful", settings, desk.limits, environ={}, folder=scripts)
-    work = desk.work(model=budgeted(model, desk.limits))
+    work = desk.work(model=model)
     assert (work.exit, work.cause) == ("finished", None)
     assert work.summary == "Fixed, checked and reviewed."
     actions = [e for e in work.trace.events if isinstance(e, (Command, Edit, Handoff, Read))]

@@ -1,92 +1,79 @@
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.settings import ModelSettings
 from closeloop.model.usage import total
 from closeloop.model.variant import Limits
-from closeloop.runs.models.budget import Budgeted, budgeted
+from closeloop.runs.models.budget import Budget
 from closeloop.runs.models.prices import Prices, priced, prices_of
 
-HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
 
-
-class Counting:
-    """A model that says what it used."""
-
-    name = "counting"
-
-    def __init__(self, *usages: Usage) -> None:
-        self.usages = list(usages)
-        self.asked = 0
-
-    async def reply(self, request: ModelRequest) -> ModelReply:
-        self.asked += 1
-        return ModelReply(usage=self.usages[min(self.asked, len(self.usages)) - 1])
-
-
-def spend(model: Budgeted, times: int) -> None:
-    async def go() -> None:
-        for _ in range(times):
-            await model.reply(HELLO)
-
-    anyio.run(go)
+def spend(budget: Budget, *usages: Usage) -> int:
+    """Use these, the last one for ever; how many turns there were before the budget was gone."""
+    for turn in range(9):
+        try:
+            budget.demand()
+        except OutOfBudget:
+            return turn
+        budget.charge(usages[min(turn, len(usages) - 1)])
+    return 9
 
 
 def test_a_used_up_token_budget_stops_the_next_request_before_it_is_sent() -> None:
-    inner = Counting(Usage(input_tokens=5, output_tokens=3, cache_read_tokens=2, cost=0.0))
-    model = budgeted(inner, Limits(tokens=25))
+    budget = Budget("m", Limits(tokens=25))
+    used = Usage(input_tokens=5, output_tokens=3, cache_read_tokens=2, cost=0.0)
+    assert spend(budget, used) == 3
     with pytest.raises(OutOfBudget, match="30 of 25 tokens"):
-        spend(model, 9)
-    assert inner.asked == 3
-    assert model.usage == Usage(
+        budget.demand()
+    assert budget.usage == Usage(
         input_tokens=15, output_tokens=9, cache_read_tokens=6, cost=0.0, cost_from="prices"
     )
 
 
 def test_a_used_up_money_budget_stops_the_next_request_before_it_is_sent() -> None:
-    inner = Counting(Usage(output_tokens=1, cost=0.5, cost_from="reported"))
-    model = budgeted(inner, Limits(money=1.0))
+    budget = Budget("m", Limits(money=1.0))
+    assert spend(budget, Usage(output_tokens=1, cost=0.5, cost_from="reported")) == 2
     with pytest.raises(OutOfBudget, match=r"\$1.00 of \$1.00"):
-        spend(model, 9)
-    assert inner.asked == 2
-    assert (model.usage.cost, model.usage.cost_from) == (1.0, "reported")
+        budget.demand()
+    assert (budget.usage.cost, budget.usage.cost_from) == (1.0, "reported")
+
+
+def test_turns_are_counted_when_they_are_begun() -> None:
+    budget = Budget("m", Limits(turns=3))
+    assert spend(budget, Usage()) == 3
+    with pytest.raises(OutOfBudget, match="3 of 3 turns"):
+        budget.demand()
 
 
 def test_a_budget_of_nothing_sends_nothing() -> None:
-    inner = Counting(Usage())
     for limits in (Limits(tokens=0), Limits(money=0.0)):
-        with pytest.raises(OutOfBudget):
-            spend(budgeted(inner, limits), 1)
-    assert inner.asked == 0
+        assert spend(Budget("m", limits), Usage()) == 0
 
 
 def test_what_nobody_reported_stays_unknown() -> None:
-    model = budgeted(Counting(Usage()), Limits())
-    assert model.usage == Usage()
-    spend(model, 3)
-    assert model.usage == Usage()
-    assert model.name == "counting"
+    budget = Budget("m", Limits())
+    assert budget.usage == Usage()
+    spend(budget, Usage())
+    assert budget.usage == Usage()
 
 
 def test_a_cost_that_is_partly_unknown_is_unknown_and_what_is_known_is_kept() -> None:
     paid = Usage(output_tokens=1, cost=0.5, cost_from="prices")
     for usages in ((paid, Usage(output_tokens=1), paid), (Usage(output_tokens=1), paid, paid)):
-        model = budgeted(Counting(*usages), Limits())
-        spend(model, 3)
-        assert model.usage == Usage(output_tokens=3)
-        assert model.spent == 1.0
+        budget = Budget("m", Limits(turns=3))
+        spend(budget, *usages)
+        assert budget.usage == Usage(output_tokens=3)
+        assert budget.spent == 1.0
 
 
 def test_a_limit_that_cannot_be_kept_is_refused() -> None:
     with pytest.raises(BadInput, match="input_price"):
-        spend(budgeted(Counting(Usage(output_tokens=1)), Limits(money=1.0)), 1)
+        spend(Budget("m", Limits(money=1.0)), Usage(output_tokens=1))
     with pytest.raises(BadInput, match="does not count"):
-        spend(budgeted(Counting(Usage(cost=0.1)), Limits(tokens=1)), 1)
+        spend(Budget("m", Limits(tokens=1)), Usage(cost=0.1))
 
 
 def test_reported_and_computed_costs_add_up_to_a_computed_one() -> None:

@@ -223,11 +223,14 @@ import sys, anyio
 from pathlib import Path
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.variant import Limits
-from closeloop.runs.models import budgeted, open_model, settings_of
+from closeloop.runs.gateway import local
+from closeloop.runs.models import settings_of
 settings = settings_of("scripted:a.yaml", {})
-model = open_model("a", settings, Limits(), environ={}, folder=Path(sys.argv[1]))
 request = ModelRequest(messages=(ChatMessage(role="user", text="?"),))
-assert anyio.run(budgeted(model, Limits()).reply, request).text == "Hi"
+async def go():
+    async with local(settings, Limits(), Path(sys.argv[1])) as door:
+        return await door.reply(request)
+assert anyio.run(go).text == "Hi"
 heavy = {"httpx", "starlette", "uvicorn"} & set(sys.modules)
 assert not heavy, heavy
 """

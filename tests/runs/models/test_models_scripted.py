@@ -87,6 +87,12 @@ def test_the_first_dialogue_whose_prompt_is_found_is_used() -> None:
     assert play(script(CAREFUL), "Something else")[0].text == "Hello."
 
 
+def test_a_turn_may_repeat_what_came() -> None:
+    text = r"dialogues: [{turns: [{when: 'id (?P<id>\w+)', say: 'It is \g<id>, not \g<x>.'}]}]"
+    (reply,) = play(script(text), "The id a1.")
+    assert reply.text == r"It is a1, not \g<x>."
+
+
 def test_a_script_that_has_no_turn_says_where_and_for_what() -> None:
     with pytest.raises(MachineFailed) as caught:
         play(script(CAREFUL), "Something else", "\n  Go on!\nplease")

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
+from closeloop.runs.models.refusals import Missing, TooLong
 from closeloop.runs.models.wire import BODY_LIMIT, LONGEST_WAIT, Endpoint, Rejected, Wire, delay
 
 KEY = "sk-very-secret-0123456789"
@@ -47,7 +48,7 @@ def post(address: str, retries: int = 2, timeout: float = 5.0, key: str | None =
 def fault(address: str, kind: type[Exception], **options: Any) -> str:
     with pytest.raises(kind) as caught:
         post(address, **options)
-    assert type(caught.value) in (BadInput, MachineFailed, OutOfBudget, Rejected)
+    assert type(caught.value) in (BadInput, MachineFailed, Missing, Rejected, TooLong)
     everything = "".join(traceback.format_exception(caught.value))
     assert KEY not in everything + repr(caught.value)
     message = str(caught.value)

@@ -8,6 +8,7 @@ must mend is raised.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,7 @@ from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall
 from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown
 from closeloop.model.protocols import Assignment, Model, Work
 from closeloop.model.usage import total
+from closeloop.runs.agents.feedback import QUESTION, seconds_left
 from closeloop.runs.agents.prompt import SYSTEM_PROMPT
 from closeloop.runs.agents.recorder import Clock, LaneRecorder, Recorder
 from closeloop.runs.agents.specs import CHILD_TOOLS, SPECS, TOOLS, ToolFailed, check
@@ -32,11 +34,12 @@ WAS_CUT_OFF = "Your reply was cut off at the length limit. Go on from there, in 
 SETTINGS = {"temperature": float, "max_tokens": int}
 
 
-async def converse(assignment: Assignment, lane: LaneRecorder, prompt: str) -> Ending:
-    """One lane from its request to its end."""
+async def converse(
+    assignment: Assignment, lane: LaneRecorder, messages: list[ChatMessage]
+) -> Ending:
+    """One lane from its request, the first message, to its end."""
     tools = TOOLS if lane.parent is None else CHILD_TOOLS
-    lane.say("user", prompt, "request")
-    messages = [ChatMessage(role="user", text=prompt)]
+    lane.say("user", messages[0].text, "request")
     empty = 0
     while True:
         reply = await next_turn(assignment, lane, messages, tools)
@@ -102,7 +105,7 @@ async def perform(
     """Do what a call asks for; what the agent got wrong is the result it is told."""
 
     async def let_child_work(child: LaneRecorder, brief: str) -> Ending:
-        return await converse(assignment, child, brief)
+        return await converse(assignment, child, [ChatMessage(role="user", text=brief)])
 
     try:
         arguments = check(call, tools)
@@ -121,11 +124,13 @@ def _result(call: ToolCall, text: str, failed: bool = False) -> ChatMessage:
     return ChatMessage(role="tool", text=bounded(text), call=call.id, failed=failed)
 
 
-async def until_the_end(assignment: Assignment, root: LaneRecorder) -> Ending:
+async def until_the_end(
+    assignment: Assignment, root: LaneRecorder, messages: list[ChatMessage]
+) -> Ending:
     """How the attempt ends, whatever ends it."""
     try:
         with anyio.move_on_after(assignment.limits.seconds):
-            return await converse(assignment, root, assignment.prompt)
+            return await converse(assignment, root, messages)
         return Ending(exit="out_of_time", cause="time limit")
     except anyio.get_cancelled_exc_class():
         # Swallowed to hand over what was done; anyio cancels again at the caller's next await.
@@ -138,6 +143,25 @@ async def until_the_end(assignment: Assignment, root: LaneRecorder) -> Ending:
         raise
     except Exception as error:  # nothing that a model says raises: the fault is ours
         return Ending(exit="machine", cause=f"{type(error).__name__}: {error}")
+
+
+async def lacked(
+    assignment: Assignment, root: LaneRecorder, messages: list[ChatMessage], seconds: float
+) -> str | None:
+    """What the agent says it lacked: one more turn, whose calls nobody runs."""
+    last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+    # Providers refuse calls without results, such as that of finish: its words stand for them.
+    words = messages[last].text or "I am done."
+    messages[last:] = [
+        ChatMessage(role="assistant", text=words),
+        ChatMessage(role="user", text=QUESTION),
+    ]
+    try:
+        with anyio.move_on_after(seconds):
+            return plain((await next_turn(assignment, root, messages, TOOLS)).text) or None
+    except (OutOfBudget, MachineFailed):
+        return None
+    return None
 
 
 class BuiltinAgent:
@@ -156,9 +180,14 @@ class BuiltinAgent:
 
     async def work(self, assignment: Assignment) -> Work:
         """Work until the end; the trace is kept however that comes."""
-        recorder = Recorder(self.name, self.clock)
+        recorder, began = Recorder(self.name, self.clock), time.monotonic()
         root = recorder.open()
-        ending = await until_the_end(assignment, root)
+        messages = [ChatMessage(role="user", text=assignment.prompt)]
+        ending = await until_the_end(assignment, root, messages)
+        feedback = None
+        if assignment.feedback and ending.exit in ("finished", "gave_up"):
+            left = seconds_left(assignment.limits, began)
+            feedback = await lacked(assignment, root, messages, left)
         if ending.cause is not None:
             root.note(ending.cause, about=ending.exit)
         return Work(
@@ -167,6 +196,7 @@ class BuiltinAgent:
             summary=None if ending.summary is None else plain(ending.summary),
             trace=recorder.trace(),
             usage=total(turn.usage for lane in recorder.lanes for turn in lane.turns),
+            feedback=feedback,
         )
 
 

@@ -1,57 +1,54 @@
-"""A budget: one attempt's use of a model, counted and kept within its limits."""
+"""A budget: what one attempt used of a model, counted and held against its limits."""
 
 from __future__ import annotations
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
-from closeloop.model.protocols import Model
 from closeloop.model.usage import total
 from closeloop.model.variant import Limits
 
 
-def budgeted(model: Model, limits: Limits) -> Budgeted:
-    """The model for one attempt: it stops when the attempt's tokens or money are used up."""
-    return Budgeted(model, limits)
-
-
-class Budgeted:
+class Budget:
     """Counts every reply once. Tokens are all that went in, cached or not, and came out."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
-        self._model = model
+    def __init__(self, name: str, limits: Limits) -> None:
+        self._name = name
         self._limits = limits
         self.usage = Usage()
         self.tokens = 0
         self.spent = 0.0
         """What is known to have been paid; `usage.cost` is None when that is not all."""
+        self.turns = 0
         self._replies = 0
 
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    async def reply(self, request: ModelRequest) -> ModelReply:
-        """One turn, unless the budget is used up already."""
+    def demand(self) -> None:
+        """One more turn; OutOfBudget when one of the limits is reached."""
         limits = self._limits
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise OutOfBudget(f"{self.tokens:,} of {limits.tokens:,} tokens are used.")
         if limits.money is not None and self.spent >= limits.money:
             raise OutOfBudget(f"${self.spent:.2f} of ${limits.money:.2f} are spent.")
-        reply = await self._model.reply(request)
-        usage = reply.usage
+        if self.turns >= limits.turns:
+            raise OutOfBudget(f"{self.turns:,} of {limits.turns:,} turns are taken.")
+        self.turns += 1
+
+    def count(self, usage: Usage) -> None:
+        """What was used, as far as it is known."""
         self.usage = usage if self._replies == 0 else total((self.usage, usage))
         self._replies += 1
         self.tokens += tokens_of(usage)
         self.spent += usage.cost or 0.0
-        if limits.money is not None and usage.cost is None:
+
+    def charge(self, usage: Usage) -> None:
+        """What a whole reply used; BadInput when that cannot be held against the limits."""
+        self.count(usage)
+        if self._limits.money is not None and usage.cost is None:
             raise BadInput(
-                f"The money limit needs the price of {self.name!r}: "
+                f"The money limit needs the price of {self._name!r}: "
                 "give its input_price and output_price, or set no money limit."
             )
-        if limits.tokens is not None and usage.output_tokens is None:
-            raise BadInput(f"{self.name!r} does not count its tokens: set no token limit for it.")
-        return reply
+        if self._limits.tokens is not None and usage.output_tokens is None:
+            raise BadInput(f"{self._name!r} does not count its tokens: set no token limit for it.")
 
 
 def tokens_of(usage: Usage) -> int:

@@ -13,6 +13,9 @@ from closeloop.model.record import Record
 Rung = Literal["schema", "tool", "object", "prompt"]
 """Ways to get JSON, surest first: a strict schema, a forced tool, a JSON object, a plea."""
 
+Retried = Callable[[float, int | None], None]
+"""Told before a request is sent again: how long that is waited for, and the status that came."""
+
 ANSWER = "answer"
 """The name of the schema, and of the tool that is forced where schemas are not known."""
 
@@ -37,6 +40,10 @@ class Format(Record):
     rungs: tuple[Rung, ...]
     encode: Callable[[ModelRequest, str, Dialect], dict[str, Any]]
     decode: Callable[[Any], ModelReply]
+
+
+def nobody(seconds: float, status: int | None) -> None:
+    """Nobody wants to know."""
 
 
 def adapt(

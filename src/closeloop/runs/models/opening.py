@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.protocols import Model
 from closeloop.model.record import digest
 from closeloop.model.settings import ModelSettings, Provider
 from closeloop.model.variant import Limits
+from closeloop.runs.models.dialect import Retried
 from closeloop.runs.models.prices import prices_of
 
-PROVIDERS: dict[str, Provider] = {"anthropic": "anthropic", "openai": "openai"}
+PROVIDERS: dict[str, Provider] = {
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "openai": "openai",
+}
 
 
 class OpenModel(Model, Protocol):
     """A model that holds connections until it is closed."""
 
+    async def reply(self, request: ModelRequest, retried: Retried = ...) -> ModelReply: ...
+
     async def close(self) -> None: ...
 
 
 def settings_of(name: str, models: Mapping[str, ModelSettings]) -> ModelSettings:
-    """What a name stands for: one from the settings, `provider/model` or `scripted:FILE`."""
+    """What a name stands for: one from the settings, `provider/model`, a script or a recording."""
     if name in models:
         return models[name]
-    if name.startswith("scripted:") and name != "scripted:":
-        return ModelSettings(provider="scripted", model=name.removeprefix("scripted:"))
+    kind, _, rest = name.partition(":")
+    if kind in ("scripted", "recorded") and rest:
+        return ModelSettings(provider=kind, model=rest)  # type: ignore[arg-type]
     provider, _, model = name.partition("/")
     if model and provider in PROVIDERS:
         return ModelSettings(provider=PROVIDERS[provider], model=model)
@@ -39,7 +47,8 @@ def settings_of(name: str, models: Mapping[str, ModelSettings]) -> ModelSettings
         raise unknown("model provider", provider, PROVIDERS)
     raise BadInput(
         f"{unknown('model', name, models)} "
-        "One may also write openai/NAME, anthropic/NAME or scripted:FILE."
+        "One may also write openai/NAME, anthropic/NAME, gemini/NAME, scripted:FILE "
+        "or recorded:ATTEMPT."
     )
 
 
@@ -61,35 +70,34 @@ def open_model(
     folder: Path,
 ) -> OpenModel:
     """A model to share between attempts; paths in the settings start at the folder."""
+    demand_price(name, settings, limits)
     prices = prices_of(settings)
     if settings.provider == "scripted":
         from closeloop.runs.models.scripted import ScriptedModel
         from closeloop.runs.models.scripts import load_script
 
         return ScriptedModel(load_script(folder / settings.model), prices)
-    if limits.money is not None and prices is None and settings.base_url is None:
-        raise BadInput(
-            f"The money limit needs the price of {name!r}: "
-            "give its input_price and output_price, or set no money limit."
-        )
-    from closeloop.runs.models import anthropic, openai
+    if settings.provider == "recorded":
+        raise BadInput(f"{name!r} is a recording, which only `closeloop run` can play.")
+    from closeloop.runs.models import anthropic, gemini, openai
     from closeloop.runs.models.dialect import Dialect
-    from closeloop.runs.models.remote import RemoteModel
+    from closeloop.runs.models.keys import find_key
+    from closeloop.runs.models.remote import RemoteModel, url_of
     from closeloop.runs.models.wire import Endpoint, Wire
 
-    speech = openai.FORMAT if settings.provider == "openai" else anthropic.FORMAT
+    formats = {"openai": openai.FORMAT, "anthropic": anthropic.FORMAT, "gemini": gemini.FORMAT}
+    speech = formats[settings.provider]
     base = settings.base_url or speech.address
     local = _check_address(name, base)
-    key_from = settings.key_file or settings.key_env or speech.key_env
-    key = _key(name, settings, key_from, environ, folder)
-    if key is None and not local:
+    place = find_key(name, settings, speech.key_env, environ, folder)
+    if place.key is None and not local:
         raise BadInput(
-            f"No key for the model {name!r}: set {key_from}, or its key_env or key_file."
+            f"No key for the model {name!r}: set {place.told}, or its key_env or key_file."
         )
     endpoint = Endpoint(
-        url=_url(base, speech.path),
+        url=url_of(base, speech.path.replace("{model}", settings.model)),
         model=settings.model,
-        key_from=key_from,
+        key_from=place.told,
         local=local,
         timeout=settings.timeout,
         retries=settings.retries,
@@ -97,25 +105,18 @@ def open_model(
     # OpenAI's own models know only the new name of this limit, most other servers the old one.
     own = settings.provider == "openai" and settings.base_url is None
     dialect = Dialect(reply_limit="max_completion_tokens" if own else "max_tokens")
-    wire = Wire(endpoint, speech.headers(key), key)
-    return RemoteModel(settings.model, speech, wire, prices, dialect)
+    wire = Wire(endpoint, speech.headers(place.key), place.key)
+    return RemoteModel(settings, speech, wire, base, dialect)
 
 
-def _key(
-    name: str, settings: ModelSettings, key_from: str, environ: Mapping[str, str], folder: Path
-) -> str | None:
-    if settings.key_file is not None:
-        path = folder / Path(settings.key_file).expanduser()
-        try:
-            key = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise BadInput(f"The key file {path} of {name!r} cannot be read: check it.") from None
-    else:
-        key = environ.get(key_from, "").strip()
-    # Checked here because the HTTP library would quote a bad key in its complaint.
-    if not re.fullmatch(r"[\x21-\x7e]*", key):
-        raise BadInput(f"What {key_from} holds is not a key: it should be one word.")
-    return key or None
+def demand_price(name: str, settings: ModelSettings, limits: Limits) -> None:
+    """BadInput for a money limit that could not be held."""
+    free = settings.provider in ("scripted", "recorded") or settings.base_url is not None
+    if limits.money is not None and not free and prices_of(settings) is None:
+        raise BadInput(
+            f"The money limit needs the price of {name!r}: "
+            "give its input_price and output_price, or set no money limit."
+        )
 
 
 def _check_address(name: str, url: str) -> bool:
@@ -133,11 +134,3 @@ def _check_address(name: str, url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _url(base: str, path: str) -> str:
-    parts = urlsplit(base)
-    before = parts.path.rstrip("/")
-    if before.endswith("/v1"):
-        path = path.removeprefix("/v1")
-    return parts._replace(path=before + path).geturl()

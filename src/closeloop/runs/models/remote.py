@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import MachineFailed
-from closeloop.runs.models.dialect import ANSWER, Dialect, Format, adapt
-from closeloop.runs.models.prices import Prices, priced
+from closeloop.model.settings import ModelSettings
+from closeloop.runs.models.dialect import ANSWER, Dialect, Format, Retried, adapt, nobody
+from closeloop.runs.models.prices import priced, prices_of
 from closeloop.runs.models.wire import Rejected, Wire
 
 
@@ -17,24 +20,26 @@ class RemoteModel:
     """Shared by many attempts; it remembers what its server accepts."""
 
     def __init__(
-        self, model: str, speech: Format, wire: Wire, prices: Prices | None, dialect: Dialect
+        self, settings: ModelSettings, speech: Format, wire: Wire, base: str, dialect: Dialect
     ) -> None:
-        self.name = model
+        self.name = settings.model
+        self.provider = settings.provider
+        self.prices = prices_of(settings)
+        self.wire = wire
+        self.base = base
         self._format = speech
-        self._wire = wire
-        self._prices = prices
         self._dialect = dialect
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self.wire.close()
 
-    async def reply(self, request: ModelRequest) -> ModelReply:
+    async def reply(self, request: ModelRequest, retried: Retried = nobody) -> ModelReply:
         """One turn, asked for in the way the server is known to understand."""
-        answer, dialect = await self._ask(request)
+        answer, dialect = await self._ask(request, retried)
         try:
             reply = self._format.decode(answer)
         except MachineFailed as fault:
-            raise MachineFailed(f"{self._wire.server} sent a wrong answer. {fault}") from None
+            raise MachineFailed(f"{self.wire.server} sent a wrong answer. {fault}") from None
         if request.schema is not None and dialect.rung == "tool":
             reply = _spoken(reply)
         return msgspec.structs.replace(
@@ -45,10 +50,10 @@ class RemoteModel:
                 else msgspec.structs.replace(call, id=f"call-{len(request.messages)}-{index}")
                 for index, call in enumerate(reply.calls)
             ),
-            usage=priced(reply.usage, self._prices),
+            usage=priced(reply.usage, self.prices),
         )
 
-    async def _ask(self, request: ModelRequest) -> tuple[Any, Dialect]:
+    async def _ask(self, request: ModelRequest, retried: Retried) -> tuple[Any, Dialect]:
         dialect: Dialect | None = self._dialect
         tried: list[Dialect] = []
         first: Rejected | None = None
@@ -56,7 +61,7 @@ class RemoteModel:
             tried.append(dialect)
             try:
                 payload = self._format.encode(request, self.name, dialect)
-                answer = await self._wire.post(payload)
+                answer = await self.wire.post(payload, retried)
             except Rejected as rejection:
                 first = first or rejection
                 dialect = adapt(dialect, request, self._format.rungs, rejection.complaint)
@@ -76,3 +81,13 @@ def _spoken(reply: ModelReply) -> ModelReply:
             stop: Any = "end" if reply.stop == "tools" else reply.stop
             return msgspec.structs.replace(reply, text=text, calls=(), stop=stop, echo=None)
     return reply
+
+
+def url_of(base: str, path: str) -> str:
+    """Where a path of a format is on a server, whether or not its address holds the version."""
+    parts = urlsplit(base)
+    before = parts.path.rstrip("/")
+    version = re.match(r"/v1(beta)?(?=/)", path)
+    if version and before.endswith(version[0]):
+        path = path.removeprefix(version[0])
+    return parts._replace(path=before + path).geturl()

@@ -10,6 +10,7 @@ import msgspec
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
 from closeloop.model.errors import BadInput, MachineFailed, unknown
+from closeloop.runs.models.dialect import Retried, nobody
 from closeloop.runs.models.prices import Prices, priced
 from closeloop.runs.models.scripts import Action, Dialogue, Script, ScriptTurn
 
@@ -25,7 +26,7 @@ class ScriptedModel:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def reply(self, request: ModelRequest) -> ModelReply:
+    async def reply(self, request: ModelRequest, retried: Retried = nobody) -> ModelReply:
         turn = next_turn(self._script, request)
         if turn.delay:
             await anyio.sleep(turn.delay)
@@ -55,7 +56,18 @@ def next_turn(script: Script, request: ModelRequest) -> ScriptTurn:
         raise MachineFailed(
             f"{script.path}: {dialogue.label} has no turn for {_first_line(came)!r}: add one."
         )
-    return dialogue.turns[index]
+    return _quoting(dialogue.turns[index], "\n".join(came))
+
+
+def _quoting(turn: ScriptTurn, came: str) -> ScriptTurn:
+    """With `\\g<name>` in what it says replaced by what that group of `when` found."""
+    if turn.when is None or not turn.when.groupindex:
+        return turn
+    found = turn.when.search(came)
+    say = turn.say
+    for name, text in (found.groupdict() if found else {}).items():
+        say = say.replace(f"\\g<{name}>", text or "")
+    return msgspec.structs.replace(turn, say=say)
 
 
 def _dialogue(script: Script, messages: Sequence[ChatMessage]) -> Dialogue:

@@ -29,7 +29,8 @@ REQUEST_LIMIT = 32 << 20
 @asynccontextmanager
 async def serve(script: Script, port: int = 0) -> AsyncIterator[str]:
     """Serve a script on this machine only, while the block runs; the value is its address."""
-    with socket.socket() as bound:
+    # Named, or asyncio would let small writes wait for each other.
+    with socket.socket(proto=socket.IPPROTO_TCP) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(("127.0.0.1", port))

@@ -10,6 +10,7 @@ import os
 import posixpath
 import secrets
 import stat
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
@@ -23,8 +24,17 @@ from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.disk import Disk
 from closeloop.runs.sandbox.ladder import environment
 from closeloop.runs.sandbox.output import Output
-from closeloop.runs.sandbox.place import Place, Sandbox, Share, paths, real_paths
-from closeloop.runs.sandbox.process import Bounds, Ended, Program, execute
+from closeloop.runs.sandbox.place import (
+    FORWARDER,
+    Place,
+    Port,
+    Sandbox,
+    Share,
+    paths,
+    real_paths,
+    sockets,
+)
+from closeloop.runs.sandbox.process import Bounds, Ended, Program, Watcher, execute
 
 READ_LIMIT = 16 << 20
 FILE_SECONDS = 60.0
@@ -47,7 +57,16 @@ cat > "$1" || exit 13
 class Cage:
     """Runs commands in a workspace, in a new cage each."""
 
-    def __init__(self, sandbox: Sandbox, place: Place, limits: Limits, disk: Disk | None) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        place: Place,
+        limits: Limits,
+        disk: Disk | None,
+        refused: Mapping[str, int] | None = None,
+    ) -> None:
+        self.refused: Mapping[str, int] = {} if refused is None else refused
+        """Hosts that commands asked for in vain, and how often."""
         self.sandbox = sandbox
         self.place = place
         self._limits = limits
@@ -61,9 +80,37 @@ class Cage:
     def root(self) -> str:
         return paths(self.sandbox, self.place)[0]
 
+    @property
+    def home(self) -> str:
+        """The home folder's path as commands see it."""
+        return paths(self.sandbox, self.place)[1]
+
     def beside(self, shares: tuple[Share, ...], limits: Limits) -> Cage:
         """Another cage around the same workspace, which sees some of our folders as well."""
         place = msgspec.structs.replace(self.place, shares=shares)
+        other = type(self)(self.sandbox, place, limits, None)
+        other._turn = self._turn
+        return other
+
+    def equipped(self, shares: tuple[Share, ...], ports: tuple[Port, ...], limits: Limits) -> Cage:
+        """Another cage around the same workspace, which shows and reaches more."""
+        place = msgspec.structs.replace(
+            self.place, shares=self.place.shares + shares, ports=self.place.ports + ports
+        )
+        other = type(self)(self.sandbox, place, limits, self._disk, self.refused)
+        other._turn = self._turn
+        return other
+
+    def frozen(self) -> Cage:
+        """Another cage around the same workspace, which cannot write there."""
+        place = msgspec.structs.replace(self.place, frozen=True)
+        other = type(self)(self.sandbox, place, self._limits, self._disk)
+        other._turn = self._turn
+        return other
+
+    def connected(self, limits: Limits) -> Cage:
+        """Another cage around the same workspace, with the network open."""
+        place = msgspec.structs.replace(self.place, network=True, ports=(), env={})
         other = type(self)(self.sandbox, place, limits, None)
         other._turn = self._turn
         return other
@@ -94,9 +141,13 @@ class Cage:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         keep: int | None = None,
+        watcher: Watcher | None = None,
     ) -> Ended:
         """Like run, in bytes; with `keep`, that much of the output, with errors apart."""
         argv = [self.sandbox.view.shell, "-c", command] if isinstance(command, str) else command
+        if self.place.ports and self.sandbox.isolated:
+            ports = json.dumps(sockets(self.place))
+            argv = [sys.executable, "-I", "-S", FORWARDER, ports, *argv]
         program = self._program(argv, environment(self.sandbox, self.place, env))
         bounds = Bounds(
             seconds=self._limits.command_seconds if seconds is None else seconds,
@@ -111,7 +162,12 @@ class Cage:
             for last in (False, True):
                 try:
                     ended = await execute(
-                        program, bounds, stdin=stdin, disk=self._disk, apart=keep is not None
+                        program,
+                        bounds,
+                        stdin=stdin,
+                        disk=self._disk,
+                        apart=keep is not None,
+                        watcher=watcher,
                     )
                 except OSError as error:
                     return self._refusal(error)

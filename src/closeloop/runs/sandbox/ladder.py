@@ -118,6 +118,6 @@ def environment(
 ) -> dict[str, str]:
     """The variables a command sees."""
     _, home, temporary = paths(sandbox, place)
-    env = {**sandbox.view.env, "HOME": home, "TMPDIR": temporary, **(more or {})}
+    env = {**sandbox.view.env, "HOME": home, "TMPDIR": temporary, **place.env, **(more or {})}
     # A workspace without a repository must not take one around the cache for its own.
     return env if sandbox.isolated else {"GIT_CEILING_DIRECTORIES": place.folder, **env}

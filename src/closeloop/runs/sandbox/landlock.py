@@ -53,10 +53,13 @@ def wrap_alone(
     readable += [f"/etc/{name}" for name in ("hosts", "passwd", "group", "nsswitch.conf")]
     readable += ["/etc/resolv.conf"] if place.network else []
     readable += [share.source for share in place.shares if not share.write]
-    writable = [*paths(sandbox, place), *(f"/dev/{name}" for name in DEVICES)]
+    folders = paths(sandbox, place)
+    readable += folders[:1] if place.frozen else []
+    writable = [*folders[place.frozen :], *(f"/dev/{name}" for name in DEVICES)]
     writable += [share.source for share in place.shares if share.write]
     rules = [*((path, False) for path in readable), *((path, True) for path in writable)]
     plain = {"isolated": False, "rules": rules, "rlimits": _rlimits(limits)}
+    plain["ports"] = [port.number for port in place.ports]
     return _launch(sandbox, place, argv, status, plain)
 
 

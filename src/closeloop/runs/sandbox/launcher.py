@@ -52,6 +52,8 @@ FOLDER_READ = FILE_READ | 1 << 3
 ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 """Every right on files that a version of Landlock knows."""
 TRUNCATE, DEVICE_CONTROL = 1 << 14, 1 << 15
+CONNECT = 0b10
+"""To a port, on whichever machine: the kernel does not look at addresses."""
 
 
 def main() -> NoReturn:
@@ -219,6 +221,8 @@ def restrict(specification: dict[str, Any]) -> None:
     rules = call(LIBC.syscall, CREATE_RULESET, attributes, len(attributes), 0)
     for path, writable in specification["rules"]:
         allow(rules, path, rights if writable else FOLDER_READ, rights)
+    for port in specification["ports"] if network else ():
+        call(LIBC.syscall, ADD_RULE, rules, 2, struct.pack("=QQ", CONNECT, port), 0)
     call(LIBC.syscall, RESTRICT_SELF, rules, 0)
     os.close(rules)
 

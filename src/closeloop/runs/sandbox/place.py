@@ -10,6 +10,8 @@ from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.view import View
 
 WORKSPACE, HOME, TEMPORARY = "/workspace", "/home/agent", "/tmp"  # noqa: S108
+OURS = "/run/closeloop"
+FORWARDER = f"{OURS}/forwarder.py"
 
 
 class Guards(Record):
@@ -32,6 +34,15 @@ class Share(Record):
     write: bool = False
 
 
+class Port(Record):
+    """A server of ours that commands reach as a port of their loopback, and nobody else's."""
+
+    number: int
+    socket: str
+    """Where it listens: a Unix socket in a folder of its own. Where commands have no loopback of
+    their own, it must listen on the port itself."""
+
+
 class Place(Record):
     """A workspace's folders: `root/workspace`, `root/home` and `temporary`."""
 
@@ -39,6 +50,11 @@ class Place(Record):
     lower: str | None = None
     """With an overlay: the folder that stands for `root`, to which `upper` adds."""
     shares: tuple[Share, ...] = ()
+    ports: tuple[Port, ...] = ()
+    env: dict[str, str] = {}
+    """More variables for every command."""
+    frozen: bool = False
+    """The workspace may be read only."""
     network: bool = False
 
 
@@ -87,12 +103,25 @@ def shown(sandbox: Sandbox, place: Place) -> list[Share]:
     shares = [
         Share(source=f"{place.folder}/temporary", target=TEMPORARY, write=True),
         *(Share(source=path, target=path) for path in sandbox.view.readable),
-        Share(source=f"{root}/workspace", target=WORKSPACE, write=True),
+        Share(source=f"{root}/workspace", target=WORKSPACE, write=not place.frozen),
         Share(source=f"{root}/home", target=HOME, write=True),
         *place.shares,
+        *(Share(source=str(Path(port.socket).parent), target=_hall(port)) for port in place.ports),
     ]
+    if place.ports:
+        source = str(Path(__file__).with_name("forwarder.py"))
+        shares.append(Share(source=source, target=FORWARDER))
     if sandbox.etc:
         shares.append(Share(source=sandbox.etc, target="/etc"))
     if place.network and Path("/etc/resolv.conf").exists():
         shares.append(Share(source="/etc/resolv.conf", target="/etc/resolv.conf"))
     return shares
+
+
+def sockets(place: Place) -> dict[int, str]:
+    """Where isolated commands find the socket behind each port."""
+    return {port.number: f"{_hall(port)}/{Path(port.socket).name}" for port in place.ports}
+
+
+def _hall(port: Port) -> str:
+    return f"{OURS}/{port.number}"

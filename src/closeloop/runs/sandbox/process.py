@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 
@@ -63,6 +63,18 @@ class Ended(Record):
     stopped: str | None
 
 
+class Watcher(Protocol):
+    """Somebody who knows more than limits about when a program should end."""
+
+    def hear(self, chunk: bytes) -> None:
+        """What it prints, as it comes."""
+        ...
+
+    async def over(self) -> str:
+        """Wait until it is to be stopped, and say why."""
+        ...
+
+
 async def execute(
     program: Program,
     bounds: Bounds,
@@ -70,13 +82,16 @@ async def execute(
     stdin: bytes | None = None,
     disk: Disk | None = None,
     apart: bool = False,
+    watcher: Watcher | None = None,
 ) -> Ended:
     """Run to the end or to a limit; OSError when it cannot be started."""
     run = _Run(program, bounds, stdin, apart)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(run.collect)
+            group.start_soon(run.collect, watcher)
             group.start_soon(run.watch, disk)
+            if watcher is not None:
+                group.start_soon(run.heed, watcher)
             if run.feeding:
                 group.start_soon(run.feed)
             await run.exited()
@@ -151,13 +166,13 @@ class _Run:
     async def exited(self) -> None:
         await anyio.wait_readable(self._pidfd)
 
-    async def collect(self) -> None:
+    async def collect(self, watcher: Watcher | None) -> None:
         async with anyio.create_task_group() as group:
             for source, output in self.sources.items():
-                group.start_soon(self._collect, source, output)
+                group.start_soon(self._collect, source, output, watcher)
         self.drained.set()
 
-    async def _collect(self, source: int, output: Output) -> None:
+    async def _collect(self, source: int, output: Output, watcher: Watcher | None) -> None:
         os.set_blocking(source, False)
         while True:
             await anyio.wait_readable(source)
@@ -167,6 +182,13 @@ class _Run:
                     return
                 output.add(chunk)
                 self.heard = time.monotonic()
+                if watcher is not None:
+                    watcher.hear(chunk)
+
+    async def heed(self, watcher: Watcher) -> None:
+        why = await watcher.over()
+        self.stopped = self.stopped or why
+        await self.destroy()
 
     async def feed(self) -> None:
         while self._sink is not None:
@@ -196,10 +218,10 @@ class _Run:
             )
             await anyio.sleep(max(min(pause, left), 0.001))
             look = time.monotonic()
-            self.stopped = self._limit()
+            self.stopped = self.stopped or self._limit()
             if not self.stopped and disk is not None and disk.due():
                 grown = await anyio.to_thread.run_sync(disk.overgrown, abandon_on_cancel=True)
-                self.stopped = "too much disk" if grown else None
+                self.stopped = self.stopped or ("too much disk" if grown else None)
             # With many cages at once the looks themselves must stay cheap.
             pause = max(min(pause * 1.5, LAST_LOOK), min(20 * (time.monotonic() - look), 0.5))
         await self.destroy()

@@ -80,6 +80,9 @@ _REACH = re.compile(
 )
 
 
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?")
+
+
 def reach() -> dict[str, str]:
     """How this machine gets at packages: proxies, indexes, certificates. For setup only."""
     return {name: value for name, value in os.environ.items() if _REACH.fullmatch(name)}
@@ -107,6 +110,11 @@ def look(settings: SandboxSettings) -> View:
     for path in given:
         if not path.exists():
             raise BadInput(f"Remove {path} from `read` under [sandbox]: it does not exist.")
+    for host in settings.hosts:
+        if not _HOST.fullmatch(host):
+            raise BadInput(
+                f"Write {host!r} in `hosts` under [sandbox] as host, *.host or host:port."
+            )
     toolchains = {home / name: variable for name, variable in TOOLCHAINS.items()}
     found = [path for path in toolchains if path.is_dir()]
     own = [part for prefix in {sys.prefix, sys.base_prefix} for part in _prefix(Path(prefix), home)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from closeloop.model.errors import BadInput
@@ -21,6 +23,7 @@ from closeloop.runs.sandbox.place import Place, Sandbox, real_paths
 from closeloop.runs.sandbox.view import reach
 from closeloop.runs.workspaces import patches
 from closeloop.runs.workspaces.folders import Folders
+from closeloop.runs.workspaces.lending import kinship, lend
 from closeloop.runs.workspaces.repository import START, start_repository
 
 VERSION = 1
@@ -43,6 +46,15 @@ class Base(Record):
     bytes: int
 
 
+class Made(Record):
+    """What setup left."""
+
+    exclude: str = ""
+    """What git shall overlook of it, as an exclude file says it."""
+    beside: bool = False
+    """No file of the repository was changed."""
+
+
 def key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
     """Setup may write down where it ran, so that is part of what was made."""
     return digest(VERSION, repo, commit, list(setup), root if setup else None)[:32]
@@ -53,7 +65,27 @@ def load(folder: Path) -> Base | None:
         base = msgspec.json.decode((folder / "base.json").read_bytes(), type=Base)
     except FileNotFoundError:
         return None
+    with suppress(OSError):
+        os.utime(folder / "base.json")  # by it, trim knows which are in use
     return msgspec.structs.replace(base, folder=str(folder))
+
+
+def trim(folders: Folders, most: int, rested: float) -> None:
+    """Discard the bases that nobody has used for longest, until the rest has at most that size.
+
+    None that was used in the last `rested` seconds: somebody may still be working on it.
+    """
+    found = []
+    for path in (folders.cache / "bases").glob("*/base.json"):
+        with suppress(OSError, msgspec.MsgspecError):
+            base = msgspec.json.decode(path.read_bytes(), type=Base)
+            found.append((path.stat().st_mtime, base.bytes, path.parent))
+    total, before = sum(bytes_ for _, bytes_, _ in found), time.time() - rested
+    for used, bytes_, folder in sorted(found):
+        if total <= most or used > before:
+            return
+        folders.discard(str(folder))
+        total -= bytes_
 
 
 async def make(
@@ -62,17 +94,27 @@ async def make(
     """Make a base in a folder of our own; it becomes visible whole or not at all."""
     folder = folders.new()
     try:
-        workspace = _lay_out(folder)
-        tree = await start_repository(repo, commit, workspace)
-        exclude = NOISE + await _set_up(sandbox, folder, repo, setup)
-        tree = await _take_stock(sandbox, folder, tree, exclude)
-        base = Base(folder=folder, commit=commit, tree=tree, bytes=size(f"{folder}/root"))
-        return _publish(
-            base, folders.cache / "bases" / key(repo, commit, setup, sandbox_root(sandbox))
-        )
+        return await _make(folders, sandbox, folder, repo, commit, setup)
     except BaseException:
         folders.discard(folder)
         raise
+
+
+async def _make(
+    folders: Folders, sandbox: Sandbox, folder: str, repo: str, commit: str, setup: Sequence[str]
+) -> Base:
+    root = sandbox_root(sandbox)
+    tree = await start_repository(repo, commit, _lay_out(folder))
+    kin = kinship(repo, commit, setup, root) if setup and sandbox.isolated else None
+    async with _kinsfolk(folders.cache, kin) as lender:
+        made = await _set_up(sandbox, folder, repo, setup, lender)
+        tree = await _take_stock(sandbox, folder, tree, NOISE + made.exclude)
+        base = Base(folder=folder, commit=commit, tree=tree, bytes=size(f"{folder}/root"))
+        name = key(repo, commit, setup, root)
+        base = _publish(base, folders.cache / "bases" / name)
+        if kin and lender is None and made.beside:
+            _kin_file(folders.cache, kin).write_text(name)
+    return base
 
 
 def _lay_out(folder: str) -> str:
@@ -88,25 +130,63 @@ def _publish(base: Base, final: Path) -> Base:
     return msgspec.structs.replace(base, folder=str(final))
 
 
-async def _set_up(sandbox: Sandbox, folder: str, repo: str, setup: Sequence[str]) -> str:
-    """Run the setup commands with the network open: what git shall overlook of what they made."""
+async def _set_up(
+    sandbox: Sandbox, folder: str, repo: str, setup: Sequence[str], lender: Base | None
+) -> Made:
+    """Run the setup commands with the network open, or link what they made at another commit."""
     if not setup:
-        return ""
-    place = Place(folder=folder, network=True)
-    cage = make_cage(sandbox, place, SETUP)
+        return Made()
+    if lender is None:
+        cage = make_cage(sandbox, Place(folder=folder, network=True), SETUP)
+        await run_setup(cage, setup, repo)
+    else:
+        others = await _others(make_cage(sandbox, Place(folder=lender.folder), SETUP).frozen(), "")
+        names = [name.rstrip("/") for name in others]
+        await anyio.to_thread.run_sync(lend, Path(lender.folder), names, Path(folder))
+    # From here on git meets what setup made of the repository: only ever inside the cage.
+    cage = make_cage(sandbox, Place(folder=folder), SETUP)
+    others = await _others(cage, "--exclude-standard")
+    beside = (await cage.run("git diff --quiet HEAD")).exit_code == 0
+    if not beside:
+        env = START | {"GIT_CONFIG_PARAMETERS": "'core.logAllRefUpdates=false'"}
+        await cage.run("git -c core.hooksPath=/dev/null commit -q -a --amend -m Start", env=env)
+    return Made(exclude="".join(f"/{_ignored(name)}\n" for name in others), beside=beside)
+
+
+async def _others(cage: Cage, options: str) -> list[str]:
+    """Files and folders that are not git's."""
+    listing = f"git ls-files -z --others --directory {options}"
+    content = (await cage.execute(listing, keep=64 << 20)).output.content
+    return [name for name in os.fsdecode(content).split("\0") if name]
+
+
+@asynccontextmanager
+async def _kinsfolk(cache: Path, kin: str | None) -> AsyncIterator[Base | None]:
+    """A base whose environment serves others; while the first one is made, the others wait."""
+    if kin is None:
+        yield None
+        return
+    async with locked(cache / "locks" / kin):
+        try:
+            lender = load(cache / "bases" / _kin_file(cache, kin).read_text())
+        except OSError:
+            lender = None
+        yield lender
+
+
+def _kin_file(cache: Path, kin: str) -> Path:
+    (cache / "kin").mkdir(exist_ok=True)
+    return cache / "kin" / kin
+
+
+async def run_setup(cage: Cage, setup: Sequence[str], repo: str) -> None:
+    """BadInput with what a command that fails has said."""
     for command in setup:
         ran = await cage.run(command, env=reach())
         if ran.exit_code != 0:
             how = ran.stopped or f"exit code {ran.exit_code}"
             tail = ran.output.strip()[-2000:]
             raise BadInput(f"The setup command `{command}` for {repo} failed ({how}):\n{tail}")
-    # From here on git meets what setup made of the repository: only ever inside the cage.
-    cage = make_cage(sandbox, Place(folder=folder), SETUP)
-    listing = "git ls-files -z --others --exclude-standard --directory"
-    others = (await cage.execute(listing, keep=64 << 20)).output.content
-    amend = "git diff --quiet HEAD || git -c core.hooksPath=/dev/null commit -q -a --amend -m Start"
-    await cage.run(amend, env=START | {"GIT_CONFIG_PARAMETERS": "'core.logAllRefUpdates=false'"})
-    return "".join(f"/{_ignored(name)}\n" for name in os.fsdecode(others).split("\0") if name)
 
 
 async def _take_stock(sandbox: Sandbox, folder: str, tree: str, exclude: str) -> str:

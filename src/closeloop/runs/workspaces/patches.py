@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.globs import matches
 from closeloop.model.record import Record
@@ -140,6 +142,13 @@ async def _diff(ours: Ours) -> str:
     patch = await _git(ours, ["/bin/sh", "-c", script, "sh", ours.tree], stdin=stdin)
     text = patch.decode() if _is_text(patch) else await _in_ascii(ours, patch)
     return HEADER.sub(_quoted, text)
+
+
+async def settle(ours: Ours) -> Ours:
+    """The same, with what is there now as what changes are told against."""
+    await diff(ours)
+    tree = (await _git(ours, ["git", "write-tree"])).decode().strip()
+    return msgspec.structs.replace(ours, tree=tree)
 
 
 async def apply(ours: Ours, patch: str, exclude: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
     """The full id of a commit, from a branch, a tag, or any way to name it."""
     if is_address(repo):
         return _resolve_there(str(repo), revision)
-    source = _git_folder(repo)
+    source = git_folder(repo)
     found = _ask("--git-dir", source, "rev-parse", "--verify", "-q", f"{revision}^{{commit}}")
     if found is None or revision.startswith("-"):
         empty = _ask("--git-dir", source, "rev-parse", "--verify", "-q", "HEAD") is None
@@ -52,7 +52,7 @@ def is_address(repo: Path | str) -> bool:
 
 async def start_repository(repo: str, commit: str, folder: str) -> str:
     """A new repository in `folder` with one commit and no history: the id of its tree."""
-    source = repo if is_address(repo) else _git_folder(repo)
+    source = repo if is_address(repo) else git_folder(repo)
     kind = "sha256" if len(commit) == 64 else "sha1"
     await git(folder, "init", "-q", "--template=", "-b", "main", f"--object-format={kind}")
     fetch = ["fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head"]
@@ -84,7 +84,7 @@ async def git(folder: str, *arguments: str, env: Mapping[str, str] = PLAIN) -> s
     argv = ["git", *options, "-C", folder, *arguments]
     program = Program(
         argv=lambda _: argv,
-        env={**_trusted(), **env},
+        env={**trusted(), **env},
         directory=folder,
     )
     bounds = Bounds(
@@ -117,7 +117,7 @@ def _resolve_there(repo: str, revision: str) -> str:
     raise BadInput(f"{repo} has no branch or tag {revision!r}: name one, or a full commit id.")
 
 
-def _git_folder(repo: Path | str) -> str:
+def git_folder(repo: Path | str) -> str:
     """The folder with the objects and refs of a repository, a worktree or a bare one."""
     if not Path(repo).is_dir():
         raise BadInput(f"{repo} does not exist: name a folder with a git repository.")
@@ -131,7 +131,7 @@ def _ask(*arguments: str) -> str | None:
     """What git answers, or None when it fails."""
     ran = subprocess.run(
         ["git", *arguments],
-        env=_trusted(),
+        env=trusted(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ def _ask(*arguments: str) -> str | None:
     return ran.stdout.decode(errors="replace").strip() if ran.returncode == 0 else None
 
 
-def _trusted() -> dict[str, str]:
+def trusted() -> dict[str, str]:
     """The user's environment, for git to find keys and proxies, without another repository's."""
     own = {name: value for name, value in os.environ.items() if name not in LOCAL}
     return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}

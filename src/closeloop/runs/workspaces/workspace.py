@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
+from closeloop.model import bait
 from closeloop.model.errors import MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import hosts
 from closeloop.runs.sandbox.cage import Cage, OpenCage
 from closeloop.runs.sandbox.disk import Disk
 from closeloop.runs.sandbox.ladder import find_sandbox
-from closeloop.runs.sandbox.place import Guards, Place
+from closeloop.runs.sandbox.place import Guards, Place, Port, real_paths
 from closeloop.runs.sandbox.process import Bounds, Program, execute
 from closeloop.runs.workspaces import bases, patches
 from closeloop.runs.workspaces.bases import Base
@@ -29,6 +34,10 @@ COPY = Bounds(
     memory_bytes=1 << 50,
     output_bytes=1 << 16,
 )
+MOST_BYTES = 20 << 30
+RESTED = 86_400.0
+NEAR = "localhost,127.0.0.1,::1"
+"""Never by way of the proxy."""
 
 
 class Workspace:
@@ -40,6 +49,15 @@ class Workspace:
         """`overlay`, `copy`, or `new` for an empty one."""
         self._base = base
         self._ours: patches.Ours | None = None
+
+    async def set_up(self, commands: Sequence[str]) -> None:
+        """Run setup commands again, the network open as at first; BadInput when one fails."""
+        await bases.run_setup(self.cage.connected(bases.SETUP), commands, "the changed project")
+
+    async def settle(self) -> None:
+        """From here on, changes are told against what is there now."""
+        if self._base is not None:
+            self._ours = await patches.settle(self._open(self._base))
 
     async def diff(self) -> str:
         """Everything changed against the base, as a patch; Unreadable when that cannot be told."""
@@ -63,6 +81,7 @@ class Workspaces:
     """All workspaces of a process, in one cache folder and one kind of sandbox."""
 
     def __init__(self, cache: Path, sandbox: SandboxSettings) -> None:
+        self._hosts = sandbox.hosts
         try:
             self._folders = Folders(cache.absolute())
             self.sandbox = find_sandbox(sandbox, cache.absolute())
@@ -86,18 +105,39 @@ class Workspaces:
                 )
         return found
 
+    def trim(self, most: int = MOST_BYTES, rested: float = RESTED) -> None:
+        """Let go of bases, the longest unused first, where they take more room than that."""
+        bases.trim(self._folders, most, rested)
+
     @asynccontextmanager
     async def open(self, base: Base | None, limits: Limits) -> AsyncIterator[Workspace]:
         """A fresh workspace; without a base it is empty."""
         folder = self._folders.new()
         try:
             place, method, before = await self._lay_out(folder, base)
+            if base is not None:
+                _lay_bait(real_paths(place)[1])
             inside = "upper" if method == "overlay" else "root"
             disk = Disk([f"{folder}/{inside}", f"{folder}/temporary"], before, limits.disk_bytes)
             kind = Cage if self.sandbox.wrap else OpenCage
-            yield Workspace(kind(self.sandbox, place, limits, disk), base, method)
+            async with self._reaching(place) as (place, refused):
+                yield Workspace(kind(self.sandbox, place, limits, disk, refused), base, method)
         finally:
             self._folders.discard(folder)
+
+    @asynccontextmanager
+    async def _reaching(self, place: Place) -> AsyncIterator[tuple[Place, dict[str, int]]]:
+        """The place, with a way to the hosts that were named, and what was refused there."""
+        if not self._hosts or self.sandbox.wrap is None:
+            yield place, {}
+            return
+        async with hosts.gate(self._hosts) as gate:
+            number = hosts.PORT if self.sandbox.isolated else gate.port
+            proxy = f"http://127.0.0.1:{number}"
+            names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+            env = dict.fromkeys(names, proxy) | dict.fromkeys(("NO_PROXY", "no_proxy"), NEAR)
+            ports = (Port(number=number, socket=gate.socket),)
+            yield msgspec.structs.replace(place, ports=ports, env=env), gate.refused
 
     async def _lay_out(self, folder: str, base: Base | None) -> tuple[Place, str, int]:
         """The folders, how they came about, and how many bytes they have from the start."""
@@ -128,6 +168,15 @@ class Workspaces:
     def close(self) -> None:
         """Give up all workspaces; bases stay for the next time."""
         self._folders.close()
+
+
+def _lay_bait(home: str) -> None:
+    """A new folder or none: one that is there may lead anywhere."""
+    path = Path(home, bait.PATH)
+    with suppress(OSError):
+        path.parent.parent.mkdir(exist_ok=True)
+        path.parent.mkdir()
+        path.write_text(bait.bait(secrets.token_hex(8)), encoding="utf-8")
 
 
 def _make(folder: str, *names: str) -> None:

@@ -10,6 +10,8 @@ import msgspec
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
 from closeloop.runs.models.served.speech import Speech, event, plain, shaped
 
+_STOPS = {"length": "max_tokens", "refused": "refusal"}
+
 
 class _Block(msgspec.Struct):
     type: str
@@ -37,6 +39,8 @@ class _Request(msgspec.Struct):
     messages: list[_Message]
     system: Any = None
     tools: list[_Tool] | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
 
 
 def read(payload: Any) -> ModelRequest:
@@ -50,8 +54,13 @@ def read(payload: Any) -> ModelRequest:
         )
         for tool in request.tools or ()
     )
-    system = plain(request.system) or None
-    return ModelRequest(messages=tuple(messages), system=system, tools=tools)
+    return ModelRequest(
+        messages=tuple(messages),
+        system=plain(request.system) or None,
+        tools=tools,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+    )
 
 
 def _messages(message: _Message) -> Iterator[ChatMessage]:
@@ -90,7 +99,7 @@ def answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
         "role": "assistant",
         "model": payload.get("model") or "scripted",
         "content": _blocks(reply),
-        "stop_reason": "tool_use" if reply.calls else "end_turn",
+        "stop_reason": _STOPS.get(reply.stop, "tool_use" if reply.calls else "end_turn"),
         "stop_sequence": None,
         "usage": _usage(reply),
     }
@@ -138,9 +147,17 @@ def _usage(reply: ModelReply) -> dict[str, Any]:
     return {
         "input_tokens": reply.usage.input_tokens or 0,
         "output_tokens": reply.usage.output_tokens or 0,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_creation_input_tokens": reply.usage.cache_write_tokens or 0,
+        "cache_read_input_tokens": reply.usage.cache_read_tokens or 0,
     }
 
 
-SPEECH = Speech(path="/v1/messages", read=read, answer=answer, events=events, fault=fault)
+SPEECH = Speech(
+    name="anthropic",
+    path="/v1/messages",
+    read=read,
+    answer=answer,
+    events=events,
+    fault=fault,
+    ping=b'event: ping\ndata: {"type": "ping"}\n\n',
+)

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
-from closeloop.runs.models.served.speech import Speech, event, plain, shaped
+from closeloop.runs.models.served.speech import Speech, event, plain, shaped, tokens_in
+
+_STOPS = {"length": "MAX_TOKENS", "refused": "SAFETY"}
 
 
 class _Call(msgspec.Struct):
@@ -45,10 +47,17 @@ class _Tool(msgspec.Struct, rename="camel"):
     function_declarations: list[_Function] | None = None
 
 
+class _Wishes(msgspec.Struct, rename="camel"):
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    response_json_schema: dict[str, Any] | None = None
+
+
 class _Request(msgspec.Struct, rename="camel"):
     contents: list[_Content]
     system_instruction: Any = None
     tools: list[_Tool] | None = None
+    generation_config: _Wishes | None = None
 
 
 def read(payload: Any) -> ModelRequest:
@@ -65,7 +74,15 @@ def read(payload: Any) -> ModelRequest:
     )
     told = request.system_instruction
     system = plain(told.get("parts") if isinstance(told, dict) else told) or None
-    return ModelRequest(messages=tuple(messages), system=system, tools=tools)
+    wishes = request.generation_config or _Wishes()
+    return ModelRequest(
+        messages=tuple(messages),
+        system=system,
+        tools=tools,
+        schema=wishes.response_json_schema,
+        max_tokens=wishes.max_output_tokens,
+        temperature=wishes.temperature,
+    )
 
 
 def _messages(content: _Content) -> Iterator[ChatMessage]:
@@ -91,20 +108,24 @@ def _messages(content: _Content) -> Iterator[ChatMessage]:
 
 
 def answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
-    into, out = reply.usage.input_tokens or 0, reply.usage.output_tokens or 0
+    into, out = tokens_in(reply.usage), reply.usage.output_tokens or 0
+    thought = reply.usage.reasoning_tokens or 0
     text = [{"text": reply.text}] if reply.text else []
     calls = [
         {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
         for call in reply.calls
     ]
     content = {"role": "model", "parts": text + calls}
+    finish = _STOPS.get(reply.stop, "STOP")
     return {
         "responseId": f"response-{len(payload['contents'])}",
         "modelVersion": reply.model,
-        "candidates": [{"index": 0, "content": content, "finishReason": "STOP"}],
+        "candidates": [{"index": 0, "content": content, "finishReason": finish}],
         "usageMetadata": {
             "promptTokenCount": into,
-            "candidatesTokenCount": out,
+            "cachedContentTokenCount": reply.usage.cache_read_tokens or 0,
+            "candidatesTokenCount": max(0, out - thought),
+            "thoughtsTokenCount": thought,
             "totalTokenCount": into + out,
         },
     }
@@ -126,6 +147,7 @@ def fault(message: str) -> dict[str, Any]:
 
 
 SPEECH = Speech(
+    name="gemini",
     path="/v1beta/models/{model}:generateContent",
     read=read,
     answer=answer,

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
-from closeloop.runs.models.served.speech import Speech, event, plain, shaped
+from closeloop.runs.models.served.speech import (
+    Speech,
+    event,
+    plain,
+    schema_in,
+    shaped,
+    tokens_in,
+)
+
+_STOPS = {"length": "length", "refused": "content_filter"}
 
 
 class _Function(msgspec.Struct):
@@ -37,6 +46,10 @@ class _Tool(msgspec.Struct):
 class _Request(msgspec.Struct):
     messages: list[_Message]
     tools: list[_Tool] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    response_format: Any = None
 
 
 def read(payload: Any) -> ModelRequest:
@@ -54,7 +67,14 @@ def read(payload: Any) -> ModelRequest:
         else:
             messages.append(ChatMessage(role="user", text=text))
     tools = tuple(_tool(tool.function) for tool in request.tools or () if tool.function)
-    return ModelRequest(messages=tuple(messages), system="\n\n".join(system) or None, tools=tools)
+    return ModelRequest(
+        messages=tuple(messages),
+        system="\n\n".join(system) or None,
+        tools=tools,
+        schema=schema_in(request.response_format, "json_schema"),
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        temperature=request.temperature,
+    )
 
 
 def _call(call: _Call) -> ToolCall:
@@ -121,7 +141,7 @@ def _calls(reply: ModelReply) -> list[dict[str, Any]]:
             "type": "function",
             "function": {
                 "name": call.name,
-                "arguments": msgspec.json.encode(call.arguments).decode(),
+                "arguments": call.malformed or msgspec.json.encode(call.arguments).decode(),
             },
         }
         for call in reply.calls
@@ -129,13 +149,28 @@ def _calls(reply: ModelReply) -> list[dict[str, Any]]:
 
 
 def _finish(reply: ModelReply) -> str:
-    return "tool_calls" if reply.calls else "stop"
+    return _STOPS.get(reply.stop, "tool_calls" if reply.calls else "stop")
 
 
 def _usage(reply: ModelReply) -> dict[str, Any]:
-    into, out = reply.usage.input_tokens or 0, reply.usage.output_tokens or 0
-    counts = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
-    return {**counts, "cost": reply.usage.cost}
+    usage = reply.usage
+    into, out = tokens_in(usage), usage.output_tokens or 0
+    return {
+        "prompt_tokens": into,
+        "completion_tokens": out,
+        "total_tokens": into + out,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens or 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
+        "cost": usage.cost,
+    }
 
 
-SPEECH = Speech(path="/v1/chat/completions", read=read, answer=answer, events=events, fault=fault)
+SPEECH = Speech(
+    name="openai",
+    path="/v1/chat/completions",
+    read=read,
+    answer=answer,
+    events=events,
+    fault=fault,
+    ping=b": waiting\n\n",
+)

@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
-from closeloop.runs.models.served.speech import Speech, event, plain, shaped
+from closeloop.runs.models.served.speech import (
+    Speech,
+    event,
+    plain,
+    schema_in,
+    shaped,
+    tokens_in,
+)
 
 FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """What a custom tool takes: one text, which is no JSON."""
@@ -39,6 +46,9 @@ class _Request(msgspec.Struct):
     input: str | list[_Item]
     instructions: str | None = None
     tools: list[_Tool] | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    text: Any = None
 
 
 def read(payload: Any) -> ModelRequest:
@@ -57,7 +67,14 @@ def read(payload: Any) -> ModelRequest:
                 message = _joined(messages.pop(), message)
             messages.append(message)
     specs = tuple(spec for tool in _tools(request) for spec in _specs(tool))
-    return ModelRequest(messages=tuple(messages), system="\n\n".join(system) or None, tools=specs)
+    return ModelRequest(
+        messages=tuple(messages),
+        system="\n\n".join(system) or None,
+        tools=specs,
+        schema=schema_in(request.text, "format"),
+        max_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+    )
 
 
 def _tools(request: _Request) -> Iterator[_Tool]:
@@ -118,16 +135,19 @@ def _specs(tool: _Tool, namespace: str = "") -> Iterator[ToolSpec]:
 
 
 def answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
-    into, out = reply.usage.input_tokens or 0, reply.usage.output_tokens or 0
+    into, out = tokens_in(reply.usage), reply.usage.output_tokens or 0
     usage = {
         "input_tokens": into,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": reply.usage.cache_read_tokens or 0},
         "output_tokens": out,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reply.usage.reasoning_tokens or 0},
         "total_tokens": into + out,
     }
-    output = _items(reply, payload)
-    return {**_head(payload), "status": "completed", "output": output, "usage": usage}
+    whole = {**_head(payload), "output": _items(reply, payload), "usage": usage}
+    if reply.stop == "length":
+        why = {"reason": "max_output_tokens"}
+        return {**whole, "status": "incomplete", "incomplete_details": why}
+    return {**whole, "status": "completed"}
 
 
 def events(reply: ModelReply, payload: Any) -> Iterator[str]:
@@ -156,7 +176,7 @@ def _steps(whole: dict[str, Any], payload: Any) -> Iterator[tuple[str, dict[str,
             yield f"response.{name}.delta", {**at, "delta": item[field]}
             yield f"response.{name}.done", {**at, field: item[field]}
         yield "response.output_item.done", {"output_index": index, "item": item}
-    yield "response.completed", {"response": whole}
+    yield f"response.{whole['status']}", {"response": whole}
 
 
 _EMPTY: dict[str, dict[str, Any]] = {
@@ -201,9 +221,17 @@ def _items(reply: ModelReply, payload: Any) -> list[dict[str, Any]]:
             written = str(call.arguments.get("input", ""))
             items.append({"type": "custom_tool_call", **item, "input": written})
         else:
-            written = msgspec.json.encode(call.arguments).decode()
+            written = call.malformed or msgspec.json.encode(call.arguments).decode()
             items.append({"type": "function_call", **item, "arguments": written})
     return items
 
 
-SPEECH = Speech(path="/v1/responses", read=read, answer=answer, events=events, fault=fault)
+SPEECH = Speech(
+    name="responses",
+    path="/v1/responses",
+    read=read,
+    answer=answer,
+    events=events,
+    fault=fault,
+    ping=b": waiting\n\n",
+)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
@@ -14,9 +15,14 @@ from closeloop.model.record import Record
 Shape = TypeVar("Shape")
 
 
+class Malformed(BadInput):
+    """What a client sent is no request of the format."""
+
+
 class Speech(Record):
     """What a server needs to speak one format."""
 
+    name: Literal["openai", "responses", "anthropic", "gemini"]
     path: str
     read: Callable[[Any], ModelRequest]
     """BadInput when it is no request of this format."""
@@ -24,6 +30,8 @@ class Speech(Record):
     events: Callable[[ModelReply, Any], Iterator[str]]
     """The same answer as server-sent events, for a payload that asks to `stream`."""
     fault: Callable[[str], dict[str, Any]]
+    ping: bytes | None = None
+    """What a stream may hold before its first event, as a sign of life."""
     streams: bool = False
     """Whether this path always streams, whatever the payload asks for."""
 
@@ -33,7 +41,20 @@ def shaped(payload: Any, shape: type[Shape]) -> Shape:
     try:
         return msgspec.convert(payload, shape)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BadInput(f"The request is wrong: {error}.") from None
+        raise Malformed(f"The request is wrong: {error}.") from None
+
+
+def schema_in(wish: Any, *path: str) -> dict[str, Any] | None:
+    """The JSON schema that a wish for the reply's form holds, if it holds one."""
+    for name in (*path, "schema"):
+        wish = wish.get(name) if isinstance(wish, dict) else None
+    return wish if isinstance(wish, dict) else None
+
+
+def tokens_in(usage: Usage) -> int:
+    """All that went in, cached or not, as most formats count it."""
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    return (usage.input_tokens or 0) + cached
 
 
 def event(data: Any, name: str | None = None) -> str:

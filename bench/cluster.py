@@ -1,0 +1,65 @@
+"""What Ray adds to an attempt, after start-up: prints seconds. Run by a Python that has Ray.
+
+python bench/cluster.py
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+
+ATTEMPTS, WARM = 300, 40
+SCRIPT = "dialogues: [{turns: [{say: The answer is 42}]}]\n"
+TASK = "---\nid: question\nrepo: none\nacceptance: {answer: '42'}\n---\nWhat is it?\n"
+
+
+async def seconds(root: Path, kind: str, attempts: int) -> float:
+    """Of one attempt at a time, without the first ones."""
+    from closeloop import flow
+    from closeloop.model.settings import (
+        ExecutorSettings,
+        ExperimentSettings,
+        SandboxSettings,
+        Settings,
+        VariantSettings,
+    )
+
+    settings = Settings(
+        store=f"{kind}.db",
+        sandbox=SandboxSettings(kind="none"),
+        executor=ExecutorSettings(kind=kind),
+        variants={"scripted": VariantSettings(model="scripted:script.yaml")},
+    )
+    settled: list[float] = []
+
+    def tell(progress: flow.Progress) -> None:
+        if progress.stage == "settled":
+            settled.append(time.perf_counter())
+
+    async with flow.open_workshop(settings, root, ["scripted"], os.environ) as workshop:
+        tasks = flow.choose(settings, root, ())
+        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=attempts))
+        await flow.run(plan, workshop, jobs=1, tell=tell)
+        assert all(row.outcome == "pass" for row in workshop.store.attempts())
+    gaps = sorted(later - one for one, later in pairwise(settled[WARM:]))
+    return gaps[len(gaps) // 2]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "script.yaml").write_text(SCRIPT)
+        (root / "tasks").mkdir()
+        (root / "tasks" / "question.md").write_text(TASK)
+        here = anyio.run(seconds, root, "local", ATTEMPTS)
+        there = anyio.run(seconds, root, "ray", ATTEMPTS)
+    print(there - here)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Streams of the providers' formats, put together to the answers they would have been at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from closeloop.model.record import Record
+
+Event = dict[str, Any]
+
+
+class Heard(Record):
+    """What came back for a request, as far as it came."""
+
+    answer: dict[str, Any] | None
+    """As without streaming; None where it is no answer of a known format."""
+    complete: bool
+    """Whether it says itself that this is all."""
+
+
+def heard(body: bytes) -> Heard:
+    """An answer, whole or streamed."""
+    if not body.lstrip()[:6].startswith((b"event:", b"data:", b"id:", b":")):
+        return _at_once(body)
+    done, events = False, []
+    for event in _events(body):
+        if event is None:
+            done = True
+        else:
+            events.append(event)
+    for joined in (_anthropic, _responses, _openai, _gemini):
+        if (found := joined(events)) is not None:
+            answer, complete = found
+            return Heard(answer=answer, complete=complete or done)
+    return Heard(answer=None, complete=False)
+
+
+def _at_once(body: bytes) -> Heard:
+    try:
+        answer = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return Heard(answer=None, complete=False)
+    if isinstance(answer, list):  # Gemini streams an array where no events are asked for
+        found = _gemini([each for each in answer if isinstance(each, dict)])
+        return Heard(answer=found[0] if found else None, complete=found is not None)
+    return Heard(answer=answer if isinstance(answer, dict) else None, complete=True)
+
+
+def _events(body: bytes) -> Iterator[Event | None]:
+    """The data of every event; None for `[DONE]`."""
+    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
+        lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+        data = b"\n".join(lines)
+        if data == b"[DONE]":
+            yield None
+        elif data:
+            try:
+                event = msgspec.json.decode(data)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def _anthropic(events: list[Event]) -> tuple[Event, bool] | None:
+    kinds = [event.get("type") for event in events]
+    if "message_start" not in kinds:
+        return None
+    answer: Event = {}
+    blocks: dict[Any, Event] = {}
+    for event in events:
+        match event:
+            case {"type": "message_start", "message": dict(message)}:
+                answer = {**message}
+            case {"type": "content_block_start", "index": int(at), "content_block": dict(block)}:
+                blocks[at] = {**block, "_": []}
+            case {"type": "content_block_delta", "index": int(at), "delta": dict(delta)}:
+                if at in blocks:
+                    _add(blocks[at], delta)
+            case {"type": "message_delta"}:
+                if isinstance(event.get("delta"), dict):
+                    answer.update(event["delta"])
+                usage = {**_object(answer.get("usage")), **_object(event.get("usage"))}
+                answer["usage"] = usage
+    answer["content"] = [_finished(blocks[at]) for at in sorted(blocks)]
+    return answer, "message_stop" in kinds
+
+
+def _add(block: Event, delta: Event) -> None:
+    for name in ("text", "thinking", "signature"):
+        if isinstance(delta.get(name), str):
+            block[name] = str(block.get(name) or "") + delta[name]
+    if isinstance(delta.get("partial_json"), str):
+        block["_"].append(delta["partial_json"])
+
+
+def _finished(block: Event) -> Event:
+    written = "".join(block.pop("_"))
+    if written:
+        try:
+            block["input"] = msgspec.json.decode(written)
+        except (ValueError, RecursionError):
+            block["input"] = written
+    return block
+
+
+def _responses(events: list[Event]) -> tuple[Event, bool] | None:
+    if not any(str(event.get("type")).startswith("response.") for event in events):
+        return None
+    output: list[Any] = []
+    begun: Event = {}
+    for event in events:
+        response = event.get("response")
+        if event.get("type") in ("response.completed", "response.incomplete", "response.failed"):
+            if isinstance(response, dict):
+                # Some servers tell the items only one by one.
+                return {**response, "output": response.get("output") or output}, True
+        elif isinstance(response, dict):
+            begun = response
+        elif event.get("type") == "response.output_item.done":
+            output.append(event.get("item"))
+    return {**begun, "output": output}, False
+
+
+def _openai(events: list[Event]) -> tuple[Event, bool] | None:
+    if not any(isinstance(event.get("choices"), list) for event in events):
+        return None
+    answer: Event = {}
+    message: Event = {"role": "assistant", "content": None}
+    calls: dict[Any, Event] = {}
+    finish = None
+    for event in events:
+        answer.update({k: v for k, v in event.items() if k != "choices" and v is not None})
+        for choice in _list(event.get("choices")):
+            # Only the first of several answers is ever used.
+            if not isinstance(choice, dict) or choice.get("index", 0) != 0:
+                continue
+            finish = choice.get("finish_reason") or finish
+            for name, value in _object(choice.get("delta")).items():
+                if name == "tool_calls":
+                    _call(calls, value)
+                elif isinstance(value, str) and name != "role":
+                    message[name] = (message.get(name) or "") + value
+                elif isinstance(value, list):
+                    message[name] = (message.get(name) or []) + value
+    if calls:
+        message["tool_calls"] = list(calls.values())
+    answer["choices"] = [{"index": 0, "message": message, "finish_reason": finish}]
+    return answer, finish is not None
+
+
+def _call(calls: dict[Any, Event], deltas: Any) -> None:
+    for delta in _list(deltas):
+        if not isinstance(delta, dict):
+            continue
+        function = _object(delta.get("function"))
+        # Some servers send every call whole, without a number.
+        at = delta.get("index", len(calls))
+        call = calls.setdefault(at, {"type": "function", "function": {"name": "", "arguments": ""}})
+        call.update({k: v for k, v in delta.items() if v is not None and k not in ("function",)})
+        for name in ("name", "arguments"):
+            if isinstance(function.get(name), str):
+                call["function"][name] += function[name]
+
+
+def _gemini(events: list[Event]) -> tuple[Event, bool] | None:
+    if not any("candidates" in event or "usageMetadata" in event for event in events):
+        return None
+    answer: Event = {}
+    parts: list[Any] = []
+    first: Event = {}
+    for event in events:
+        answer.update(event)
+        for candidate in _list(event.get("candidates")):
+            if isinstance(candidate, dict) and candidate.get("index", 0) == 0:
+                first.update(candidate)
+                content = _object(candidate.get("content")).get("parts")
+                for part in _list(content):
+                    _join(parts, part)
+    answer["candidates"] = [{**first, "content": {"role": "model", "parts": parts}}]
+    return answer, bool(first.get("finishReason"))
+
+
+def _join(parts: list[Any], part: Any) -> None:
+    """Add a part; what a text goes on with is no part of its own."""
+    last = parts[-1] if parts else None
+    goes_on = {"text", "thought"}
+    if (
+        isinstance(last, dict)
+        and isinstance(part, dict)
+        and last.keys() | part.keys() <= goes_on
+        and last.get("thought") == part.get("thought")
+        and isinstance(last.get("text"), str)
+        and isinstance(part.get("text"), str)
+    ):
+        parts[-1] = {**last, "text": last["text"] + part["text"]}
+    else:
+        parts.append(part)
+
+
+def _object(value: Any) -> Event:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

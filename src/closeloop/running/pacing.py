@@ -1,0 +1,40 @@
+"""Whether another attempt of an experiment may begin."""
+
+from __future__ import annotations
+
+import time
+
+from closeloop.model.variant import Experiment
+from closeloop.store import Store
+
+LOOK_SECONDS = 1.0
+"""A pause is noticed this late at the most."""
+
+
+class Pace:
+    """Asks the store, which all processes of an experiment share."""
+
+    def __init__(self, experiment: Experiment, store: Store) -> None:
+        self._experiment = experiment
+        self._course = store.course
+        self._looked = -LOOK_SECONDS
+        self._paused = False
+
+    def held(self) -> str | None:
+        """Why no attempt may begin now; None when one may."""
+        experiment, now = self._experiment, time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked, self._paused = now, self._course.is_paused(experiment.id)
+        if self._paused:
+            return (
+                f"the experiment is paused: `closeloop experiments resume {experiment.id}`, "
+                "then run it again"
+            )
+        if experiment.budget is not None:
+            spent = self._course.spent(experiment) or 0.0
+            if spent >= experiment.budget:
+                return (
+                    f"${spent:.2f} of the budget of ${experiment.budget:.2f} are spent: "
+                    "run it again with a larger --budget to go on"
+                )
+        return None

@@ -1,0 +1,78 @@
+"""What attempts are made with on this machine, opened once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record
+from closeloop.model.settings import Settings
+from closeloop.model.task import Task
+from closeloop.runs.gateway.gateway import Gateway, Recorded
+from closeloop.runs.variants import Crew, assemble
+from closeloop.runs.workspaces import Base, Workspaces
+
+
+class Tools(Record):
+    """A machine's means to make attempts."""
+
+    settings: Settings
+    root: Path
+    workspaces: Workspaces
+    gateway: Gateway
+    """The one way from agents to their models."""
+    crews: Mapping[str, Crew]
+    """By the variant's digest."""
+    bases: dict[str, Base | None]
+    """Those made or found so far, by the task's digest."""
+
+
+@asynccontextmanager
+async def open_tools(
+    settings: Settings,
+    root: Path,
+    variants: Sequence[str],
+    environ: Mapping[str, str],
+    recorded: Recorded,
+) -> AsyncIterator[Tools]:
+    """Open workspaces and gateway for these variants; everything is closed again at the end."""
+    crews: dict[str, Crew] = {}
+    for crew in (assemble(name, settings, root) for name in dict.fromkeys(variants)):
+        twin = crews.setdefault(crew.variant.digest, crew)
+        if twin is not crew:
+            names = f"{twin.variant.name!r} and {crew.variant.name!r}"
+            raise BadInput(f"The variants {names} are the same in all but name: run one of them.")
+    async with AsyncExitStack() as opened:
+        workspaces = await opened.enter_async_context(open_workspaces(settings, root))
+        gateway = await opened.enter_async_context(Gateway(environ, root, recorded=recorded))
+        for crew in crews.values():
+            if crew.model is not None:
+                gateway.prepare(crew.variant.model or "", crew.model, crew.variant.limits)
+        yield Tools(
+            settings=settings,
+            root=root,
+            workspaces=workspaces,
+            gateway=gateway,
+            crews=crews,
+            bases={},
+        )
+
+
+def open_workspaces(settings: Settings, root: Path) -> Workspaces:
+    """Workspaces in the project's cache folder, in the sandbox that the settings name."""
+    return Workspaces(root / (settings.cache or ".closeloop/cache"), settings.sandbox)
+
+
+def guarded(workspaces: Workspaces) -> str:
+    """How commands are caged here, and what is not enforced."""
+    guards = workspaces.guards
+    return f"{guards.kind}: {guards.note}" if guards.note else guards.kind
+
+
+async def base_of(task: Task, workspaces: Workspaces) -> Base | None:
+    """The tree that the task starts from; None for a question without a repository."""
+    if task.repo is None or task.base is None:
+        return None
+    return await workspaces.base(task.repo, task.base, task.setup)

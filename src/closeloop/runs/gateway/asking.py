@@ -1,0 +1,100 @@
+"""A request of an agent, and the way back to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+
+from closeloop.model.record import Record
+from closeloop.runs.gateway.ledger import Entry
+from closeloop.runs.gateway.routes import Route
+from closeloop.runs.models.served.speech import Speech, event
+
+STREAM = "text/event-stream"
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Asked(Record):
+    """A request as it came."""
+
+    method: str
+    path: str
+    """Without the secret and without what follows a `?`."""
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    route: Route
+
+
+class Crowd:
+    """How many requests are at one door; of long ones, only one may be held at a time."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.heavy = asyncio.Lock()
+
+
+class Out:
+    """The way back to the agent. What is sent is also written into an entry, if one is given."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.entry: Entry | None = None
+        self.started = False
+        self.streams = False
+
+    def noted(self, cause: str) -> None:
+        """Why there is no good answer."""
+        if self.entry is not None:
+            self.entry.cause = cause
+
+    async def start(self, status: int, content_type: str, length: int | None = None) -> None:
+        self.started = True
+        self.streams = content_type.startswith(STREAM)
+        if self.entry is not None:
+            self.entry.status, self.entry.content_type = status, content_type
+        headers = [(b"content-type", content_type.encode("latin-1", "replace"))]
+        if length is not None:
+            headers.append((b"content-length", str(length).encode()))
+        if status >= 400:
+            # The gateway has tried again already, or trying again is no use.
+            headers.append((b"x-should-retry", b"false"))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, chunk: bytes) -> None:
+        if chunk:
+            if self.entry is not None:
+                self.entry.told(chunk)
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def whole(self, content: Any, status: int = 200) -> None:
+        """A JSON answer, all at once."""
+        await self.all(msgspec.json.encode(content), status)
+
+    async def all(
+        self, body: bytes, status: int = 200, content_type: str = "application/json"
+    ) -> None:
+        """Any answer, all at once."""
+        await self.start(status, content_type, len(body))
+        if self.entry is not None:
+            self.entry.told(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def fail(self, speech: Speech, message: str) -> None:
+        """Say what went wrong in the agent's format, as far as that can still be said."""
+        fault = speech.fault(message)
+        if not self.started:
+            await self.whole(fault, 400)
+            return
+        if self.streams:
+            named = "error" if speech.name in ("anthropic", "responses") else None
+            await self.write(event(fault, named).encode())
+        await self.end()

@@ -1,0 +1,128 @@
+"""What went through a door: every exchange, without secrets and in little room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import overload
+
+from closeloop.model.attempt import Usage
+from closeloop.model.exchange import Exchange
+from closeloop.model.pieces import pieces
+from closeloop.runs.gateway.redaction import redacted, redacted_stream
+
+KEPT_BYTES = 64 << 20
+"""Of different content an attempt may leave; of a body beyond that, only the beginning is kept."""
+HEAD_BYTES = 4096
+MOST_ENTRIES = 20_000
+"""An agent that asks more often is broken, and what it asked first tells enough."""
+
+
+Listener = Callable[[Exchange], None]
+
+
+class Entry:
+    """An exchange while it happens."""
+
+    def __init__(self, number: int, path: str, request: tuple[bytes, ...]) -> None:
+        self.number = number
+        self.path = path
+        self.request = request
+        self.at = datetime.now(UTC)
+        self.began = time.monotonic()
+        self.first_byte: float | None = None
+        self.status = 0
+        self.content_type = "application/json"
+        self.response: list[bytes] = []
+        self.retries = 0
+        self.model: str | None = None
+        self.usage = Usage()
+        self.cause: str | None = None
+        self.note: str | None = None
+        self.seconds = 0.0
+
+    def told(self, chunk: bytes) -> None:
+        """Something reached the agent."""
+        if self.first_byte is None:
+            self.first_byte = time.monotonic() - self.began
+        self.response.append(chunk)
+
+
+class Ledger(Sequence[Exchange]):
+    """The exchanges that are over, in the order they were asked; each is made when it is read."""
+
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._listener = listener
+        """Takes every exchange instead, which then need not be kept here."""
+        self._entries: list[Entry] = []
+        self._known: dict[bytes, bytes] = {}
+        self._room = KEPT_BYTES
+        self._begun = 0
+
+    def begin(self, path: str, body: bytes) -> Entry:
+        """A request came in."""
+        self._begun += 1
+        return Entry(self._begun, path, tuple(map(self._clean, pieces(body))))
+
+    def end(self, entry: Entry) -> None:
+        """Nothing more will come of it."""
+        if len(self._entries) >= MOST_ENTRIES:
+            return
+        entry.seconds = time.monotonic() - entry.began
+        streams = entry.content_type.startswith("text/event-stream")
+        clean = redacted_stream if streams else redacted
+        entry.response = [self._clean(b"".join(entry.response), clean)]
+        if self._listener is not None:
+            self._listener(_exchange(entry))
+            return
+        self._entries.append(entry)
+        # Mostly in order already; two at once may end the other way round.
+        self._entries.sort(key=lambda each: each.number)
+
+    def _clean(self, piece: bytes, clean: Callable[[bytes], bytes] = redacted) -> bytes:
+        """The piece without secrets; the same object for the same piece."""
+        known = self._known.get(piece)
+        if known is None:
+            if len(piece) > self._room and self._listener is not None:
+                self._known.clear()
+                self._room = KEPT_BYTES
+            elif len(piece) > self._room:
+                piece = piece[:HEAD_BYTES]
+            self._room -= len(piece)
+            known = self._known[piece] = clean(piece)
+        return known
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Exchange: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Exchange]: ...
+    def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
+        if isinstance(index, slice):
+            return [_exchange(entry) for entry in self._entries[index]]
+        return _exchange(self._entries[index])
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return map(_exchange, self._entries)
+
+
+def _exchange(entry: Entry) -> Exchange:
+    return Exchange(
+        number=entry.number,
+        at=entry.at,
+        path=entry.path,
+        request=b"".join(entry.request),
+        response=b"".join(entry.response),
+        content_type=entry.content_type,
+        status=entry.status,
+        seconds=entry.seconds,
+        first_byte_seconds=entry.first_byte,
+        retries=entry.retries,
+        model=entry.model,
+        usage=entry.usage,
+        cause=entry.cause,
+        note=entry.note,
+    )

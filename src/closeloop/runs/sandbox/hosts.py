@@ -1,0 +1,95 @@
+"""The hosts that cages may reach, where somebody has named some: a proxy that knows no others."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+PORT = 8018
+"""Where commands find the proxy on the loopback of their cage."""
+PORTS = (80, 443)
+HEAD = 1 << 14
+HEAD_SECONDS, CONNECT_SECONDS = 30.0, 30.0
+CHUNK = 1 << 16
+MOST_NAMES = 1000
+
+
+class Gate:
+    """Lets through to these hosts, and keeps a list of what it refused."""
+
+    def __init__(self, hosts: Sequence[str], socket: str) -> None:
+        self.socket = socket
+        self.port = 0
+        """On the machine's own loopback."""
+        self.refused: dict[str, int] = {}
+        self._hosts = [host.lower().rstrip(".") for host in hosts]
+
+    def allows(self, host: str, port: int) -> bool:
+        name = host.lower().rstrip(".")
+        for known in self._hosts:
+            wanted, _, number = known.partition(":")
+            fits = name == wanted or (wanted[:2] == "*." and name.endswith(wanted[1:]))
+            if fits and (port == int(number) if number else port in PORTS):
+                return True
+        return False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: `CONNECT host:port`, and then whatever both sides say."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            method, target, *_ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+            host, _, port = target.rpartition(":")
+            number = int(port) if port.isdecimal() and len(port) < 6 else 0
+            if method != "CONNECT" or not self.allows(host, number):
+                self._refuse(target, writer)
+                return
+            async with asyncio.timeout(CONNECT_SECONDS):
+                far = await asyncio.open_connection(host, number)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(_carry(reader, far[1]), _carry(far[0], writer))
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+            writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            writer.write(b"HTTP/1.1 431 Too Large\r\ncontent-length: 0\r\n\r\n")
+        finally:
+            await _close(writer)
+
+    def _refuse(self, target: str, writer: asyncio.StreamWriter) -> None:
+        name = target[:200]
+        if name in self.refused or len(self.refused) < MOST_NAMES:
+            self.refused[name] = self.refused.get(name, 0) + 1
+        body = b"closeloop: this host is not in `hosts` under [sandbox], or not asked by CONNECT\n"
+        head = f"HTTP/1.1 403 Forbidden\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+
+
+@asynccontextmanager
+async def gate(hosts: Sequence[str]) -> AsyncIterator[Gate]:
+    """Open at a socket, and on loopback for cages that have none of their own."""
+    with tempfile.TemporaryDirectory(prefix="closeloop-hosts-") as folder:
+        opened = Gate(hosts, f"{folder}/hosts.sock")
+        unix = await asyncio.start_unix_server(opened.serve, opened.socket, limit=HEAD)
+        plain = await asyncio.start_server(opened.serve, "127.0.0.1", 0, limit=HEAD)
+        opened.port = plain.sockets[0].getsockname()[1]
+        try:
+            yield opened
+        finally:
+            unix.close()
+            plain.close()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(CHUNK):
+            writer.write(chunk)
+            await writer.drain()
+        writer.write_eof()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,114 @@
+"""What went between attempts and their models: columns to add up, and bodies kept in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, select
+
+from closeloop.model.exchange import Exchange
+from closeloop.model.pieces import pieces
+from closeloop.model.record import Record
+from closeloop.store import schema
+from closeloop.store.bodies import compress, decompress, pack, unpack
+from closeloop.store.jobs import INSERT
+from closeloop.store.rows import amount, count, line
+
+_AT_ONCE = 500
+"""Databases bound the number of values in one question."""
+_DIGEST = hashlib.sha256().digest_size
+
+
+class Packed(Record):
+    """Exchanges of one attempt as rows; every piece once."""
+
+    rows: tuple[dict[str, Any], ...]
+    blobs: dict[str, bytes]
+
+
+def packed(attempt: str, exchanges: Iterable[Exchange]) -> Packed:
+    """Ready to be saved."""
+    blobs: dict[str, bytes] = {}
+
+    def shared(piece: bytes) -> bytes:
+        digest = hashlib.sha256(piece).digest()
+        if digest.hex() not in blobs:
+            blobs[digest.hex()] = compress(piece)
+        return digest
+
+    rows = tuple(
+        {
+            **_columns(exchange),
+            "attempt": attempt,
+            "request": b"".join(map(shared, pieces(exchange.request))),
+            "response": shared(exchange.response).hex(),
+            "body": pack(replace(exchange, request=b"", response=b"")),
+        }
+        for exchange in exchanges
+    )
+    return Packed(rows=rows, blobs=blobs)
+
+
+def _columns(exchange: Exchange) -> dict[str, Any]:
+    usage = exchange.usage
+    return {
+        "number": exchange.number,
+        "at": exchange.at,
+        "path": line(exchange.path),
+        "status": exchange.status,
+        "seconds": exchange.seconds,
+        "first_byte_seconds": exchange.first_byte_seconds,
+        "retries": exchange.retries,
+        "model": line(exchange.model),
+        "input_tokens": count(usage.input_tokens),
+        "output_tokens": count(usage.output_tokens),
+        "cache_read_tokens": count(usage.cache_read_tokens),
+        "cache_write_tokens": count(usage.cache_write_tokens),
+        "cost": amount(usage.cost),
+        "cause": line(exchange.cause),
+    }
+
+
+def add(connection: Connection, made: Packed) -> None:
+    """Save exchanges; what is known already stays as it is."""
+    if not made.rows:
+        return
+    insert = INSERT[connection.dialect.name]
+    # In one order everywhere, lest two processes wait for each other.
+    shared = [{"digest": digest, "body": body} for digest, body in sorted(made.blobs.items())]
+    connection.execute(insert(schema.blobs).on_conflict_do_nothing(), shared)
+    connection.execute(insert(schema.exchanges).on_conflict_do_nothing(), list(made.rows))
+
+
+def kept(connection: Connection, attempt: str) -> Iterator[Exchange]:
+    """The exchanges of an attempt in order; each is put together when its turn comes."""
+    table = schema.exchanges.c
+    query = select(table.body, table.request, table.response).where(table.attempt == attempt)
+    rows = connection.execute(query.order_by(table.number)).all()
+    wanted = {digest for row in rows for digest in (*_digests(row.request), row.response)}
+    content = _content(connection, sorted(wanted))
+
+    def made() -> Iterator[Exchange]:
+        for row in rows:
+            request = b"".join(decompress(content[each]) for each in _digests(row.request))
+            response = decompress(content[row.response])
+            yield replace(unpack(row.body, Exchange), request=request, response=response)
+
+    return made()
+
+
+def _digests(request: bytes) -> list[str]:
+    return [request[place : place + _DIGEST].hex() for place in range(0, len(request), _DIGEST)]
+
+
+def _content(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+    table, found = schema.blobs.c, {}
+    for first in range(0, len(digests), _AT_ONCE):
+        query = select(table.digest, table.body).where(
+            table.digest.in_(digests[first : first + _AT_ONCE])
+        )
+        found.update({row.digest: row.body for row in connection.execute(query)})
+    return found

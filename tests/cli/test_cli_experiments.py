@@ -1,0 +1,148 @@
+"""Experiments as a user types them: written down or by flags, listed, paused, paid for."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import small_project
+from closeloop.cli import main
+from closeloop.cli.ahead import confirm, duration
+from closeloop.model.errors import BadInput
+from closeloop.model.plan import Forecast
+
+EXPERIMENT = """
+[experiments.both]
+tasks = ["question"]
+variants = ["spiraller", "closer"]
+repeats = 2
+seed = 5
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = small_project.build(tmp_path, sandbox="none")
+    monkeypatch.chdir(folder)
+    for name in ("CLOSELOOP_STORE", "CLOSELOOP_CACHE", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """What it prints; with another code than 0, what it says."""
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert left.value.code == code, printed.err
+    return printed.err if code in (2, 3) else printed.out
+
+
+def test_an_experiment_that_is_written_down_is_run_and_listed(project, capsys):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + EXPERIMENT)
+    made = json.loads(closeloop(capsys, "run", "--experiment", "both", "--json"))
+    assert [variant["name"] for variant in made["variants"]] == ["spiraller", "closer"]
+    assert len(made["attempts"]) == 4
+    listed = json.loads(closeloop(capsys, "experiments", "--json"))
+    assert [(one["experiment"]["name"], one["done"], one["total"]) for one in listed] == [
+        ("both", 4, 4)
+    ]
+    assert listed[0]["experiment"]["seed"] == 5
+    assert listed[0]["state"] == "done"
+    assert "both" in closeloop(capsys, "experiments")
+    more = json.loads(closeloop(capsys, "run", "--experiment", "both", "--repeats", "3", "--json"))
+    assert len(more["attempts"]) == 6
+
+
+def test_agents_models_and_prompts_make_the_product(project, capsys):
+    for name in ("short.md", "long.md"):
+        (project / name).write_text(f"You are {name}.\n")
+    flags = ["--agent", "builtin", "--model", "scripted:closer.yaml"]
+    flags += ["--model", "scripted:spiraller.yaml", "--prompt", "short.md", "--prompt", "long.md"]
+    made = json.loads(closeloop(capsys, "run", "question", *flags, "--json"))
+    assert len({variant["digest"] for variant in made["variants"]}) == 4
+    assert {variant["name"] for variant in made["variants"]} == {
+        f"builtin:scripted:{model}.yaml {prompt}.md"
+        for model in ("closer", "spiraller")
+        for prompt in ("short", "long")
+    }
+
+
+def test_a_run_that_is_held_back_ends_with_1_and_goes_on_when_it_may(project, capsys):
+    file = project / "closeloop.toml"
+    prices = "input_price = 1_000_000\noutput_price = 1_000_000\n"
+    model = f'[models.dear]\nprovider = "scripted"\nmodel = "closer.yaml"\n{prices}'
+    file.write_text(file.read_text() + model)
+    dear = ["run", "question", "--model", "dear", "--repeats", "3", "--jobs", "1", "--json"]
+    held = json.loads(closeloop(capsys, *dear, "--budget", "0.5", code=1))
+    assert len(held["attempts"]) == 1
+    name = held["experiment"]
+    assert "spent" in closeloop(capsys, "experiments")
+    closeloop(capsys, "experiments", "pause", name)
+    assert "paused" in closeloop(capsys, "experiments", "list", name)
+    assert len(json.loads(closeloop(capsys, *dear, code=1))["attempts"]) == 1
+    closeloop(capsys, "experiments", "resume", name)
+    assert len(json.loads(closeloop(capsys, *dear))["attempts"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--experiment", "bth"], "No experiment named 'bth'. Did you mean 'both'?"),
+        (["run", "--rerun", "unscored", "--regrade"], "Give either --rerun or --regrade"),
+        (["run", "--address", "1.2.3.4:5"], "add --executor ray"),
+        (["run", "--budget", "0"], "--budget must be more than 0"),
+        (["run", "--prompt", "none.md"], "none.md cannot be read"),
+        (["experiments", "pause"], "Say which one to pause"),
+        (["experiments", "resume", "abc"], "There is no experiment yet"),
+        (["branch", "abc"], "No attempt begins with 'abc'"),
+    ],
+)
+def test_what_makes_no_sense_is_told(project, capsys, arguments, sentence):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + EXPERIMENT)
+    assert sentence in closeloop(capsys, *arguments, code=2)
+
+
+def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    said = closeloop(capsys, "run", "question", "--model", "openai/gpt-5", code=2)
+    assert "This asks openai/gpt-5, which costs money: add --yes to go on." in said
+    assert closeloop(capsys, "attempts", "--json").strip() == "[]"
+
+
+AHEAD = Forecast(
+    attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",), typical={}
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes"), [("y\n", True), ("YES\n", True), ("\n", False), ("", False)]
+)
+def test_a_person_is_asked_before_money_is_spent(monkeypatch, typed, goes):
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    if goes:
+        confirm(AHEAD, yes=False)
+    else:
+        with pytest.raises(BadInput, match="Nothing was run"):
+            confirm(AHEAD, yes=False)
+
+
+def test_nobody_is_asked_about_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    confirm(AHEAD, yes=True)
+
+
+def test_durations_are_told_as_people_say_them():
+    assert [duration(s) for s in (4, 99, 720, 12600)] == ["4 s", "99 s", "12 min", "3.5 h"]

@@ -1,0 +1,317 @@
+"""Experiments that are held back, paid for, run again in part, and left unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+import small_project
+from closeloop import flow
+from closeloop.cli.config import load
+from closeloop.measuring.attempts import book_of, story
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plan import Forecast, Mode, Progress, Results
+from closeloop.model.protocols import Assignment, Recording, Work
+from closeloop.model.settings import ExperimentSettings, ModelSettings, Settings
+from closeloop.model.trace import Trace
+from closeloop.running.courses import courses
+from closeloop.running.forecasting import is_paid
+from closeloop.running.keeping import branch_for
+from closeloop.runs.agents.builtin import BuiltinAgent
+from closeloop.runs.models.scripted import ScriptedModel
+from closeloop.store import Store
+
+PRICED = """
+[models.dear]
+provider = "scripted"
+model = "closer.yaml"
+input_price = 1_000_000
+output_price = 1_000_000
+[variants.dear]
+model = "dear"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return small_project.build(tmp_path, sandbox="none")
+
+
+class Ran(msgspec.Struct):
+    results: Results
+    told: list[Progress]
+    ahead: Forecast
+
+    @property
+    def started(self) -> list[tuple[str, str | None, int | None]]:
+        return [(one.task, one.variant, one.number) for one in self.told if one.stage == "started"]
+
+
+def run(
+    project: Path,
+    *tasks: str,
+    variants: tuple[str, ...] = ("closer", "spiraller"),
+    mode: Mode = "fill",
+    jobs: int = 1,
+    listen: Callable[[Progress, Store], None] = lambda told, store: None,
+    **wanted: object,
+) -> Ran:
+    settings = load(project, environ={}).settings
+    told: list[Progress] = []
+
+    async def go() -> Ran:
+        chosen = flow.choose(settings, project, tasks or ["question"])
+        async with flow.open_workshop(settings, project, variants, {}) as workshop:
+            plan = flow.plan(workshop, chosen, ExperimentSettings(**wanted))
+            ahead = flow.expect(plan, workshop, mode, jobs)
+
+            def tell(progress: Progress) -> None:
+                told.append(progress)
+                listen(progress, workshop.store)
+
+            await flow.run(plan, workshop, jobs=jobs, mode=mode, tell=tell)
+            return Ran(flow.results(plan, workshop, {}), told, ahead)
+
+    return anyio.run(go)
+
+
+def opened(project: Path) -> tuple[Settings, Store]:
+    settings = load(project, environ={}).settings
+    return settings, flow.open_named_store(settings, project)
+
+
+def held(ran: Ran) -> list[str]:
+    return [one.why or "" for one in ran.told if one.stage == "held"]
+
+
+def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
+    def pause(told: Progress, store: Store) -> None:
+        if told.stage == "prepared":
+            store.course.pause(store.experiments()[0].id, paused=True)
+
+    ran = run(project, repeats=3, listen=pause)
+    assert ran.started == []
+    assert len(held(ran)) == 6
+    assert f"closeloop experiments resume {ran.results.experiment}" in held(ran)[0]
+    _, store = opened(project)
+    with store:
+        assert [course.state for course in courses(store)] == ["paused"]
+        store.course.pause(ran.results.experiment, paused=False)
+    assert len(run(project, repeats=3).started) == 6
+
+
+def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(project):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + PRICED)
+    first = run(project, variants=("dear",), repeats=4, budget=1.0)
+    assert len(first.started) == 1
+    assert len(held(first)) == 3
+    assert "of the budget of $1.00 are spent" in held(first)[0]
+    _, store = opened(project)
+    with store:
+        course = courses(store)[0]
+    assert (course.state, course.done, course.total) == ("spent", 1, 4)
+    assert course.cost == first.results.attempts[0].cost
+    second = run(project, variants=("dear",), repeats=4, budget=1e9)
+    assert len(second.started) == 3
+    assert len(second.results.attempts) == 4
+
+
+def test_a_budget_needs_prices(project):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + '[variants.far]\nmodel = "openai/unheard-of"\n')
+    settings = load(project, environ={}).settings
+
+    async def go() -> None:
+        environ = {"OPENAI_API_KEY": "x"}
+        async with flow.open_workshop(settings, project, ["far"], environ) as workshop:
+            flow.plan(workshop, flow.choose(settings, project, ()), ExperimentSettings(budget=1))
+
+    with pytest.raises(BadInput, match="The budget needs the price of 'openai/unheard-of'"):
+        anyio.run(go)
+
+
+def test_only_what_could_not_be_scored_is_made_again(project, monkeypatch):
+    async def gone(self: ScriptedModel, *asked: object) -> None:
+        raise MachineFailed("The server is gone.")
+
+    run(project, variants=("closer",))
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedModel, "reply", gone)
+        lost = run(project, variants=("spiraller",))
+    assert [row.outcome for row in lost.results.attempts] == ["unscored"]
+    again = run(project, repeats=2, mode="unscored")
+    assert {(task, variant) for task, variant, _ in again.started} == {("question", "spiraller")}
+    assert len(again.started) == 1
+    outcomes = {row.variant_name: row.outcome for row in again.results.attempts}
+    assert outcomes == {"closer": "pass", "spiraller": "fail"}
+
+
+def test_regrading_runs_nothing_and_grades_everything(project):
+    run(project, "question")
+    ran = run(project, "question", repeats=2, mode="regrade")
+    assert ran.started == []
+    settled = [one for one in ran.told if one.stage == "settled"]
+    assert {(one.variant, one.row and one.row.outcome) for one in settled} == {
+        ("closer", "pass"),
+        ("spiraller", "fail"),
+    }
+
+
+def test_attempts_are_begun_in_the_order_that_the_seed_gives(project):
+    orders = []
+    for seed in (1, 1, 2):
+        orders.append(run(project, seed=seed, repeats=4).started)
+        (project / ".closeloop" / "closeloop.db").unlink()
+    assert orders[0] == orders[1] != orders[2]
+    assert [number for _, _, number in orders[0]] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_variant_keeps_to_its_own_number_of_jobs(project):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + "jobs = 1\n")
+    running: set[tuple[str | None, int | None]] = set()
+    most = 0
+
+    def count(told: Progress, store: Store) -> None:
+        nonlocal most
+        if told.variant == "spiraller":
+            (running.add if told.stage == "started" else running.discard)(
+                (told.variant, told.number)
+            )
+            most = max(most, len(running))
+
+    ran = run(project, repeats=5, jobs=4, listen=count)
+    assert len(ran.started) == 10
+    assert most == 1
+
+
+def test_what_is_to_come_is_told_from_what_was(project):
+    first = run(project, repeats=3).ahead
+    assert (first.attempts, first.missing, first.seconds, first.paid) == (6, 6, None, ())
+    assert first.effect is None
+    second = run(project, "question", "fix", "triple", repeats=6, mode="regrade").ahead
+    assert (second.attempts, second.missing) == (36, 0)
+    third = run(project, repeats=4).ahead
+    assert (third.attempts, third.missing) == (8, 2)
+    assert third.seconds is not None
+    assert 0 < third.seconds < 60
+    assert second.effect == pytest.approx(0.80, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "paid"),
+    [
+        (ModelSettings(provider="openai", model="gpt-5"), True),
+        (ModelSettings(provider="anthropic", model="unheard-of"), True),
+        (ModelSettings(provider="openai", model="x", base_url="http://localhost:1/v1"), False),
+        (ModelSettings(provider="openai", model="gpt-5", base_url="http://127.0.0.1/v1"), False),
+        (ModelSettings(provider="openai", model="x", base_url="https://llm.corp/v1"), False),
+        (
+            ModelSettings(
+                provider="openai",
+                model="x",
+                base_url="https://llm.corp",
+                input_price=1,
+                output_price=2,
+            ),
+            True,
+        ),
+        (ModelSettings(provider="scripted", model="x.yaml", input_price=1, output_price=1), False),
+    ],
+)
+def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
+    assert is_paid(model) is paid
+
+
+def test_unfinished_work_is_kept_on_a_branch(project, monkeypatch):
+    async def half(self: BuiltinAgent, assignment: Assignment) -> Work:
+        await assignment.cage.write("calculator.py", b"half\n")
+        return Work(exit="out_of_time", trace=Trace(reader="x", reader_version=1))
+
+    monkeypatch.setattr(BuiltinAgent, "work", half)
+    ran = run(project, "fix", variants=("closer",))
+    row = ran.results.attempts[0]
+    _, store = opened(project)
+    with store:
+        assert store.attempt(row.id).branch == f"closeloop/fix/{row.id}"
+    assert small_project.git(project, "show", f"closeloop/fix/{row.id}:calculator.py") == "half\n"
+    assert small_project.git(project, "status", "-s", "-uno") == ""
+
+
+def test_a_branch_can_be_had_of_any_attempt_that_changed_something(project):
+    ran = run(project, "fix", "question", variants=("closer",))
+    by_task = {row.task: row.id for row in ran.results.attempts}
+    assert "closeloop/" not in small_project.git(project, "branch")
+    _, store = opened(project)
+    with store:
+        made = branch_for(store, by_task["fix"][:8])
+        with pytest.raises(BadInput, match="left no change"):
+            branch_for(store, by_task["question"] or "")
+    assert "a + b" in small_project.git(project, "show", f"{made.name}:calculator.py")
+
+
+def test_what_the_agent_lacked_is_kept_and_shown(project):
+    script = project / "closer.yaml"
+    script.write_text(
+        script.read_text().replace(
+            "[{say: It is 42.}]", "[{say: It is 42.}, {say: 'A key sk-ant-api03-' }]"
+        )
+    )
+    ran = run(project, variants=("closer",), feedback=True)
+    settings, store = opened(project)
+    with store:
+        told = story(store, ran.results.attempts[0].id, book_of(settings))
+        assert store.course.insights(repo=None) == list(told.insights)
+    assert [(one.type, one.text) for one in told.insights] == [
+        ("agent_self_feedback", "A key sk-ant-api03-")
+    ]
+    assert told.attempt.summary == "It is 42."
+
+
+RECORDED = (
+    b'{"type":"system","subtype":"init","session_id":"s","cwd":"/w","tools":[],"model":"m"}\n'
+    b'{"type":"assistant","session_id":"s","message":{"id":"1","role":"assistant","model":"m",'
+    b'"content":[{"type":"text","text":"Recorded."}],"usage":{"input_tokens":1,"output_tokens":1}}}\n'
+    b'{"type":"result","subtype":"success","session_id":"s","is_error":false,"result":"Recorded.",'
+    b'"num_turns":1,"duration_ms":5,"total_cost_usd":0.1}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("recordings", "said"),
+    [
+        ((Recording(path="out.jsonl", content=RECORDED),), "Recorded."),
+        ((Recording(path="../../evil.jsonl", content=RECORDED),), "Asked."),
+        ((Recording(path="x", content=b"\0garbage{[" * 1000),), "Asked."),
+        ((), "Asked."),
+    ],
+)
+def test_a_trace_is_read_from_the_agents_files_or_else_from_its_requests(
+    project, monkeypatch, recordings, said
+):
+    from closeloop.model.chat import ChatMessage, ModelRequest
+
+    async def silent(self: BuiltinAgent, assignment: Assignment) -> Work:
+        assert assignment.model is not None
+        messages = (ChatMessage(role="user", text="answer"),)
+        await assignment.model.reply(ModelRequest(messages=messages))
+        empty = Trace(reader="x", reader_version=1)
+        return Work(exit="finished", trace=empty, recordings=recordings)
+
+    script = project / "closer.yaml"
+    script.write_text(script.read_text().replace("It is 42.", "Asked."))
+    monkeypatch.setattr(BuiltinAgent, "work", silent)
+    ran = run(project, variants=("closer",))
+    row = ran.results.attempts[0]
+    _, store = opened(project)
+    with store:
+        trace = store.trace(row.id)
+        assert len(list(store.exchanges(row.id))) == 1
+    assert trace is not None
+    assert said in [getattr(event, "text", None) for event in trace.events]
+    assert row.input_tokens is not None

@@ -1,0 +1,69 @@
+"""Many at once, some of them slower: who runs beside whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio
+import pytest
+
+from closeloop.runs.executors.local import each
+
+
+def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str], Counter[str]]:
+    """The order in which items began, and how many of each kind ran at once at the most."""
+    begun: list[str] = []
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def work(item: str) -> None:
+        begun.append(item)
+        for kind in (item[0], "all"):
+            now[kind] += 1
+            most[kind] = max(most[kind], now[kind])
+        await anyio.sleep(0.01)
+        for kind in (item[0], "all"):
+            now[kind] -= 1
+
+    async def go() -> None:
+        await each(items, work, jobs=jobs, lane=lambda item: item[0], room=room)
+
+    anyio.run(go)
+    assert sorted(begun) == sorted(items)
+    return begun, most
+
+
+def test_no_more_run_at_once_than_there_are_jobs():
+    _, most = run([f"a{n}" for n in range(12)], jobs=3, room={})
+    assert most["all"] == 3
+
+
+def test_a_full_lane_is_overtaken_and_keeps_its_own_order():
+    items = [f"a{n}" for n in range(6)] + [f"b{n}" for n in range(6)]
+    begun, most = run(items, jobs=4, room={"a": 1})
+    assert most["a"] == 1
+    assert most["all"] == 4
+    assert begun[:4] == ["a0", "b0", "b1", "b2"]
+    assert [item for item in begun if item[0] == "a"] == items[:6]
+
+
+def test_a_lane_may_have_more_room_than_there_are_jobs():
+    _, most = run([f"a{n}" for n in range(5)], jobs=2, room={"a": 50})
+    assert most["all"] == 2
+
+
+def test_the_first_error_stops_the_rest_and_comes_out_plainly():
+    begun = []
+
+    async def work(item: int) -> None:
+        begun.append(item)
+        if item == 2:
+            raise KeyError(item)
+        await anyio.sleep(0.01)
+
+    async def go() -> None:
+        await each(range(100), work, jobs=2)
+
+    with pytest.raises(KeyError):
+        anyio.run(go)
+    assert len(begun) < 10
