@@ -1,28 +1,63 @@
-"""The difference on exactly these tasks: known answers, and how often its bounds are right."""
+"""The difference on exactly these tasks and on tasks like these: known answers."""
 
 from __future__ import annotations
 
-import random
 from math import sqrt
 
 import pytest
 
-from closeloop.stats.differences import difference, variance
+from closeloop.stats.differences import alike, difference
+from closeloop.stats.exactly import jeffreys, noisy, variance
+
+Z = 1.959963984540054
 
 
 def test_the_variance_is_that_of_the_jeffreys_posterior_widened() -> None:
-    # Beta(1.5, 0.5): 1.5 · 0.5 / (2² · 3) = 0.0625, times (1 + 2) / 1.
-    assert variance([1.0]) == pytest.approx(0.1875)
-    # Beta(3.5, 2.5): 8.75 / (36 · 7), times 7 / 5.
-    assert variance([1, 1, 1, 0, 0]) == pytest.approx(3.5 * 2.5 / (36 * 7) * 7 / 5)
+    # Beta(1.5, 0.5): 1.5 · 0.5 / (2² · 3) = 0.0625.
+    assert jeffreys([1.0]) == pytest.approx(0.0625)
+    # Beta(3.5, 2.5): 8.75 / (36 · 7), times 7 / 5, times 36 / 31.
+    assert variance([1, 1, 1, 0, 0]) == pytest.approx(8.75 / (36 * 7) * 7 / 5 * 36 / 31)
 
 
-def test_a_known_interval() -> None:
-    found = difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [1.0]})
+@pytest.mark.parametrize("repeats", [1, 2, 3, 7])
+def test_repeats_of_an_even_chance_have_their_variance_on_average(repeats: int) -> None:
+    from math import comb
+
+    mean = sum(
+        comb(repeats, hits) / 2**repeats * variance([1.0] * hits + [0.0] * (repeats - hits))
+        for hits in range(repeats + 1)
+    )
+    assert mean == pytest.approx(0.25 / repeats, abs=1e-12)
+
+
+def test_single_repeats_get_the_bounds_of_agresti_and_caffo() -> None:
+    # 7 of 10 against 3 of 10: (8/12 − 4/12) ± z·√(2 · (8/12)(4/12)/12).
+    first = {str(task): [float(task < 3)] for task in range(10)}
+    second = {str(task): [float(task < 7)] for task in range(10)}
+    found = difference(first, second)
     assert found is not None
-    assert found.difference == -0.5
-    assert found.high == pytest.approx(-0.5 + 1.959964 * sqrt(4 * 0.1875) / 2)
-    assert found.tasks == 2
+    half = Z * sqrt(2 * (8 / 12) * (4 / 12) / 12)
+    assert (found.low, found.high) == pytest.approx((1 / 3 - half, 1 / 3 + half), abs=1e-9)
+    assert found.difference == pytest.approx(0.4)
+    assert found.tasks == 10
+
+
+def test_tasks_that_always_pass_or_always_fail_have_little_noise() -> None:
+    mixed = noisy([[1.0, 0.0] * 5] * 4, 2)
+    split = noisy([[1.0] * 10] * 2 + [[0.0] * 10] * 2, 2)
+    assert mixed.mean == split.mean == 0.5
+    assert split.variance < mixed.variance / 3
+
+
+def test_a_suite_varies_no_more_than_attempts_of_one_rate() -> None:
+    found = noisy([[1.0]] * 20, 4)
+    assert found.variance == pytest.approx(found.middle * (1 - found.middle) / 24)
+
+
+def test_a_clean_sheet_is_not_certain() -> None:
+    found = difference({"a": [1.0] * 5}, {"a": [1.0] * 5})
+    assert found is not None
+    assert found.low < -0.2 < 0 < 0.2 < found.high
 
 
 def test_only_tasks_that_both_have_are_compared() -> None:
@@ -38,21 +73,23 @@ def test_more_comparisons_need_wider_bounds() -> None:
     assert together.high > alone.high
 
 
-@pytest.mark.parametrize(("tasks", "repeats"), [(5, 1), (10, 3), (20, 5)])
-def test_the_bounds_hold_the_true_difference_as_often_as_they_say(tasks: int, repeats: int) -> None:
-    chance = random.Random(f"{tasks} {repeats}")
-    hits, rounds = 0, 600
-    for _ in range(rounds):
-        truth = {f"t{n}": (chance.random(), chance.random()) for n in range(tasks)}
-        sides = [
-            {
-                name: [float(chance.random() < rates[side]) for _ in range(repeats)]
-                for name, rates in truth.items()
-            }
-            for side in (0, 1)
-        ]
-        found = difference(*sides)
-        assert found is not None
-        real = sum(after - before for before, after in truth.values()) / tasks
-        hits += found.low <= real <= found.high
-    assert hits / rounds >= 0.93
+def test_the_paired_t_is_that_of_the_books() -> None:
+    # scipy.stats.ttest_rel(...).confidence_interval() of the same means.
+    first = dict(zip("abcdef", ([v] * 60 for v in (0.4, 0.6, 0.4, 0.8, 0.4, 0.2)), strict=True))
+    second = dict(zip("abcdef", ([v] * 60 for v in (0.6, 0.8, 0.4, 1.0, 0.2, 0.6)), strict=True))
+    found = alike(first, second)
+    assert found is not None
+    assert found.low == pytest.approx(-0.08343716033246243, abs=1e-9)
+    assert found.high == pytest.approx(0.3501038269991291, abs=1e-9)
+
+
+def test_tasks_that_happen_to_agree_do_not_speak_for_all() -> None:
+    same = {str(task): [1.0] for task in range(6)}
+    found = alike(same, same)
+    assert found is not None
+    # t(5) times the root of two Jeffreys variances over six tasks.
+    assert found.high == pytest.approx(2.5705818366147395 * sqrt(2 * 0.0625 / 6), abs=1e-9)
+
+
+def test_one_task_says_nothing_of_others() -> None:
+    assert alike({"a": [1.0, 0.0]}, {"a": [1.0, 1.0]}) is None

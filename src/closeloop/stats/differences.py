@@ -1,20 +1,23 @@
-"""The difference between two ways of working, on exactly the tasks that both were tried on.
+"""The difference between two ways of working, on the tasks that both tried and on tasks like these.
 
-Tasks weigh equally; a task's value is the mean of its repeats. Each side's noise is the variance of
-the Jeffreys posterior of the task's rate, widened for the few repeats it is estimated from. Values
-between 0 and 1 that are no yes or no vary less than this allows for, so their bounds are safe.
+Tasks weigh equally; a task's value is the mean of its repeats. On exactly these tasks only the
+repeats are chance; on tasks like these, so are the tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import NormalDist, fmean
+from statistics import variance as spread
 
+from closeloop.model.estimate import Estimate
 from closeloop.model.record import Record
+from closeloop.stats.distributions import t_quantile
+from closeloop.stats.exactly import jeffreys, noisy
+from closeloop.stats.values import Values, common
 
-Values = Mapping[str, Sequence[float]]
-"""Task → the values, from 0 to 1, of its repeats."""
+ADDED = 2
+"""Attempts to each side, one of them a pass."""
 
 
 class Interval(Record):
@@ -33,26 +36,38 @@ class Interval(Record):
 
 def difference(first: Values, second: Values, *, comparisons: int = 1) -> Interval | None:
     """Bounds that hold at 95 % for all of so many comparisons; None without a common task."""
-    tasks = [task for task in first if first[task] and second.get(task)]
+    tasks = common(first, second)
     if not tasks:
         return None
+    before, after = (noisy([side[task] for task in tasks], ADDED) for side in (first, second))
+    value, middle = after.mean - before.mean, after.middle - before.middle
     z = NormalDist().inv_cdf(1 - 0.025 / comparisons)
-    noise = sum(variance(first[task]) + variance(second[task]) for task in tasks)
-    half = z * sqrt(noise) / len(tasks)
-    before = fmean(fmean(first[task]) for task in tasks)
-    after = fmean(fmean(second[task]) for task in tasks)
+    half = z * sqrt(before.variance + after.variance)
     return Interval(
         tasks=len(tasks),
-        first=before,
-        second=after,
-        low=max(-1.0, after - before - half),
-        high=min(1.0, after - before + half),
+        first=before.mean,
+        second=after.mean,
+        low=max(-1.0, min(value, middle - half)),
+        high=min(1.0, max(value, middle + half)),
     )
 
 
-def variance(values: Sequence[float]) -> float:
-    """Of a task's rate, from its repeats."""
-    repeats, hits = len(values), sum(values)
-    one, other = hits + 0.5, repeats - hits + 0.5
-    whole = one + other
-    return one * other / (whole * whole * (whole + 1)) * (repeats + 2) / repeats
+def alike(first: Values, second: Values) -> Estimate | None:
+    """Paired t on the tasks' differences, as if they varied by their repeats at least.
+
+    Without that floor, tasks that happen to agree would promise that all others do.
+    """
+    tasks = common(first, second)
+    if len(tasks) < 2:
+        return None
+    differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
+    floor = fmean(jeffreys(first[task]) + jeffreys(second[task]) for task in tasks)
+    noise = max(spread(differences), floor)
+    value, half = fmean(differences), t_quantile(0.975, len(tasks) - 1) * sqrt(noise / len(tasks))
+    return Estimate(
+        value=value,
+        low=max(-1.0, value - half),
+        high=min(1.0, value + half),
+        n=len(tasks),
+        method="paired t, variance floored",
+    )

@@ -1,0 +1,40 @@
+"""The few distributions that estimators need, in plain numbers.
+
+scipy.special is imported where it is used: scipy.stats takes four times as long to import.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+Z95 = 1.959963984540054
+
+
+@cache
+def _special() -> ModuleType:
+    from scipy import special  # type: ignore[import-untyped]
+
+    return special  # type: ignore[no-any-return]
+
+
+def normal_tail(value: float) -> float:
+    """The share above a value."""
+    return float(_special().ndtr(-value))
+
+
+def t_quantile(share: float, freedom: float) -> float:
+    return float(_special().stdtrit(freedom, share))
+
+
+def beta_quantile(share: float, one: float, other: float) -> float:
+    return float(_special().betaincinv(one, other, share))
+
+
+def binomial_share(hits: int, of: int) -> float:
+    """The chance of no more hits than these, each as likely as not."""
+    return float(_special().bdtr(hits, of, 0.5))
+
+
+def chi_square_tail(value: float, freedom: int) -> float:
+    return float(_special().chdtrc(freedom, value))

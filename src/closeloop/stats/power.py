@@ -1,0 +1,63 @@
+"""What a plan will show before it is run, and what would show more after it.
+
+Both variants try the same tasks, so the tasks' differences are compared with a paired t-test, at
+5 % and with 80 % power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+
+from closeloop.model.estimate import Advice
+from closeloop.stats.distributions import t_quantile
+from closeloop.stats.paired import FEWEST
+
+SIGNIFICANCE, POWER = 0.05, 0.8
+VARIANCE = 0.2
+"""Of one repeat: that of a task which three of four attempts pass, or one of four."""
+MOST = 10_000
+"""More tasks, or more repeats of each, nobody runs."""
+
+
+def detectable(
+    tasks: int, repeats: float, *, within: float = VARIANCE, between: float = 0.0
+) -> float | None:
+    """In pass rate, from 0 to 1; None where not even the largest difference would show.
+
+    Before a run, a task's difference is taken to vary by its repeats alone: at least that much it
+    does, so that fewer tasks never suffice.
+    """
+    if tasks < 2 or repeats < 1:
+        return None
+    freedom = tasks - 1
+    steps = t_quantile(1 - SIGNIFICANCE / 2, freedom) + t_quantile(POWER, freedom)
+    effect = steps * sqrt((between + 2 * within / repeats) / tasks)
+    return effect if effect <= 1 else None
+
+
+def advice(
+    effect: float, tasks: int, repeats: float, *, within: float = VARIANCE, between: float = 0.0
+) -> Advice:
+    """How many more tasks, or more repeats of each, would show a difference of that size."""
+
+    def shows(number: int, each: float) -> bool:
+        seen = detectable(number, each, within=within, between=between)
+        return number >= FEWEST and seen is not None and seen <= effect
+
+    return Advice(
+        effect=effect,
+        tasks=_fewest(lambda more: shows(tasks + more, repeats)),
+        repeats=_fewest(lambda more: shows(tasks, repeats + more)),
+    )
+
+
+def _fewest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number that is enough, where more are never too few."""
+    if not enough(MOST):
+        return None
+    low, high = -1, MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
