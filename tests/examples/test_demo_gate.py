@@ -14,10 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from closeloop.measuring.attempts import Measured, attempts_of, book_of, experiment_of, measured
+from closeloop.measuring.compare import compare_named
 from closeloop.measuring.gate import compare
 from closeloop.model.baseline import Baseline
 from closeloop.model.settings import Settings
-from closeloop.store import open_store
+from closeloop.store import Store, open_store
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
@@ -71,6 +72,7 @@ def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) 
     closeloop(demo, "run", "--sandbox", "none")
     found: dict[tuple[str, str], tuple[set[str], str]] = {}
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
+        assert worse_of_two(store) == "spiraller"
         for row in attempts_of(store, experiment_of(store, None)):
             change = store.change(row.id)
             if change is None or not change.files:
@@ -92,6 +94,19 @@ def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) 
         assert rules == (PLANTED.get(task, set()) if variant == "spiraller" else set()), task
     assert found["version-flag", "closer"][1] == "low"
     assert found["purchase-order", "spiraller"][1] == "critical"
+
+
+def worse_of_two(store: Store) -> str | None:
+    """What a comparison of the newest experiment's variants says, asked both ways round."""
+    variants = experiment_of(store, None).variants
+    book = book_of(Settings())
+    worse = set()
+    for names in (variants, variants[::-1]):
+        (pair,) = compare_named(store, book, names).pairs
+        if pair.comparison.here_word == pair.comparison.alike_word == "worse":
+            kept = store.variant(pair.second)
+            worse |= {kept.name} if kept else set()
+    return worse.pop() if len(worse) == 1 else None
 
 
 PLANTED = {

@@ -5,13 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
+from xml.etree import ElementTree
 
 import pytest
 
 from closeloop.measuring.attempts import Measured
+from closeloop.measuring.demands import least_of
+from closeloop.measuring.gate import NO_DEMANDS as NOTHING
 from closeloop.measuring.gate import compare, coverage
+from closeloop.measuring.junit import junit
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.baseline import Baseline, GateReport
+from closeloop.model.baseline import Baseline, Demands, GateReport
+from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
 from closeloop.model.measurement import Measurement, ProcessScore
 from closeloop.model.rates import rate
@@ -114,3 +119,66 @@ def test_attempts_that_could_not_be_scored_are_coverage_and_no_score() -> None:
     report = gate(side(attempt), now)
     assert coverage(now) == pytest.approx(1 / 3)
     assert verdicts(report)["passed"] == "no clear difference"
+
+
+def test_a_lost_task_does_not_hide_in_a_good_mean() -> None:
+    """One of fifty tasks goes from ten of ten to none: 98 % still pass."""
+    before = side(attempt, tasks=50, repeats=10)
+    now = side(lambda t, n: attempt(t, n, passed=t != 7), tasks=50, repeats=10)
+    report = gate(before, now)
+    assert [one.task for one in report.tasks if one.verdict == "worse"] == ["t7"]
+    assert not report.passed
+    assert "closer: task t7 is worse, 1.00 before, 0.00 now" in report.reasons
+
+
+def test_noise_in_single_tasks_is_let_pass() -> None:
+    before = side(lambda t, n: attempt(t, n, passed=n != 0), repeats=3)
+    now = side(lambda t, n: attempt(t, n, passed=n == 0), repeats=3)
+    assert {one.verdict for one in gate(before, now).tasks} == {"no clear difference"}
+
+
+def test_thresholds_hold_or_say_what_they_saw() -> None:
+    now = side(lambda t, n: attempt(t, n, passed=(t, n) != (0, 0)))
+    demands = Demands(least={"passed": 0.9, "each task": 0.7, "handoff": 0.5})
+    report = compare(None, [], now, "f", frozenset(), demands)
+    held = {one.metric: (one.holds, one.value) for one in report.thresholds}
+    assert held == {
+        "passed": (True, pytest.approx(26 / 27)),
+        "each task": (False, pytest.approx(2 / 3)),
+        "handoff": (False, None),
+    }
+    assert report.reasons == (
+        "closer: each task must be 0.7 or more: 0.67",
+        "closer: handoff must be 0.5 or more: nothing was scored",
+    )
+    assert not report.passed
+
+
+def test_not_worse_by_a_margin_must_be_shown() -> None:
+    few = side(attempt, tasks=3, repeats=1)
+    many = side(attempt, tasks=40, repeats=10)
+    for attempts, passes in ((few, False), (many, True)):
+        demands = Demands(margin=0.05)
+        report = compare(BASELINE, attempts, attempts, "f", frozenset(), demands)
+        assert report.passed is passes
+    assert gate(few, few).passed
+
+
+@pytest.mark.parametrize("written", ["passed", "passed=many", "passed=1.5", "passed=nan", "luck=1"])
+def test_a_threshold_that_is_none_is_refused(written: str) -> None:
+    with pytest.raises(BadInput):
+        least_of([written])
+    assert least_of(["each task = 0.5"]) == {"each task": 0.5}
+
+
+def test_build_servers_see_what_failed() -> None:
+    now = side(lambda t, n: attempt(t, n, passed=t < 2), repeats=10)
+    report = compare(BASELINE, side(attempt, repeats=10), now, "f", frozenset(), NOTHING)
+    root = ElementTree.fromstring(junit(report))
+    failed = {
+        case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
+    }
+    assert failed == {"passed", "gate", *(f"t{n}" for n in range(2, 9))}
+    assert root.get("failures") == "9"
+    refused = ElementTree.fromstring(junit(report, "too few"))
+    assert refused.get("errors") == "1"

@@ -15,20 +15,24 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from closeloop.model.baseline import GateReport
+    from closeloop.model.baseline import Baseline, GateReport
+    from closeloop.store import Store
 
 COLOURS = {"worse": "red", "better": "green"}
 
 
-def gate(
+def gate(  # noqa: PLR0913 - one parameter for each flag
     *,
     baseline: str = "main",
     experiment: str | None = None,
     save: Annotated[bool, Parameter(negative=())] = False,
     reason: str | None = None,
+    least: Annotated[list[str] | None, Parameter(negative=())] = None,
+    margin: float | None = None,
+    junit: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Hold an experiment against a kept baseline: exit code 1 when a metric is clearly worse.
+    """Hold an experiment against a kept baseline: exit code 1 when something is clearly worse.
 
     Parameters
     ----------
@@ -40,6 +44,13 @@ def gate(
         Keep this experiment as the baseline instead.
     reason
         Why it is kept, for those who find it later.
+    least
+        A threshold, such as `passed=0.9` or `each task=0.5`; may be given again. With one, a
+        baseline need not be there.
+    margin
+        Pass only when it is shown that the pass rate is worse by no more than this.
+    junit
+        Write the result as JUnit XML to this file, too.
     json
         Print one JSON document instead of a table.
     """
@@ -47,14 +58,20 @@ def gate(
     from closeloop.cli.config import load
     from closeloop.cli.console import say, say_json, show, warn
     from closeloop.measuring.attempts import attempts_of, book_of, experiment_of, measured
-    from closeloop.measuring.gate import COVERAGE_FLOOR, compare
-    from closeloop.model.baseline import Baseline
+    from closeloop.measuring.demands import least_of
+    from closeloop.measuring.gate import compare
+    from closeloop.model.baseline import Baseline, Demands
     from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import hide_row
 
+    if margin is not None and not 0 < margin < 1:
+        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
+    demands = Demands(least=least_of(least or ()), margin=margin)
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         chosen = experiment_of(store, experiment)
-        rows = attempts_of(store, chosen)
+        sealed = store.held_out.sealed()
+        rows = [hide_row(row, sealed) for row in attempts_of(store, chosen)]
         if save:
             kept = Baseline(
                 name=baseline,
@@ -68,30 +85,61 @@ def gate(
                 f"{len(rows)} attempts of experiment {chosen.id} are now the baseline {baseline!r}."
             )
             return 0
-        against = store.baseline(baseline)
-        if against is None:
-            raise BadInput(
-                f"There is no baseline {baseline!r}: run what you trust, then "
-                f"`closeloop gate --save{'' if baseline == 'main' else f' --baseline {baseline}'}`."
-            )
+        against = kept_as(store, baseline, needed=not demands.least)
+        ids = set(against.attempts) if against else set()
+        then = [hide_row(row, sealed) for row in store.attempts() if row.id in ids] if ids else []
         book = book_of(found.settings)
-        ids = set(against.attempts)
-        then = [row for row in store.attempts() if row.id in ids]
         report = compare(
             against,
             list(measured(store, then, book)),
             list(measured(store, rows, book)),
             chosen.id,
             frozenset(one.detector.rule.name for one in book.chosen if one.detector.rule.gates),
+            demands,
         )
+    refusal = refused(report)
+    if junit is not None:
+        write_junit(junit, report, refusal)
     say_json(report) if json else show(*told(report))
-    if report.coverage is not None and report.coverage < COVERAGE_FLOOR:
-        warn(
-            f"only {report.coverage:.0%} of the attempts could be scored, too few to say anything: "
-            "run `closeloop run` again to retry the others."
-        )
+    if refusal:
+        warn(refusal)
         return 4
     return 0 if report.passed else 1
+
+
+def kept_as(store: Store, name: str, *, needed: bool) -> Baseline | None:
+    """The baseline of that name; thresholds alone need none."""
+    from closeloop.model.errors import BadInput
+
+    found = store.baseline(name)
+    if found is None and needed:
+        raise BadInput(
+            f"There is no baseline {name!r}: run what you trust, then "
+            f"`closeloop gate --save{'' if name == 'main' else f' --baseline {name}'}`."
+        )
+    return found
+
+
+def refused(report: GateReport) -> str | None:
+    """Why the gate has no say, where it has none."""
+    from closeloop.measuring.gate import COVERAGE_FLOOR
+
+    if report.coverage is None or report.coverage >= COVERAGE_FLOOR:
+        return None
+    return (
+        f"only {report.coverage:.0%} of the attempts could be scored, too few to say anything: "
+        "run `closeloop run` again to retry the others."
+    )
+
+
+def write_junit(file: Path, report: GateReport, refusal: str | None) -> None:
+    from closeloop.measuring.junit import junit
+    from closeloop.model.errors import BadInput
+
+    try:
+        file.write_text(junit(report, refusal), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
 
 
 def told(report: GateReport) -> Iterator[RenderableType]:
@@ -120,9 +168,18 @@ def told(report: GateReport) -> Iterator[RenderableType]:
     yield table
     for line in report.left_out:
         yield Text(f"not compared: {visible(line)}", style="yellow")
-    name, when = report.baseline.name, report.baseline.at
-    verdict = "Not worse than" if report.passed else "Worse than"
+    for line in report.reasons:
+        yield Text(visible(line), style="red")
     yield Text(
-        f"{verdict} the baseline {visible(name)!r} of {when:%Y-%m-%d}, on exactly these tasks.",
+        f"{'Not worse than' if report.passed else 'Worse than'} {asked(report)}.",
         style="bold green" if report.passed else "bold red",
     )
+
+
+def asked(report: GateReport) -> str:
+    """What it was held against."""
+    if report.baseline is None:
+        return "what was asked for, by thresholds alone"
+    name, when = report.baseline.name, report.baseline.at
+    more = " and what was asked for" if report.thresholds or report.margin is not None else ""
+    return f"the baseline {visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"

@@ -74,7 +74,12 @@ def measured(
 
 def basis(row: AttemptRow, book: Rulebook) -> str:
     """What a measurement is made from, besides the trace: the rules and the grade."""
-    return digest(book.identity, row.grading, row.version, row.outcome)[:16]
+    return basis_of((row.grading, row.version, row.outcome), book)
+
+
+def basis_of(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
+    """The same, from the grading, its grader's version and the outcome."""
+    return digest(book.identity, *graded)[:16]
 
 
 def measure_stored(store: Store, attempt: str, book: Rulebook) -> Measurement:
@@ -98,6 +103,7 @@ def story(store: Store, name: str, book: Rulebook) -> Story:
         grade=grade,
         session=store.session(made.id),
         measurement=measure(known, book),
+        insights=tuple(store.course.insights(attempt=made.id)),
     )
 
 

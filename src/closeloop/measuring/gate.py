@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from closeloop.measuring.attempts import Measured
-from closeloop.model.baseline import Baseline, Difference, GateReport, Word
-from closeloop.model.measurement import ProcessScore
-from closeloop.stats.differences import Values, difference
+from closeloop.measuring.demands import (
+    METRICS,
+    by_variant,
+    reasons_of,
+    task_differences,
+    thresholds,
+    values_of,
+)
+from closeloop.model.baseline import Baseline, Demands, Difference, GateReport, Word
+from closeloop.stats.differences import difference
+from closeloop.stats.values import Values
 
 COVERAGE_FLOOR = 0.9
 """Where fewer attempts than this could be scored, a gate has no say."""
-RATES = ProcessScore.__struct_fields__
-METRICS = ("passed", "without findings", *RATES)
-"""Of all of them, more is better."""
+NO_DEMANDS = Demands()
 
 
 def compare(
-    baseline: Baseline,
+    baseline: Baseline | None,
     before: Sequence[Measured],
     now: Sequence[Measured],
     experiment: str,
     gating: frozenset[str],
+    demands: Demands = NO_DEMANDS,
 ) -> GateReport:
     """Every metric of every variant that both sides have. It passes when none is worse."""
-    sides = _by_variant(before), _by_variant(now)
+    sides = by_variant(before), by_variant(now)
     common = [name for name in sides[1] if name in sides[0]]
     pairs = {
         (name, metric): (
-            _values(sides[0][name], metric, gating),
-            _values(sides[1][name], metric, gating),
+            values_of(sides[0][name], metric, gating),
+            values_of(sides[1][name], metric, gating),
         )
         for name in common
         for metric in METRICS
@@ -39,46 +48,25 @@ def compare(
         _difference(name, metric, first, second, measurable)
         for (name, metric), (first, second) in pairs.items()
     )
-    return GateReport(
+    report = GateReport(
         baseline=baseline,
         experiment=experiment,
-        passed=not any(one.verdict == "worse" for one in differences),
+        passed=True,
         differences=differences,
+        tasks=tuple(task_differences(*sides)) if baseline else (),
+        thresholds=tuple(thresholds(sides[1], demands.least, gating)),
+        margin=demands.margin,
         coverage=coverage(now),
-        left_out=tuple(_left_out(*sides)),
+        left_out=tuple(_left_out(*sides)) if baseline else (),
     )
+    reasons = tuple(reasons_of(report))
+    return replace(report, passed=not reasons, reasons=reasons)
 
 
 def coverage(side: Sequence[Measured]) -> float | None:
     """Of the attempts that were made for a task, those that have a score."""
     asked = [one.row for one in side if one.row.task is not None]
     return sum(row.outcome in ("pass", "fail") for row in asked) / len(asked) if asked else None
-
-
-def _by_variant(side: Iterable[Measured]) -> dict[str, list[Measured]]:
-    variants: dict[str, list[Measured]] = {}
-    for one in side:
-        variants.setdefault(one.row.variant_name or one.row.agent or "?", []).append(one)
-    return variants
-
-
-def _values(side: Iterable[Measured], metric: str, gating: frozenset[str]) -> Values:
-    values: dict[str, list[float]] = {}
-    for one in side:
-        value = _value(one, metric, gating)
-        if value is not None:
-            values.setdefault(one.row.task_digest or "", []).append(value)
-    return values
-
-
-def _value(one: Measured, metric: str, gating: frozenset[str]) -> float | None:
-    if metric == "passed":
-        return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
-    if metric == "without findings":
-        counted = (one for one in one.measurement.findings if one.silenced is None)
-        return float(not any(f.rule in gating and f.severity != "info" for f in counted))
-    rate = getattr(one.measurement.score, metric)
-    return rate.value if rate is not None else None
 
 
 def _difference(

@@ -36,13 +36,54 @@ class Difference(Record):
     method: str = "per-task difference, Jeffreys variances"
 
 
+class TaskDifference(Record):
+    """The pass rate of one task, now against the baseline: a lost task hides in no mean."""
+
+    variant: str
+    task: str
+    verdict: Word
+    before: float | None
+    """None where there is no baseline to it."""
+    now: float
+    repeats: int
+    """Scored, now."""
+
+
+class Threshold(Record):
+    """What somebody demands of a metric, whatever the baseline says."""
+
+    variant: str
+    metric: str
+    """`each task` demands it of every task."""
+    least: float
+    value: float | None
+    """Of `each task`, the lowest; None where nothing was scored."""
+    holds: bool
+
+
+class Demands(Record):
+    """What a gate asks for besides being no worse than noise allows."""
+
+    least: dict[str, float] = {}
+    """By metric, or for `each task`."""
+    margin: float | None = None
+    """How much worse the pass rate may be, and must be shown not to be more."""
+
+
 class GateReport(Record):
     """What a gate saw."""
 
-    baseline: Baseline
+    baseline: Baseline | None
+    """None where only thresholds were asked about."""
     experiment: str
     passed: bool
+    reasons: tuple[str, ...] = ()
+    """Why it did not pass."""
     differences: tuple[Difference, ...]
+    tasks: tuple[TaskDifference, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    margin: float | None = None
+    """Where one is given, it must be shown that the pass rate is not worse by more than this."""
     coverage: float | None
     """Of the attempts that were to be scored, those that were."""
     left_out: tuple[str, ...] = ()

@@ -1,0 +1,195 @@
+"""Numbers of a large store, in its own process: prints what it measured.
+
+python bench/metrics.py make FILE ATTEMPTS   a store with so many attempts, half of them sessions
+python bench/metrics.py metrics FILE         all metrics, from a cold start
+python bench/metrics.py compare FILE         two variants of a thousand attempts each
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WEEK = 7 * 24 * 3600 * 1_000_000
+BEGAN = 1_760_000_000_000_000
+TASKS, VARIANTS = 100, 50
+
+
+def make(file: str, attempts: int) -> dict[str, float]:
+    """Rows as the store writes them, but for bodies, which metrics must not read."""
+    from sqlalchemy import insert
+
+    from closeloop.measuring.attempts import basis_of, book_of
+    from closeloop.model.settings import Settings
+    from closeloop.model.task import Task
+    from closeloop.model.variant import Variant
+    from closeloop.store import open_store, schema
+
+    book = book_of(Settings())
+    chance = random.Random(7)
+    with open_store(file) as store:
+        for number in range(TASKS):
+            store.save_task(
+                Task(
+                    id=f"t{number}",
+                    prompt="",
+                    repo="billing",
+                    digest=f"d{number}",
+                    grading=f"g{number}",
+                    tags=("slow",) if number % 3 else ("slow", "api"),
+                )
+            )
+        for number in range(VARIANTS):
+            store.save_variant(
+                Variant(name=f"v{number}", agent="builtin", model=f"m{number}", digest=f"v{number}")
+            )
+        basis: dict[tuple[str | None, str | None], str] = {
+            (f"g{task}", outcome): basis_of((f"g{task}", 1, outcome), book)
+            for task in range(TASKS)
+            for outcome in ("pass", "fail", "unscored")
+        }
+        basis[None, None] = basis_of((None, None, None), book)
+        rows = [_rows(number, attempts, chance, basis) for number in range(attempts)]
+        with store._writer.begin() as connection:
+            for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
+                found = [row[table] for row in rows if table in row]
+                connection.execute(insert(schema.metadata.tables[table]), found)
+    return {"bytes": Path(file).stat().st_size}
+
+
+def _rows(number: int, of: int, chance: random.Random, basis: Any) -> dict[str, dict[str, Any]]:
+    mine = number % 2 == 0
+    place = number // 2
+    name = f"{number:012x}"
+    task = place % TASKS if mine else None
+    outcome = None
+    rows: dict[str, dict[str, Any]] = {}
+    if task is not None:
+        ease = 0.5 + task / TASKS / 2
+        outcome = "unscored" if chance.random() < 0.02 else _word(chance.random() < ease)
+        rows["grades"] = {
+            "attempt": name,
+            "grading": f"g{task}",
+            "version": 1,
+            "outcome": outcome,
+            "broken": 0,
+            "out_of_scope": 0,
+            "body": b"",
+        }
+    else:
+        rows["sessions"] = {
+            "attempt": name,
+            "key": f"{number:032x}",
+            "agent": "claude-code",
+            "model": f"m{number % 3}",
+            "repo": f"/home/r{number % 7}",
+            "body": b"",
+        }
+        rows["deliveries"] = _delivery(name, chance)
+    rows["attempts"] = {
+        "id": name,
+        "origin": "experiment" if mine else "production",
+        "task": f"t{task}" if mine else None,
+        "task_digest": f"d{task}" if mine else None,
+        "variant": f"v{place // TASKS % VARIANTS}" if mine else None,
+        "number": place // TASKS // VARIANTS + 1,
+        "retry": 0,
+        "exit": "finished",
+        "started": _moment(BEGAN + WEEK * 26 * number // of),
+        "seconds": chance.lognormvariate(5, 1),
+        "input_tokens": int(chance.lognormvariate(10, 1)),
+        "output_tokens": int(chance.lognormvariate(8, 1)),
+        "cost": chance.lognormvariate(-1, 1),
+        "turns": 9,
+        "events": 30,
+        "user": f"ann{number % 11}",
+    }
+    rows["measurements"] = _measured(
+        name, basis[(f"g{task}", outcome) if mine else (None, None)], chance
+    )
+    return rows
+
+
+def _measured(name: str, basis: str, chance: random.Random) -> dict[str, Any]:
+    return {
+        "attempt": name,
+        "basis": basis,
+        "findings": int(chance.random() < 0.3),
+        "found": "spiral" if chance.random() < 0.3 else "",
+        "category": chance.choice(("clean", "clean", "reasoning error", "timeout")),
+        "modes": chance.choice(("", "", "", "scope creep", "scope creep, instruction drift")),
+        "iterations": chance.randrange(6),
+        "converged_after": chance.choice((None, 1, 2, 3)),
+        "feedback_hits": float(chance.randrange(4)),
+        "feedback_of": 3,
+        "recovery_hits": 1.0,
+        "recovery_of": 2,
+        "body": b"",
+    }
+
+
+def _delivery(name: str, chance: random.Random) -> dict[str, Any]:
+    merged = chance.random() < 0.8
+    return {
+        "attempt": name,
+        "at": _moment(BEGAN),
+        "passed": chance.random() < 0.9,
+        "merged": merged,
+        "corrected": chance.random() < 0.3,
+        "cycles": chance.randrange(4),
+        "regressed": chance.random() < 0.05,
+        "files": chance.randrange(1, 20),
+        "modules": chance.randrange(1, 5),
+        "dependents": chance.randrange(50),
+        "risk": chance.choice(("low", "medium", "high", "critical")),
+        "first_review": merged and chance.random() < 0.5,
+        "comments": chance.randrange(9),
+    }
+
+
+def _moment(at: int) -> Any:
+    from datetime import UTC, datetime, timedelta
+
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
+
+
+def _word(passed: bool) -> str:
+    return "pass" if passed else "fail"
+
+
+def timed(file: str, what: str) -> dict[str, float]:
+    """CPU seconds of the whole process, of that what comes after the imports, and memory."""
+    from closeloop.measuring import compare, metrics
+    from closeloop.measuring.attempts import book_of
+    from closeloop.measuring.work import work_of
+    from closeloop.model.settings import Settings
+    from closeloop.store import open_store
+
+    book = book_of(Settings())
+    with open_store(file) as store:
+        # As the command does.
+        gc.disable()
+        begun = time.process_time()
+        if what == "metrics":
+            assert len(metrics.metrics_of(work_of(store, book), ()).figures) > 30
+        else:
+            assert compare.compare_named(store, book, ("v0", "v1")).pairs
+        used = time.process_time() - begun
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"cpu": used, "whole": time.process_time(), "memory": memory}
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case "make", file, attempts:
+            print(json.dumps(make(file, int(attempts))))
+        case ("metrics" | "compare") as what, file:
+            print(json.dumps(timed(file, what)))
+        case _:
+            sys.exit(__doc__)

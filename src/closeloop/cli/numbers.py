@@ -1,0 +1,37 @@
+"""What commands that show numbers have in common: how they open the store."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from closeloop.process.rulebook import Rulebook
+    from closeloop.store import Store
+
+
+@contextmanager
+def opened() -> Iterator[tuple[Store, Rulebook]]:
+    """The project's store and its rules."""
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.measuring.attempts import book_of
+
+    found = load(Path.cwd())
+    # Many small things are made, and no cycles: looking for those would take a fifth of the time.
+    gc.disable()
+    try:
+        with flow.open_named_store(found.settings, found.root) as store:
+            yield store, book_of(found.settings)
+    finally:
+        gc.enable()
+
+
+def tell_measuring(done: int, of: int) -> None:
+    """A line now and then while attempts are measured that never were."""
+    from closeloop.cli.console import warn
+
+    warn(f"{done:,} of {of:,} new attempts are measured.")

@@ -1,0 +1,71 @@
+"""`closeloop report`: all numbers on a page, to hand on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from closeloop.measuring.reports.content import Content
+
+
+def report(*files: Path, by: str = "week;variant", compare: str = "") -> None:
+    """Write all metrics, with plots, definitions and queries. The same store gives the same bytes.
+
+    Parameters
+    ----------
+    files
+        What to write, by the end of its name: `.md`, `.html`, `.csv` or `.parquet`; Markdown on
+        standard output when none is named.
+    by
+        The sides to show besides the whole: with commas those that are taken together, with
+        semicolons those that are shown one after the other.
+    compare
+        Names to hold against each other, with commas, as `closeloop compare` takes them.
+    """
+    from closeloop.cli.console import say
+    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.measuring.compare import compare_named
+    from closeloop.measuring.reports.content import content
+    from closeloop.measuring.work import work_of
+
+    makers = [writer(file.suffix) for file in files or [Path("report.md")]]
+    sides = [split(side, ",") for side in split(by, ";")]
+    names = split(compare, ",")
+    with opened() as (store, book):
+        work = work_of(store, book, tell=tell_measuring)
+        versus = compare_named(store, book, names) if names else None
+    held = content(work, sides, versus)
+    if not files:
+        sys.stdout.write(makers[0](held).decode())
+    for file, make in zip(files, makers, strict=False):
+        write(file, make(held))
+        say(f"{file} is written.")
+
+
+def split(text: str, mark: str) -> list[str]:
+    return [part.strip() for part in text.split(mark) if part.strip()]
+
+
+def writer(suffix: str) -> Callable[[Content], bytes]:
+    """What makes the content of a file that is called so."""
+    from closeloop.measuring.reports.html import as_html
+    from closeloop.measuring.reports.markdown import as_markdown
+    from closeloop.measuring.reports.tables import as_csv, as_parquet
+    from closeloop.model.errors import unknown
+
+    makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}
+    if suffix not in makers:
+        raise unknown("kind of report", suffix, makers)
+    return makers[suffix]
+
+
+def write(file: Path, made: bytes) -> None:
+    from closeloop.model.errors import BadInput
+
+    try:
+        file.write_bytes(made)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error

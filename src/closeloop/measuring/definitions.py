@@ -1,0 +1,208 @@
+"""What is measured, in words and by column: the table that every figure refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+from closeloop.model.figure import Better, Family, Kind, Metric, Source
+from closeloop.model.finding import Mode
+from closeloop.model.measurement import Category
+from closeloop.model.report import Level
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    Columns = Mapping[str, Array]
+    Values = Callable[[Columns], Array]
+
+PRIMARY = "pass rate"
+RATES = {
+    "handoff": "Of the facts at handoffs, those that arrived and were used",
+    "feedback": "Of the failing checks, those whose output was acted on before the next check",
+    "recovery": "Of the surprising states, those met by looking again, asking or saying so",
+    "convergence": "Of the episodes of failure, those that ended with everything passing",
+}
+
+
+def _plain(name: str, columns: Columns) -> Array:
+    return columns[name]
+
+
+def _share(name: str, columns: Columns) -> Array:
+    return columns[f"{name}_hits"] / columns[f"{name}_of"]
+
+
+def _passed(columns: Columns) -> Array:
+    """1 and 0 for pass and fail; else not known."""
+    import numpy as np
+
+    outcome = columns["outcome"]
+    return np.where(outcome == "pass", 1.0, np.where(outcome == "fail", 0.0, np.nan))
+
+
+def right(columns: Columns) -> Array:
+    """Whether the suite passes and it builds: by the grade, or by what CI said."""
+    import numpy as np
+
+    graded = _passed(columns)
+    return np.where(np.isnan(graded), columns["passed"], graded)
+
+
+def _completed(columns: Columns) -> Array:
+    import numpy as np
+
+    passes, merged, corrected = right(columns), columns["merged"], columns["corrected"]
+    # What failed or was not merged is no completion, whatever else is not known.
+    sure = (passes == 0) | (merged == 0) | (corrected == 1)
+    value = np.where(sure, 0.0, passes * merged * (1 - corrected))
+    return np.where(np.isnan(merged), np.nan, value)
+
+
+def _regressed(columns: Columns) -> Array:
+    import numpy as np
+
+    broke = np.where(columns["broken"] > 0, 1.0, columns["regressed"])
+    return np.where(_completed(columns) == 1, broke, np.nan)
+
+
+def _touched(name: str, columns: Columns) -> Array:
+    """Of failed or reverted deliveries alone."""
+    import numpy as np
+
+    delivered = ~np.isnan(columns["merged"])
+    bad = delivered & ((right(columns) == 0) | (columns["regressed"] == 1))
+    touched = columns[name]
+    if name == "files":
+        touched = np.where(np.isnan(touched), columns["files_changed"], touched)
+    return np.where(bad, touched, np.nan)
+
+
+def _is(column: str, value: str, columns: Columns) -> Array:
+    import numpy as np
+
+    held = columns[column]
+    return np.where(held == None, np.nan, held == value)  # noqa: E711
+
+
+def _shows(mode: str, columns: Columns) -> Array:
+    """Columns of modes are texts that are few: each is looked at once."""
+    import numpy as np
+
+    held = columns["modes"]
+    said = {text: mode in text.split(", ") for text in {*held.tolist()} if text is not None}
+    return np.array([np.nan if text is None else said[text] for text in held.tolist()], np.float64)
+
+
+def _clean(columns: Columns) -> Array:
+    import numpy as np
+
+    found = columns["findings"]
+    return np.where(np.isnan(found), np.nan, found == 0)
+
+
+# fmt: off
+Row = tuple[str, Kind, str, Better, "Values", str]
+"""Name, kind, unit, what is better, the values of attempts, the definition."""
+OUTCOME: tuple[Row, ...] = (
+    (PRIMARY, "rate", "", "more", _passed,
+     "Attempts whose change passed grading ÷ scored attempts, by task, tasks weighing equally. "
+     "Only the last try of a repeat counts; what the machine failed is unscored."),
+)
+PRODUCTION: tuple[Row, ...] = (
+    ("task completion rate", "rate", "", "more", _completed,
+     "Tasks whose diff passes the whole suite, builds cleanly and was merged with no human "
+     "correction ÷ scored tasks. An edited diff is no completion."),
+    ("regression introduction rate", "rate", "", "less", _regressed,
+     "Completed tasks whose change broke something outside its scope: a test that passed before, "
+     "a later revert or fix ÷ completed tasks."),
+    ("review loop count", "mean", "cycles", "less", partial(_plain, "cycles"),
+     "Mean rounds of human correction before the change could be merged. Healthy: 1."),
+    *((f"blast radius, {name}", "median", name, "less", partial(_touched, name),
+       f"Of failed or reverted tasks: {name} touched; median, p90 and worst.")
+      for name in ("files", "modules", "dependents")),
+)
+MEMORY: tuple[Row, ...] = (
+    ("first-review merge rate", "rate", "", "more", partial(_plain, "first_review"),
+     "Changes merged after their first review ÷ reviewed changes."),
+    ("revision cycles", "mean", "cycles", "less", partial(_plain, "cycles"),
+     "Mean rounds of revision of a pull request."),
+    ("CI pass rate on first push", "rate", "", "more", partial(_plain, "first_push"),
+     "Changes whose first push passed CI ÷ changes that CI looked at."),
+    ("review comments", "mean", "comments", "less", partial(_plain, "comments"),
+     "Mean comments of reviewers on a pull request."),
+    ("time to PR", "median", "s", "less", partial(_plain, "seconds_to_open"),
+     "Seconds from the task's start to the pull request: the median."),
+    ("repeated mistakes", "sum", "comments", "less", partial(_plain, "repeated"),
+     "Review comments that restate a rule stored before the pull request, confirmed; those that "
+     "nobody confirmed stand beside it."),
+)
+PROCESS: tuple[Row, ...] = (
+    *((name, "rate", "", "more", partial(_share, name),
+       f"{says}; the mean of the attempts of a task, tasks weighing equally.")
+      for name, says in RATES.items()),
+    ("iterations to convergence", "mean", "iterations", "less", partial(_plain, "converged_after"),
+     "Rounds of changes and a check until nothing failed for good, where that came."),
+    ("without findings", "rate", "", "more", _clean,
+     "Attempts in which no rule found anything ÷ measured attempts."),
+)
+ENDINGS: tuple[Row, ...] = tuple(
+    (name, "rate", "", "more" if name == "clean" else "less", partial(_is, "category", name),
+     f"Attempts that ended as {name}, the first category that applies ÷ measured attempts.")
+    for name in get_args(Category)
+)
+MODES: tuple[Row, ...] = tuple(
+    (name, "rate", "", "less", partial(_shows, name),
+     f"Attempts that show {name} ÷ measured attempts; one may show several modes.")
+    for name in get_args(Mode)
+)
+RISK: tuple[Row, ...] = tuple(
+    (f"{name} risk", "rate", "", None, partial(_is, "risk", name),
+     f"Changes of {name} risk ÷ delivered changes whose level is known.")
+    for name in get_args(Level)
+)
+COST: tuple[Row, ...] = (
+    ("cost", "mean", "$", "less", partial(_plain, "cost"),
+     "Mean US dollars of an attempt, where they are known."),
+    ("cost in all", "sum", "$", "less", partial(_plain, "cost"),
+     "US dollars of all attempts that count, as far as they are known."),
+    ("tokens in", "mean", "tokens", "less", partial(_plain, "input_tokens"),
+     "Mean fresh input tokens of an attempt."),
+    ("tokens out", "mean", "tokens", "less", partial(_plain, "output_tokens"),
+     "Mean output tokens of an attempt."),
+    ("time", "median", "s", "less", partial(_plain, "seconds"),
+     "Seconds from an attempt's start to its end: the median."),
+    ("turns", "median", "turns", "less", partial(_plain, "turns"),
+     "Turns of all lanes of an attempt: the median."),
+)
+FAMILIES: tuple[tuple[Family, Source, tuple[Row, ...]], ...] = (
+    ("outcome", "grade", OUTCOME),
+    ("production", "people", PRODUCTION),
+    ("memory", "people", MEMORY),
+    ("process", "rules", PROCESS),
+    ("endings", "rules", ENDINGS),
+    ("failure modes", "rules", MODES),
+    ("risk", "people", RISK),
+    ("cost", "attempt", COST),
+)
+# fmt: on
+
+METRICS: dict[str, tuple[Metric, Values]] = {
+    name: (
+        Metric(
+            name=name,
+            family=family,
+            kind=kind,
+            source=source,
+            unit=unit,
+            better=better,
+            says=says,
+        ),
+        values,
+    )
+    for family, source, rows in FAMILIES
+    for name, kind, unit, better, values, says in rows
+}
+"""By name: what it means, and its value for each attempt, NaN where there is none."""

@@ -1,0 +1,148 @@
+"""Every metric of every group, each with its n, its bounds and its coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from closeloop.measuring.bounds import Bounds, mean_bounds, median_bounds, rate_bounds
+from closeloop.measuring.definitions import METRICS
+from closeloop.measuring.groups import grouped
+from closeloop.measuring.work import SCORED, Work, is_one
+from closeloop.model.errors import unknown
+from closeloop.model.figure import Figure, Metric, Metrics
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def metrics_of(work: Work, by: Sequence[str], only: Sequence[str] = ()) -> Metrics:
+    """Of all attempts, or of each group of them."""
+    chosen = definitions(only)
+    return Metrics(
+        by=tuple(by),
+        attempts=len(work),
+        definitions=tuple(chosen),
+        figures=tuple(_figures(work, by, chosen)),
+        notes=work.notes,
+    )
+
+
+def definitions(only: Sequence[str] = ()) -> list[Metric]:
+    """What each metric means; all, or those named."""
+    for name in only:
+        if name not in METRICS:
+            raise unknown("metric", name, METRICS)
+    return [METRICS[name][0] for name in only or METRICS]
+
+
+def _figures(work: Work, by: Sequence[str], chosen: Sequence[Metric]) -> Iterator[Figure]:
+    import numpy as np
+
+    if not len(work):
+        return
+    groups, places, group = grouped(work, by)
+    split = Split(units_of(work)[places], group, len(groups))
+    covered = {
+        source: [np.bincount(group, each[places], minlength=len(groups)) for each in pair]
+        for source, pair in _sources(work).items()
+    }
+    for metric in chosen:
+        values = METRICS[metric.name][1](work.columns)[places]
+        more = _unconfirmed(metric, work, places, group, len(groups))
+        for code, (sums, counts) in enumerate(split.parts(values)):
+            name = dict(zip(by, groups[code], strict=True))
+            there, of = (each[code] for each in covered[metric.source])
+            figure = _figure(metric, sums, counts)
+            beside = {"unconfirmed": more[code]} if more is not None and len(counts) else {}
+            yield Figure(
+                metric=metric.name,
+                group=name,
+                value=figure.value if figure else None,
+                low=figure.low if figure else None,
+                high=figure.high if figure else None,
+                n=len(counts),
+                attempts=int(counts.sum()),
+                coverage=float(there / of) if of else None,
+                method=figure.method if figure else None,
+                more=(figure.more if figure else {}) | beside,
+            )
+
+
+def units_of(work: Work) -> Array:
+    """A number for each task; a session is a task of its own."""
+    import numpy as np
+
+    codes: dict[Any, int] = {}
+    digests = work.columns["task_digest"].tolist()
+    keys = (place if digest is None else digest for place, digest in enumerate(digests))
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
+
+
+def _sources(work: Work) -> dict[str, tuple[Array, Array]]:
+    """Which attempts have a grade, a measurement, a delivery; and which of them should."""
+    import numpy as np
+
+    columns = work.columns
+    every = np.ones(len(work), dtype=bool)
+    delivered = ~np.isnan(columns["merged"])
+    asked = columns["task_digest"] != None  # noqa: E711
+    return {
+        "grade": (is_one(columns["outcome"], SCORED), asked),
+        "rules": (~np.isnan(columns["findings"]), every),
+        "people": (delivered, delivered | (columns["origin"] == "production")),
+        "attempt": (every, every),
+    }
+
+
+def _unconfirmed(
+    metric: Metric, work: Work, places: Array, group: Array, groups: int
+) -> list[float] | None:
+    import numpy as np
+
+    if metric.name != "repeated mistakes":
+        return None
+    beside = np.nan_to_num(work.columns["repeated_unconfirmed"][places])
+    return [float(each) for each in np.bincount(group, beside, minlength=groups)]
+
+
+class Split:
+    """Values by group and task; metrics that are known of the same attempts share the sorting."""
+
+    def __init__(self, units: Array, group: Array, groups: int) -> None:
+        self._keys = group * (int(units.max()) + 1) + units
+        self._edges = [code * (int(units.max()) + 1) for code in range(groups + 1)]
+        self._sorted: dict[bytes, tuple[Array, Array, Array]] = {}
+
+    def parts(self, values: Array) -> Iterator[tuple[Array, Array]]:
+        """For each group: by task, the sum of the values that are known, and how many they are."""
+        import numpy as np
+
+        known = np.isfinite(values)
+        name = known.tobytes()
+        if name not in self._sorted:
+            keys, inverse, counts = np.unique(
+                self._keys[known], return_inverse=True, return_counts=True
+            )
+            self._sorted[name] = inverse, counts, np.searchsorted(keys, self._edges)
+        inverse, counts, edges = self._sorted[name]
+        sums = np.bincount(inverse, values[known], minlength=len(counts))
+        for first, last in pairwise(edges.tolist()):
+            yield sums[first:last], counts[first:last]
+
+
+def _figure(metric: Metric, sums: Array, counts: Array) -> Bounds | None:
+    if not len(counts):
+        return None
+    match metric.kind:
+        case "rate":
+            return rate_bounds(sums, counts)
+        case "mean":
+            return mean_bounds(sums / counts)
+        case "median":
+            return median_bounds(sums / counts)
+        case "sum":
+            return Bounds(value=float(sums.sum()), method="sum")

@@ -1,0 +1,74 @@
+"""Stores with scripted outcomes: what variants did on tasks, without running anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from closeloop.measuring.attempts import book_of
+from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
+from closeloop.model.settings import Settings
+from closeloop.model.task import Task
+from closeloop.model.variant import Variant
+from closeloop.store import Store
+
+BOOK = book_of(Settings())
+START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+Repeats = Sequence[bool | float | None]
+"""None is unscored."""
+_numbers = itertools.count(1)
+
+
+def add_task(store: Store, name: str, **given: Any) -> Task:
+    task = Task(id=name, prompt=name, **{"digest": f"d-{name}", "grading": f"g-{name}"} | given)
+    store.save_task(task)
+    return task
+
+
+def add_variant(store: Store, name: str, **given: Any) -> Variant:
+    variant = Variant(name=name, **{"agent": "builtin", "digest": f"v-{name}"} | given)
+    store.save_variant(variant)
+    return variant
+
+
+def add_attempt(
+    store: Store, task: Task | None, variant: Variant | None, passed: bool | None, **given: Any
+) -> Attempt:
+    """One attempt, graded; None is a machine's fault."""
+    version = given.pop("version", 1)
+    cost, seconds = given.pop("cost", None), given.pop("seconds", 60.0)
+    started = given.pop("started", START)
+    attempt = Attempt(
+        id=f"{next(_numbers):012x}",
+        origin="experiment" if task else "production",
+        task=task.id if task else None,
+        task_digest=task.digest if task else None,
+        variant=variant.digest if variant else None,
+        started=started,
+        ended=started + timedelta(seconds=seconds),
+        usage=Usage(cost=cost, input_tokens=given.pop("tokens", None)),
+        exit="finished",
+        **given,
+    )
+    result = {True: "pass", False: "fail", None: "unscored"}[passed]
+    grade = Grade(
+        attempt=attempt.id,
+        grading=task.grading if task else "",
+        version=version,
+        outcome=Outcome(result=result),  # type: ignore[arg-type]
+    )
+    store.save_attempt(attempt, grade=grade if task else None)
+    return attempt
+
+
+def fill(store: Store, outcomes: Mapping[str, Mapping[str, Repeats]], **given: Any) -> None:
+    """Variant → task → its repeats."""
+    for name, tasks in outcomes.items():
+        variant = add_variant(store, name)
+        for task, repeats in tasks.items():
+            saved = add_task(store, task)
+            for number, passed in enumerate(repeats, 1):
+                held = None if passed is None else bool(passed)
+                add_attempt(store, saved, variant, held, number=number, **given)

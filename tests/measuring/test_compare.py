@@ -1,0 +1,279 @@
+"""Comparisons: the worse is called worse, the equal seldom anything, and the open question open."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
+
+from closeloop.measuring.choosing import Choice, choose
+from closeloop.measuring.compare import compare, compare_named
+from closeloop.measuring.work import Work, work_of
+from closeloop.model.errors import BadInput
+from closeloop.model.variant import Variant
+from closeloop.model.versus import CompareReport, PairTable
+from closeloop.store import Store, open_store
+
+Outcomes = dict[str, dict[str, Repeats]]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def compared(store: Store, outcomes: Outcomes) -> CompareReport:
+    fill(store, outcomes)
+    return compare_named(store, BOOK, list(outcomes))
+
+
+def test_the_worse_variant_of_the_demo_is_called_worse_at_ten_repeats(store: Store) -> None:
+    """As the demo's two agents do: nine tasks, of which one passes all and the other some."""
+    closer: dict[str, Repeats] = {f"t{n}": [1] * 10 for n in range(9)}
+    spiraller: dict[str, Repeats] = {f"t{n}": [int(n < 2)] * 10 for n in range(9)}
+    report = compared(store, {"closer": closer, "spiraller": spiraller})
+    (pair,) = report.pairs
+    assert pair.comparison.here_word == pair.comparison.alike_word == "worse"
+    assert pair.words[0].startswith("On exactly these 9 tasks, 'spiraller' is worse than 'closer'")
+    assert "exact sign-flip: p = 0.016" in pair.words[1]
+    assert pair.table == PairTable(both=2, only_first=7, only_second=0, neither=0)
+    assert pair.tasks[0].first == (1,) * 10
+    assert pair.tasks[0].second == (0,) * 10
+
+
+def test_equal_variants_are_called_different_in_one_of_twenty_at_most() -> None:
+    chance = random.Random(10)
+    called = [0, 0]
+    for _ in range(200):
+        ease = [chance.betavariate(2, 1) for _ in range(9)]
+        values = [[[chance.random() < p for _ in range(5)] for p in ease] for _ in "ab"]
+        (pair,) = compare(work(values), [only("a"), only("b")]).pairs
+        held = pair.comparison
+        for place, word in enumerate((held.here_word, held.alike_word)):
+            called[place] += word in ("better", "worse")
+    assert max(called) <= 10
+
+
+def test_five_tasks_get_the_sentence_that_five_tasks_cannot_decide(store: Store) -> None:
+    good: dict[str, Repeats] = {f"t{n}": [1, 1, 1] for n in range(5)}
+    bad: dict[str, Repeats] = {f"t{n}": [0, 0, 0] for n in range(5)}
+    (pair,) = compared(store, {"a": good, "b": bad}).pairs
+    assert pair.comparison.alike_word == "not enough data"
+    assert pair.comparison.test is None
+    assert any(line.startswith("5 tasks cannot decide") for line in pair.words)
+
+
+def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
+    a: dict[str, Repeats] = {f"t{n}": [1, n % 2, 1] for n in range(8)}
+    b: dict[str, Repeats] = {f"t{n}": [1, n % 2, n > 1] for n in range(8)}
+    (pair,) = compared(store, {"a": a, "b": b}).pairs
+    assert pair.comparison.alike_word == "not enough data"
+    assert "four times in five" in pair.words[-1]
+    assert "more task" in pair.words[-1]
+
+
+def test_too_little_coverage_gets_no_verdict(store: Store) -> None:
+    report = compared(store, {"a": {"t": [1] * 10}, "b": {"t": [1] * 8 + [None] * 2}})
+    assert report.pairs == ()
+    assert report.refusal is not None
+    assert "Only 80% of the attempts of 'b' could be scored, and under 90%" in report.refusal
+
+
+def test_all_unscored_gets_no_verdict(store: Store) -> None:
+    report = compared(store, {"a": {"t": [None, None]}, "b": {"t": [1, 1]}})
+    assert report.refusal is not None
+    assert "Only 0%" in report.refusal
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a"], "name two or more"),
+        (["a", "a"], "name two or more"),
+        (["a", "agent:builtin"], "attempts in common"),
+        (["a", "c"], "no task in common"),
+        (["a", "nobody"], "No variant named 'nobody'. Known: a, b, c"),
+        (["a", "model:gpt"], "No model named 'gpt'"),
+        (["a", "2026-11-31..2026-12-01"], "is no date"),
+        (["a", "2026-11-02..2026-11-01"], "is no time"),
+        (["a", ".."], "is no time"),
+        (["a", "2031-01-01.."], "has no attempt at a task"),
+        (["a", "v-"], "begins the digests of 3 variants"),
+        (["a", ""], "No variant named ''"),
+    ],
+)
+def test_names_that_cannot_be_compared_are_refused(
+    store: Store, names: list[str], said: str
+) -> None:
+    fill(store, {"a": {"t": [1]}, "b": {"t": [0]}, "c": {"other": [1]}})
+    with pytest.raises(BadInput, match=said.replace("(", r"\(")):
+        compare_named(store, BOOK, names)
+
+
+def test_tasks_that_ask_for_something_else_are_refused_or_named(store: Store) -> None:
+    a, b = add_variant(store, "a"), add_variant(store, "b")
+    old, new = add_task(store, "t", digest="1"), add_task(store, "t", digest="2")
+    add_attempt(store, old, a, True)
+    add_attempt(store, new, b, True)
+    with pytest.raises(BadInput, match="'t' asked for something else"):
+        compare_named(store, BOOK, ["a", "b"])
+    both = add_task(store, "u")
+    for variant in (a, b):
+        add_attempt(store, both, variant, True)
+    report = compare_named(store, BOOK, ["a", "b"])
+    assert report.left_out == ("task 't' asked for something else",)
+    assert report.pairs[0].comparison.tasks == 1
+
+
+def test_a_task_that_was_graded_in_two_ways_is_left_out(store: Store) -> None:
+    fill(store, {"a": {"t": [1], "u": [1]}, "b": {"u": [1]}})
+    regraded = add_task(store, "t", grading="stricter")
+    add_attempt(store, regraded, add_variant(store, "b"), False)
+    report = compare_named(store, BOOK, ["a", "b"])
+    assert "was graded in two ways" in report.left_out[0]
+    assert report.pairs[0].comparison.tasks == 1
+
+
+def test_agents_models_prompts_and_times_can_be_compared(store: Store) -> None:
+    task = add_task(store, "t")
+    for name, day in (("x", 0), ("y", 7)):
+        variant = add_variant(store, name, agent=f"agent-{name}", model=f"m-{name}", prompt=name)
+        add_attempt(store, task, variant, True, started=START + timedelta(days=day))
+    for names in (
+        ["agent:agent-x", "agent:agent-y"],
+        ["model:m-x", "model:m-y"],
+        ["prompt:x", "prompt:y"],
+        ["v-x", "y"],
+    ):
+        report = compare_named(store, BOOK, names)
+        assert [side.attempts for side in report.sides] == [1, 1], names
+        assert report.notes == ()
+    report = compare_named(store, BOOK, ["..2026-11-05", "2026-11-05.."])
+    assert [side.variants for side in report.sides] == [("v-x",), ("v-y",)]
+    assert "observational" in report.notes[0]
+
+
+def test_of_variants_with_one_name_the_newest_is_meant() -> None:
+    kinds = {key: Variant(name="a", agent="x", digest=key) for key in ("1", "2")}
+    chosen = choose("a", kinds)
+    assert chosen.variants == ("2",)
+    assert chosen.note is not None
+
+
+def test_several_against_the_first_need_more_to_be_called(store: Store) -> None:
+    """Six of six tasks gained: p is 0.03 alone, and 0.09 after Holm beside two others."""
+    base: Outcomes = {"a": {f"t{n}": [0] for n in range(6)}}
+    best: dict[str, Repeats] = {f"t{n}": [1] for n in range(6)}
+    alone = compared(store, base | {"b": best}).pairs[0]
+    assert alone.comparison.alike_word == "better"
+    assert alone.adjusted is None
+    report = compared(store, {"c": dict(base["a"]), "d": dict(base["a"])})
+    report = compare_named(store, BOOK, ["a", "b", "c", "d"])
+    first = report.pairs[0]
+    assert first.comparison.test is not None
+    assert first.comparison.test.p == pytest.approx(2 / 64)
+    assert [pair.second for pair in report.pairs] == ["b", "c", "d"]
+    assert first.adjusted == pytest.approx(2 / 64)  # c and d differ nowhere: one test was made
+    assert first.comparison.here is not None
+    assert alone.comparison.here is not None
+    assert first.comparison.here.low < alone.comparison.here.low
+
+
+def test_money_and_time_are_ratios_and_what_is_not_known_is_said(store: Store) -> None:
+    tasks = [add_task(store, f"t{n}") for n in range(6)]
+    for name, factor in (("a", 1.0), ("b", 2.0)):
+        variant = add_variant(store, name)
+        for task in tasks:
+            for number in (1, 2):
+                cost = factor * (0.9 if number == 1 else 1.1)
+                add_attempt(store, task, variant, True, number=number, cost=cost)
+    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    money = pair.ratios["cost"].here
+    assert money is not None
+    assert money.value == pytest.approx(2)
+    assert money.low < 2 < money.high
+    assert pair.ratios["tokens in"].here is None
+
+
+def test_very_unequal_sides_are_compared_on_what_they_share() -> None:
+    many = [[True] * 1000 for _ in range(100)]
+    few = [[False], [False], [True]]
+    (pair,) = compare(work([many, few]), [only("a"), only("b")]).pairs
+    assert pair.comparison.tasks == 3
+    assert pair.comparison.test is None
+
+
+def test_secondary_rates_are_adjusted_for_their_number(store: Store) -> None:
+    fill(store, {"a": {f"t{n}": [1] for n in range(12)}, "b": {f"t{n}": [1] for n in range(12)}})
+    held = work_of(store, BOOK)
+    is_b = held.columns["variant"] == "v-b"
+    held.columns["findings"][:] = [
+        float(place % 12 in (0, 1) or bool(other)) for place, other in enumerate(is_b)
+    ]
+    held.columns["modes"][:] = ["scope creep" if place % 2 else "" for place in range(24)]
+    (pair,) = compare(held, [only("a"), only("b")]).pairs
+    rates = {one.metric: one for one in pair.secondary}
+    clean, mode = rates["without findings"], rates["scope creep"]
+    assert clean.word == "worse"
+    assert clean.p is not None
+    assert clean.adjusted == pytest.approx(clean.p)
+    assert (mode.first, mode.second, mode.p) == (0.5, 0.5, None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.lists(st.sampled_from([True, False, None]), max_size=3), max_size=4),
+        min_size=2,
+        max_size=3,
+    )
+)
+def test_whatever_was_scored_there_are_words_and_no_nan(
+    values: list[list[list[bool | None]]],
+) -> None:
+    names = "abc"[: len(values)]
+    try:
+        report = compare(work(values), [only(name) for name in names])
+    except BadInput:
+        return
+    assert bool(report.pairs) != bool(report.refusal)
+    for pair in report.pairs:
+        assert len(pair.words) >= 2
+        assert not any("nan" in line for line in pair.words)
+
+
+def only(name: str) -> Choice:
+    return Choice(name=name, variants=(f"v-{name}",))
+
+
+def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> Work:
+    """Side → task → repeats, without a store."""
+    import numpy as np
+
+    from closeloop.measuring.work import TEXTS
+    from closeloop.store.numbers import OF_ALL, OF_DELIVERY, OF_MEASUREMENT
+
+    rows = [
+        (f"v-{'abc'[side]}", f"t{task}", number, outcome)
+        for side, tasks in enumerate(values)
+        for task, repeats in enumerate(tasks)
+        for number, outcome in enumerate(repeats, 1)
+    ]
+    columns = {
+        name: np.full(
+            len(rows), None if name in TEXTS else np.nan, dtype=object if name in TEXTS else float
+        )
+        for name in (*OF_ALL, *OF_MEASUREMENT, *OF_DELIVERY)
+    }
+    for place, (variant, task, number, outcome) in enumerate(rows):
+        columns["variant"][place] = variant
+        columns["task"][place] = columns["task_digest"][place] = task
+        columns["number"][place] = number
+        columns["outcome"][place] = {True: "pass", False: "fail", None: "unscored"}[outcome]
+    return Work(columns=columns, tasks={}, variants={})

@@ -1,0 +1,244 @@
+"""Metrics: strict definitions, what is not known is never zero, and every number has its n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
+
+from closeloop.measuring.definitions import METRICS
+from closeloop.measuring.metrics import metrics_of
+from closeloop.measuring.work import work_of
+from closeloop.model.attempt import Attempt
+from closeloop.model.delivery import Delivery
+from closeloop.model.errors import BadInput
+from closeloop.model.figure import Figure
+from closeloop.model.trace import Command, Lane, Trace
+from closeloop.store import Store, open_store
+from closeloop.store.numbers import Span
+
+LATER = datetime(2026, 11, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def figures(store: Store, *by: str, span: Span | None = None) -> dict[Any, Figure]:
+    found = metrics_of(work_of(store, BOOK, span), by).figures
+    if not by:
+        return {figure.metric: figure for figure in found}
+    return {(figure.metric, *figure.group.values()): figure for figure in found}
+
+
+def deliver(store: Store, attempt: Attempt, **told: Any) -> None:
+    store.numbers.save_delivery(Delivery(attempt=attempt.id, at=LATER, **told))
+
+
+def session(store: Store, **given: Any) -> Attempt:
+    return add_attempt(store, None, None, None, **given)
+
+
+def test_tasks_weigh_equally_however_often_each_was_tried(store: Store) -> None:
+    fill(store, {"a": {"easy": [1] * 8, "hard": [0, 0]}})
+    rate = figures(store)["pass rate"]
+    assert (rate.value, rate.n, rate.attempts) == (0.5, 2, 10)
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.low < 0.5 < rate.high
+
+
+def test_what_the_machine_failed_is_coverage_and_no_failure(store: Store) -> None:
+    fill(store, {"a": {"t": [1, 1, 1, None]}})
+    rate = figures(store)["pass rate"]
+    assert (rate.value, rate.attempts, rate.coverage) == (1.0, 3, 0.75)
+
+
+def test_only_the_last_try_of_a_repeat_counts(store: Store) -> None:
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    add_attempt(store, task, variant, None, retry=0)
+    add_attempt(store, task, variant, True, retry=1)
+    rate = figures(store)["pass rate"]
+    assert (rate.value, rate.attempts, rate.coverage) == (1.0, 1, 1.0)
+
+
+def test_what_nobody_recorded_is_not_known_and_never_zero(store: Store) -> None:
+    fill(store, {"a": {"t": [1, 0]}})
+    found = figures(store)
+    for name in ("task completion rate", "review loop count", "repeated mistakes", "feedback"):
+        assert found[name].value is None, name
+        assert found[name].n == 0
+    assert found["task completion rate"].coverage is None
+    assert found["cost"].value is None
+
+
+def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:
+    assert metrics_of(work_of(store, BOOK), ()).figures == ()
+    assert metrics_of(work_of(store, BOOK), ("week", "tag")).figures == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "value"),
+    [
+        ({"passed": True, "merged": True, "corrected": False}, 1.0),
+        ({"passed": True, "merged": True, "corrected": True}, 0.0),
+        ({"passed": True, "merged": False}, 0.0),
+        ({"passed": False, "merged": True}, 0.0),
+        ({"passed": True, "merged": True}, None),
+        ({"passed": True}, None),
+        ({"merged": True, "corrected": False}, None),
+    ],
+)
+def test_a_completion_passes_is_merged_and_nobody_corrected_it(
+    store: Store, told: dict[str, bool], value: float | None
+) -> None:
+    deliver(store, session(store), **told)
+    assert figures(store)["task completion rate"].value == value
+
+
+def test_a_grade_says_whether_a_delivery_passes(store: Store) -> None:
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    attempt = add_attempt(store, task, variant, False)
+    deliver(store, attempt, passed=True, merged=True, corrected=False)
+    assert figures(store)["task completion rate"].value == 0
+
+
+def test_regressions_are_counted_among_completed_tasks_alone(store: Store) -> None:
+    done = {"passed": True, "merged": True, "corrected": False}
+    for told in (
+        done | {"regressed": True},
+        *[done | {"regressed": False}] * 3,
+        {"passed": False, "merged": True, "regressed": True},
+        done,
+    ):
+        deliver(store, session(store), **told)
+    rate = figures(store)["regression introduction rate"]
+    assert (rate.value, rate.n) == (0.25, 4)
+
+
+def test_the_blast_radius_is_that_of_failures(store: Store) -> None:
+    for files in range(1, 12):
+        deliver(store, session(store), passed=False, merged=True, files=files, dependents=0)
+    deliver(store, session(store), passed=True, merged=True, corrected=False, files=1000)
+    found = figures(store)
+    radius = found["blast radius, files"]
+    assert (radius.value, radius.n, radius.more) == (6.0, 11, {"p90": 10.0, "worst": 11.0})
+    # Of 11 ordered values the second and the tenth hold the median with 98.8 %.
+    assert (radius.low, radius.high) == (2.0, 10.0)
+    assert found["blast radius, modules"].value is None
+    assert found["blast radius, dependents"].value == 0
+
+
+def test_the_newest_delivery_of_an_attempt_counts(store: Store) -> None:
+    attempt = session(store)
+    deliver(store, attempt, merged=False, cycles=1)
+    deliver(store, attempt, merged=True, cycles=3, comments=4, repeated=1, repeated_unconfirmed=2)
+    found = figures(store)
+    assert found["review loop count"].value == found["revision cycles"].value == 3
+    assert found["review comments"].value == 4
+    mistakes = found["repeated mistakes"]
+    assert (mistakes.value, mistakes.more) == (1, {"unconfirmed": 2})
+
+
+def test_a_delivery_needs_its_attempt(store: Store) -> None:
+    with pytest.raises(BadInput, match="save it first"):
+        store.numbers.save_delivery(Delivery(attempt="nobody", at=LATER))
+
+
+def test_work_is_grouped_by_each_of_its_sides(store: Store) -> None:
+    task = add_task(store, "t", tags=("api", "slow"), repo="billing")
+    variant = add_variant(store, "a", model="m", prompt="p1")
+    add_attempt(store, task, variant, True, user="ann")
+    add_attempt(store, task, variant, False, number=2, started=START + timedelta(weeks=1))
+    for by, groups in {
+        "repo": {"billing": 0.5},
+        "user": {"ann": 1, "–": 0},
+        "agent": {"builtin": 0.5},
+        "model": {"m": 0.5},
+        "prompt": {"p1": 0.5},
+        "variant": {"a": 0.5},
+        "tag": {"api": 0.5, "slow": 0.5},
+        "task": {"t": 0.5},
+        "week": {"2026-W45": 1, "2026-W46": 0},
+    }.items():
+        found = figures(store, by)
+        assert {key[1]: one.value for key, one in found.items() if key[0] == "pass rate"} == groups
+    found = figures(store, "tag", "week")
+    assert found["pass rate", "slow", "2026-W46"].value == 0
+    with pytest.raises(BadInput, match="Known: agent, model"):
+        figures(store, "moon")
+
+
+def test_a_held_out_task_counts_and_keeps_its_name_to_itself(store: Store) -> None:
+    task = add_task(store, "secret", split="held-out", tags=("secret",), repo="secret")
+    add_attempt(store, task, add_variant(store, "a"), True)
+    for by in ("task", "tag", "repo"):
+        found = figures(store, by)
+        assert not any("secret" in key for key in found)
+        assert next(one for key, one in found.items() if key[0] == "pass rate").value == 1
+
+
+def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    add_attempt(store, task, variant, False, version=1)
+    add_attempt(store, task, variant, True, number=2, version=2)
+    work = work_of(store, BOOK)
+    rate = metrics_of(work, ()).figures[0]
+    assert (rate.value, rate.attempts, rate.coverage) == (1.0, 1, 0.5)
+    assert "1 attempts were graded by an older grader" in work.notes[0]
+
+
+def test_an_attempt_that_ends_before_it_starts_took_no_known_time(store: Store) -> None:
+    session(store, seconds=-5)
+    session(store, seconds=60)
+    work = work_of(store, BOOK)
+    found = {figure.metric: figure for figure in metrics_of(work, ()).figures}
+    assert (found["time"].value, found["time"].n) == (60, 1)
+    assert "end before they start" in work.notes[0]
+
+
+def test_a_new_attempt_is_measured_once_and_then_read(store: Store) -> None:
+    trace = Trace(
+        reader="test",
+        reader_version=1,
+        lanes=(Lane(id="root"),),
+        events=(Command(number=1, lane="root", command="pytest", exit_code=0),),
+    )
+    store.save_attempt(Attempt(id="a", origin="production", exit="finished"), trace=trace)
+    told: list[tuple[int, int]] = []
+    for _ in range(2):
+        work = work_of(store, BOOK, tell=lambda done, of: told.append((done, of)))
+        clean = {figure.metric: figure for figure in metrics_of(work, ()).figures}["clean"]
+        assert (clean.attempts, clean.coverage) == (1, 1.0)
+    assert told == [(1, 1)]
+
+
+def test_every_metric_has_a_definition_and_a_constant_one_no_strange_bounds(store: Store) -> None:
+    fill(store, {"a": {f"t{n}": [1, 1] for n in range(60)}}, cost=1.0)
+    for metric, _ in METRICS.values():
+        assert metric.says.endswith(".")
+    for figure in figures(store).values():
+        for number in (figure.value, figure.low, figure.high):
+            assert number is None or number == number, figure
+        if figure.low is not None and figure.high is not None and figure.value is not None:
+            assert figure.low <= figure.value <= figure.high
+    assert figures(store)["pass rate"].high == 1
+
+
+def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
+    with open_store(store_url) as opened:
+        fill(opened, {"a": {"t": [1, 0], "u": [1, None]}}, cost=0.5)
+        deliver(opened, session(opened), merged=True, passed=True, corrected=False, risk="low")
+        found = figures(opened)
+        assert found["pass rate"].value == 0.75
+        assert found["task completion rate"].value == found["low risk"].value == 1
+        assert found["cost in all"].value == 2.0
+        since = figures(opened, span=Span(since=START, until=START + timedelta(days=1)))
+        assert since["pass rate"] == found["pass rate"]
+        with pytest.raises(Exception, match="facts"):
+            opened._write(lambda on: on.exec_driver_sql("DELETE FROM deliveries"))
