@@ -1,0 +1,238 @@
+"""`closeloop judge`: score outputs by a rubric, with the facts first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from closeloop.cli.console import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from closeloop.cli.config import Configuration
+    from closeloop.judging.bench import Bench
+    from closeloop.model.evaluation import Case, Evaluation, Evaluations, Preference
+    from closeloop.store import Store
+
+COLOURS = {True: "green", False: "red", None: "yellow"}
+WORDS = {True: "pass", False: "fail", None: "no verdict"}
+
+app = App(name="judge", help_format="plaintext")
+
+
+@app.default
+def judge(  # noqa: PLR0913 - one parameter for each flag
+    attempts: Annotated[list[str] | None, Parameter(allow_leading_hyphen=True, negative=())] = None,
+    *,
+    patch: Path | None = None,
+    request: str | None = None,
+    model: Annotated[list[str] | None, Parameter(negative=())] = None,
+    rubric: str | None = None,
+    samples: int | None = None,
+    against: Annotated[list[str] | None, Parameter(negative=())] = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Evaluate outputs: completeness, quality and relevance, check by check, with quotes.
+
+    Exit code 1 when a fact fails one, or a judge that is calibrated well enough to block.
+
+    Parameters
+    ----------
+    attempts
+        Ids of attempts, or their beginnings; `-` reads JSON of request, plan and results.
+    patch
+        A file with a change to judge, instead.
+    request
+        What was asked for, with --patch.
+    model
+        Who judges; several are a panel. Those of closeloop.toml when not given.
+    rubric
+        code-change, analysis, documentation, or a file.
+    samples
+        How often each model is asked about each output.
+    against
+        An attempt at the same task for each of those named: say which of the two is better.
+    json
+        Print one JSON document instead.
+    """
+    import anyio
+
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say_json, show
+    from closeloop.judging.evaluate import evaluate_cases
+    from closeloop.judging.trust import blocking
+    from closeloop.model.errors import BadInput
+
+    names = attempts or []
+    if bool(names) == (patch is not None):
+        raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
+    if (patch is None) != (request is None):
+        raise BadInput("--patch and --request go together: what was changed, and what was asked.")
+    found = load(Path.cwd())
+    with flow.open_named_store(found.settings, found.root) as store:
+        cases = cases_of(names, patch, request, found, store)
+        opening = partial(opened_bench, found, model or [], rubric, samples)
+        if against:
+            return versus(cases, cases_of(against, None, None, found, store), opening, store, json)
+
+        async def go() -> Evaluations:
+            async with opening() as bench:
+                return await evaluate_cases(bench, cases)
+
+        made = owned(anyio.run(go), names, store)
+        store.judged.save(made)
+        stops = blocking(made, store)
+    say_json(made) if json else show(*told(made, stops))
+    return 1 if stops else 0
+
+
+app.command(
+    "closeloop.cli.calibrate:calibrate",
+    name="calibrate",
+    help="Hold a judge against people: may it block, or only advise?",
+)
+
+
+def cases_of(
+    names: Sequence[str],
+    patch: Path | None,
+    request: str | None,
+    found: Configuration,
+    store: Store,
+) -> list[Case]:
+    """What is to be judged."""
+    from closeloop.judging.cases import case_of, case_of_patch, read_submission
+    from closeloop.judging.evaluate import cases_of as cases_of_plan
+    from closeloop.measuring.attempts import book_of, story
+    from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import demand_open
+
+    if patch is not None:
+        try:
+            text = patch.read_bytes().decode("utf-8", "replace")
+        except OSError as error:
+            raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
+        return [case_of_patch(text, request or "")]
+    if "-" in names:
+        if len(names) > 1:
+            raise BadInput("Give either attempts, or `-` for JSON on standard input.")
+        from closeloop.judging.cases import LARGEST
+
+        content = sys.stdin.buffer.read(LARGEST + 1)
+        handed = read_submission(content, "standard input")
+        results = {one.task: one for one in handed.results}
+        return cases_of_plan(handed.request, handed.plan, results, handed.facts)
+    book = book_of(found.settings)
+    stories = [story(store, name, book) for name in names]
+    for one in stories:
+        demand_open(one.task)
+    return [case_of(one) for one in stories]
+
+
+def owned(made: Evaluations, names: Sequence[str], store: Store) -> Evaluations:
+    """With the attempts that were judged, where they were."""
+    from msgspec.structs import replace
+
+    if not names or "-" in names:
+        return made
+    ids = [store.attempt(name).id for name in names]
+    each = zip(made.evaluations, ids, strict=True)
+    return replace(made, evaluations=tuple(replace(one, attempt=name) for one, name in each))
+
+
+@asynccontextmanager
+async def opened_bench(
+    found: Configuration, models: Sequence[str], rubric: str | None, samples: int | None
+) -> AsyncIterator[Bench]:
+    from closeloop.judging.bench import open_bench
+    from closeloop.runs.gateway import Gateway
+
+    async with Gateway(os.environ, found.root) as gateway:
+        yield open_bench(
+            found.settings, gateway, found.root, models=models, rubric=rubric, samples=samples
+        )
+
+
+def versus(
+    cases: Sequence[Case],
+    others: Sequence[Case],
+    opening: Callable[[], AbstractAsyncContextManager[Bench]],
+    store: Store,
+    json: bool,
+) -> int:
+    """Pairs, each asked in both orders."""
+    import anyio
+    from rich.text import Text
+
+    from closeloop.cli.console import say_json, show
+    from closeloop.judging.comparing import flip_rate, prefer
+    from closeloop.model.errors import BadInput
+
+    if len(cases) != len(others):
+        raise BadInput("Give --against once for each attempt: pairs are compared.")
+
+    async def go() -> list[Preference]:
+        async with opening() as bench:
+            return await prefer(bench, list(zip(cases, others, strict=True)))
+
+    made = anyio.run(go)
+    store.judged.save_preferences(made)
+    if json:
+        say_json({"preferences": made, "flips": flip_rate(made)})
+        return 0
+    for one in made:
+        why = one.abstained or ("by position alone" if one.flipped else one.reasons[0])
+        show(Text(f"{visible(one.task)}  {one.winner or 'no verdict'}: {visible(why)}"))
+    flips = flip_rate(made)
+    if flips is not None:
+        show(Text(f"The order decided {flips.hits:g} of {flips.of}.", style="dim"))
+    return 0
+
+
+def told(made: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
+    """Each output with what is wrong, then the whole."""
+    from rich.text import Text
+
+    for one in made.evaluations:
+        yield from told_one(one)
+    judges = "; ".join(f"{one.judge} by {one.model}, {one.rubric}" for one in made.judges)
+    yield Text(visible(f"judged by {judges}"), style="dim")
+    if stops:
+        yield Text(f"blocks: {visible('; '.join(stops))}", style="bold red")
+    elif made.passed is False:
+        yield Text("advises only: `closeloop judge calibrate` says how far to trust it.")
+
+
+def told_one(one: Evaluation) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    title = Text(f"{visible(one.task)}  ", style="bold")
+    title.append(WORDS[one.passed], style=COLOURS[one.passed])
+    if one.score is not None:
+        spread = "" if one.spread is None else f" ± {one.spread:.2f}"
+        title.append(f"  {one.score:.2f}{spread}")
+    for part in one.criteria:
+        title.append(f"  {part.name} {'–' if part.score is None else f'{part.score:.2f}'}", "dim")
+    yield title
+    if one.samples:
+        votes = ", ".join(WORDS[vote.passed] for vote in one.samples)
+        yield Text(f"  asked {len(one.samples)} times: {votes}", style="dim")
+    if one.abstained:
+        yield Text(f"  abstains: {visible(one.abstained)}", style="yellow")
+    if one.same_family:
+        yield Text("  the judge is of the family that made this", style="yellow")
+    if one.cut:
+        yield Text(f"  {one.cut:,} characters were too many to show", style="yellow")
+    for issue in one.issues:
+        yield Text(f"  {issue.check} ({issue.source}): {visible(issue.text)}")
+        for quote in issue.evidence[:1] if issue.source == "judge" else ():
+            yield Text(f"    “{visible(quote[:200])}”", style="dim")

@@ -1,0 +1,1 @@
+"""What judges ask, by which rubrics, and what their answers come to."""

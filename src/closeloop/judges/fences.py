@@ -1,0 +1,88 @@
+"""Text that nobody vouches for, laid before a judge as data that cannot pretend to be more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from closeloop.model.record import Record, digest
+from closeloop.model.visible import visible
+
+_INVISIBLE = (
+    *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x2028, 0x2029, 0x3164),
+    *(0xFEFF, 0xFFA0, *range(0x200B, 0x2010), *range(0x2060, 0x2066), *range(0x206A, 0x2070)),
+    *(*range(0xFE00, 0xFE10), *range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0)),
+)
+_SHOWN = {code: f"\\u{{{code:x}}}" for code in _INVISIBLE}
+"""Characters that people do not see and models read all the same."""
+
+# Some servers turn these into the tokens that end a message, wherever they stand.
+_CONTROL_TOKEN = re.compile(
+    r"<(?=\|[^|<>\s]{1,40}\|>|｜|/?s>|/?(?:bos|eos|unk|pad)>|(?:start|end)_of_turn>|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])",
+    re.IGNORECASE,
+)
+
+
+class Block(Record):
+    """Some text of one kind, as far as a judge sees it."""
+
+    kind: str
+    text: str
+    left_out: int = 0
+    """Characters, from its middle."""
+    end: str | None = None
+    """What follows the part that is left out."""
+
+
+def block(kind: str, text: str, most: int) -> Block:
+    """The text with nothing hidden in it; of a long one, its beginning and its end."""
+    if len(text) <= most:
+        return Block(kind=kind, text=shown(text))
+    half = most // 2
+    return Block(
+        kind=kind,
+        text=shown(text[:half]),
+        left_out=len(text) - 2 * half,
+        end=shown(text[-half:]),
+    )
+
+
+def shown(text: str) -> str:
+    """With all that is invisible made visible, and all that models obey made plain text."""
+    if not text.isascii():
+        text = text.translate(_SHOWN)
+    return _CONTROL_TOKEN.sub(lambda found: found[0] + "·", visible(text))
+
+
+def seal_of(blocks: Sequence[Block]) -> str:
+    """A mark made from the text itself, which therefore cannot hold it; the same for the same."""
+    texts = [part for one in blocks for part in (one.text, one.end or "")]
+    mark = digest(*texts)[:16]
+    while any(mark in text for text in texts):
+        mark = digest(mark)[:16]
+    return mark
+
+
+def fenced(blocks: Sequence[Block], seal: str) -> str:
+    """Each between two lines with the seal."""
+    return "\n".join(part for one in blocks for part in _parts(one, seal))
+
+
+def _parts(one: Block, seal: str) -> list[str]:
+    if one.end is None:
+        return [_fence(one.kind, one.text, seal)]
+    return [
+        _fence(f"beginning of the {one.kind}", one.text, seal),
+        f"({one.left_out} characters of the {one.kind} are left out here.)",
+        _fence(f"end of the {one.kind}", one.end, seal),
+    ]
+
+
+def _fence(kind: str, text: str, seal: str) -> str:
+    return f"BEGIN {kind} {seal}\n{text}\nEND {kind} {seal}"
+
+
+def everything(blocks: Sequence[Block]) -> dict[str, str]:
+    """What is shown, by kind; the gap of a long text cannot be quoted across."""
+    return {one.kind: one.text if one.end is None else f"{one.text}\0{one.end}" for one in blocks}

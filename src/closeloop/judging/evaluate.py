@@ -1,0 +1,189 @@
+"""Every output judged by itself, with the facts first: the evaluator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from closeloop.judges.families import same_family
+from closeloop.judges.joining import of_panel, of_samples
+from closeloop.judges.scoring import Scores, nothing_came, scored
+from closeloop.judging.asking import Told, ask
+from closeloop.judging.bench import Bench, OpenJudge, panel_version, rubric_for, version_of
+from closeloop.model.attempt import Usage
+from closeloop.model.dependencies import in_order
+from closeloop.model.errors import BadInput
+from closeloop.model.evaluation import (
+    Case,
+    CheckAnswer,
+    Evaluation,
+    Evaluations,
+    Fact,
+    JudgeVersion,
+    Output,
+    PlanTask,
+    Posed,
+    Rubric,
+)
+from closeloop.model.record import digest
+from closeloop.runs.executors.local import each
+
+LONGEST_SUMMARY = 2_000
+
+Said = tuple[tuple[CheckAnswer, ...], str]
+"""Answers, and the judge's summary."""
+
+
+async def evaluate(
+    bench: Bench,
+    request: str,
+    plan: Sequence[PlanTask],
+    outputs: Mapping[str, Output],
+    facts: Mapping[str, Sequence[Fact]],
+) -> Evaluations:
+    """Judge the outputs of some or all tasks of a plan, each in a context of its own."""
+    return await evaluate_cases(bench, cases_of(request, plan, outputs, facts))
+
+
+def cases_of(
+    request: str,
+    plan: Sequence[PlanTask],
+    outputs: Mapping[str, Output],
+    facts: Mapping[str, Sequence[Fact]],
+) -> list[Case]:
+    """One for each output; BadInput for a plan or outputs that make no sense."""
+    in_order(plan)
+    by_id = {task.id: task for task in plan}
+    for name in (*outputs, *facts):
+        if name not in by_id:
+            raise BadInput(f"There is no task {name!r} in the plan: check the outputs' names.")
+    return [
+        Case(
+            request=request,
+            plan=tuple(plan),
+            task=by_id[name],
+            output=output,
+            facts=tuple(facts.get(name, ())),
+        )
+        for name, output in outputs.items()
+    ]
+
+
+async def evaluate_cases(bench: Bench, cases: Sequence[Case]) -> Evaluations:
+    """The same, of cases that need not be of one plan."""
+    for case in cases:
+        for opened in bench.judges:
+            rubric_for(case.task, opened)  # one that cannot be read stops us before we pay
+    done: list[Evaluation | None] = [None] * len(cases)
+    versions: dict[str, JudgeVersion] = {}
+
+    async def one(numbered: tuple[int, Case]) -> None:
+        number, case = numbered
+        done[number], by = await judge_case(bench, case)
+        versions[by.id] = by
+
+    await each(enumerate(cases), one, jobs=max(1, bench.concurrency))
+    evaluations = tuple(made for made in done if made is not None)
+    return Evaluations(
+        judges=tuple(versions.values()),
+        evaluations=evaluations,
+        passed=all_passed(evaluations),
+        summary=summary(evaluations),
+    )
+
+
+async def judge_case(bench: Bench, case: Case) -> tuple[Evaluation, JudgeVersion]:
+    """One output, by all who are on the bench."""
+    votes, versions = [], []
+    for opened in bench.judges:
+        rubric = rubric_for(case.task, opened)
+        version = version_of(opened, rubric)
+        samples = [await judge_once(opened, case, rubric, version) for _ in range(opened.samples)]
+        votes.append(of_samples(samples, rubric))
+        versions.append(version)
+    by = panel_version(versions)
+    return of_panel(votes, by), by
+
+
+async def judge_once(
+    opened: OpenJudge, case: Case, rubric: Rubric, version: JudgeVersion
+) -> Evaluation:
+    """One asking."""
+    started, at = time.perf_counter(), datetime.now(UTC)
+    made = Evaluation(
+        id="",
+        task=case.task.id,
+        judge=version.id,
+        same_family=same_family(opened.model, case.output.author),
+        at=at,
+    )
+    if not case.output.text.strip() and not (case.output.change or "").strip():
+        made = with_scores(made, nothing_came(), "", Usage())
+        return replace(made, id=digest(version.id, case, at)[:16])
+    posed = opened.judge.pose(case, rubric, opened.temperature)
+    async with opened.door() as model:
+        told = await ask(model, posed.request, lambda value: said(opened, value, posed, rubric))
+    answers, words = told.answer or ((), "")
+    made = with_scores(made, scored(answers, rubric, case.output, case.facts), words, told.usage)
+    return replace(
+        made,
+        id=digest(version.id, posed.seal, at)[:16],
+        abstained=abstained(made, told),
+        cut=posed.cut,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def said(opened: OpenJudge, value: object, posed: Posed, rubric: Rubric) -> Said | str:
+    answers = opened.judge.read(value, posed, rubric)
+    if isinstance(answers, str):
+        return answers
+    words = value.get("summary") if isinstance(value, dict) else None
+    return tuple(answers), words if isinstance(words, str) else ""
+
+
+def with_scores(made: Evaluation, scores: Scores, words: str, usage: Usage) -> Evaluation:
+    return replace(
+        made,
+        answers=scores.answers,
+        criteria=scores.criteria,
+        score=scores.score,
+        passed=scores.passed,
+        abstained=scores.abstained,
+        issues=scores.issues,
+        summary=words.strip()[:LONGEST_SUMMARY],
+        usage=usage,
+    )
+
+
+def abstained(made: Evaluation, told: Told[Said]) -> str | None:
+    """Why there is no verdict, most telling first; a fact may fail what no judge could read."""
+    if made.passed is not None:
+        return None
+    return told.why or made.abstained
+
+
+def all_passed(evaluations: Sequence[Evaluation]) -> bool | None:
+    """False when any fails; None when none does but not all have a verdict."""
+    verdicts = [one.passed for one in evaluations]
+    if False in verdicts:
+        return False
+    return None if None in verdicts or not verdicts else True
+
+
+def summary(evaluations: Sequence[Evaluation]) -> str:
+    """How many of what, and what is wrong first."""
+    counts = {
+        "pass": sum(one.passed is True for one in evaluations),
+        "fail": sum(one.passed is False for one in evaluations),
+        "without a verdict": sum(one.passed is None for one in evaluations),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
+    lines += [
+        f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
+    ]
+    return "\n".join(line[:300] for line in lines[:20])

@@ -1,0 +1,89 @@
+"""How far a judge may be trusted: held against people, against itself and against attacks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.model.estimate import Agreement, Corrected, Estimate
+from closeloop.model.evaluation import JudgeVersion
+from closeloop.model.rates import Rate
+from closeloop.model.record import Record, Time
+
+Word = Literal["pass", "fail"]
+Asked = Literal["overall", "completeness", "quality", "relevance"]
+"""Of the whole, or of one criterion."""
+
+
+class Label(Record):
+    """What a person says of an item, without having seen what the judge says."""
+
+    item: str
+    """An attempt's or an evaluation's id, or any name that the judge's verdicts carry too."""
+    rubric: str
+    asked: Asked = "overall"
+    label: Word
+    person: str = "somebody"
+    golden: bool = False
+    """It is known to be so, by other means: measures people as well as judges."""
+    at: Time | None = None
+
+
+class Trust(Record):
+    """One criterion, or the whole, of one judge's version."""
+
+    asked: Asked
+    agreement: Agreement
+    judged: int
+    """Items that the judge has judged, labelled or not."""
+    passed: int
+    corrected: Corrected
+    """The rate of passes among them, as people would have given it."""
+    may_block: bool
+    """Else it advises."""
+    why_not: str | None = None
+
+
+class Drift(Record):
+    """The same items, judged by an earlier version and by this one."""
+
+    before: JudgeVersion
+    same: Rate | None
+    """Of the items that both judged."""
+    changed: tuple[str, ...] = ()
+    """Items whose verdict differs, as `item: pass → fail`."""
+    changes: tuple[str, ...] = ()
+    """What differs between the versions: model, rubric, prompt, temperature."""
+
+
+class Canaries(Record):
+    """Failing outputs with an attack in them, judged once more."""
+
+    attacked: int
+    flipped: Rate | None
+    """The attack-success rate."""
+    by: tuple[str, ...] = ()
+    """Names of the attacks that turned a verdict."""
+
+
+class Calibration(Record):
+    """All that is known of a judge's version, and when that was found."""
+
+    judge: JudgeVersion
+    at: Time
+    items: int
+    """With a label."""
+    doubled: float
+    """Share of the items with labels of two people or more."""
+    trust: tuple[Trust, ...] = ()
+    people: Agreement | None = None
+    """Between the people themselves, on items with two labels."""
+    golden: dict[str, Rate] = {}
+    """By person, how often they say what is known to be so."""
+    drift: Drift | None = None
+    canaries: Canaries | None = None
+    flips: Rate | None = None
+    """Pairs whose winner changed with their order."""
+    retest: Estimate | None = None
+    """Standard deviation of the scores of one output, asked again."""
+    notes: tuple[str, ...] = ()
+    """What is wanting: too few labels, too few doubles."""

@@ -1,0 +1,29 @@
+"""Every judge that is installed keeps to what the others count on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from closeloop import plugins
+from closeloop.judges import checks
+from closeloop.judges.contract import SECRET, check_judge
+from closeloop.model.evaluation import Case, Posed, Rubric
+
+
+@pytest.mark.parametrize("name", plugins.known("judges"))
+def test_the_judge_keeps_the_contract(name: str) -> None:
+    check_judge(plugins.find("judges", name))
+
+
+def test_a_judge_that_puts_the_work_into_its_instructions_is_found_out() -> None:
+    def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
+        posed = checks.pose(case, rubric, temperature)
+        system = f"{posed.request.system} {SECRET}"
+        return replace(posed, request=replace(posed.request, system=system))
+
+    careless = SimpleNamespace(name="careless", version=1, pose=pose, read=checks.read)
+    with pytest.raises(AssertionError, match="instructions"):
+        check_judge(careless)
