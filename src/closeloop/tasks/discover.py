@@ -84,6 +84,12 @@ def discover(repo: Path) -> Discovery:
     )
 
 
+def project_of(folder: Folder) -> Project:
+    """The project of one folder: its language with tests, or with most files."""
+    languages = _languages(folder)
+    return languages[0] if languages else make.look(folder) or Project(kind="unknown")
+
+
 def _languages(folder: Folder) -> list[Project]:
     """The languages of a folder: those with tests first, then by the number of their files."""
     counts = Counter(PurePosixPath(name).suffix for name in folder.files)

@@ -67,7 +67,7 @@ def scaffold(name: str, commands: Commands, head: str, prompt: str | None = None
     repo = {"# repo: ../other": "when not given: where this file lies; `none` for no code at all"}
     lines = [f"id: {name}", *_explained(repo, name), f"base: {head}"]
     if commands.setup:
-        lines += ["setup:", *(f"  - {_yaml(line)}" for line in commands.setup)]
+        lines += ["setup:", *(f"  - {yaml_text(line)}" for line in commands.setup)]
     accepted = [*_run(commands.test), *_explained(_TESTS if commands.test else {}, name)]
     accepted += _explained(_ACCEPTANCE, name)
     lines += ["acceptance:", *(f"  {line}" for line in accepted), *_explained(_MORE, name)]
@@ -89,11 +89,11 @@ def write_new(path: Path, text: str) -> None:
 def _run(command: str | None) -> list[str]:
     if command is None:
         return list(_explained({"# run: pytest": "the command that runs the tests"}, ""))
-    lines = [f"run: {_yaml(command)}"]
+    lines = [f"run: {yaml_text(command)}"]
     report = next(
         (_REPORTS[word] for word in re.split(r"[\s/]+", command) if word in _REPORTS), None
     )
-    return [*lines, "runner: junit", f"report: {_yaml(report)}"] if report else lines
+    return [*lines, "runner: junit", f"report: {yaml_text(report)}"] if report else lines
 
 
 def _explained(fields: dict[str, str], name: str) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _repo(repo: str | None, folder: Path) -> str:
     return repo if is_address(repo) else os.path.relpath(repo, folder.resolve())
 
 
-def _yaml(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A text as it stands behind `field: `."""
     return _dump([text], default_flow_style=True).strip()[1:-1]
 

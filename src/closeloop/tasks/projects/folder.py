@@ -86,12 +86,21 @@ class Folder:
 
     def sections(self, name: str) -> frozenset[str]:
         """The section names of an ini file."""
+        return frozenset(self._parsed(name).sections())
+
+    def options(self, name: str, section: str) -> dict[str, str]:
+        """What one section of an ini file says."""
+        parser = self._parsed(name)
+        found = parser.items(section) if parser.has_section(section) else []
+        return {key: value or "" for key, value in found}
+
+    def _parsed(self, name: str) -> configparser.RawConfigParser:
         parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
         try:
             parser.read_string(self.text(name))
         except configparser.Error:
-            return frozenset()
-        return frozenset(parser.sections())
+            return configparser.RawConfigParser()
+        return parser
 
     @cached_property
     def pyproject(self) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""Trees of files out of git and into it, for formats that carry a repository along."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+from closeloop.model.errors import BadInput, MachineFailed
+
+MOST_BYTES = 2 << 30
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "closeloop",
+    "GIT_AUTHOR_EMAIL": "closeloop@localhost",
+    "GIT_COMMITTER_NAME": "closeloop",
+    "GIT_COMMITTER_EMAIL": "closeloop@localhost",
+    # The same content is the same commit, whenever it is imported.
+    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
+    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
+
+
+def check_out(repo: str, commit: str, folder: Path) -> None:
+    """All files of a commit in an empty folder. Not `git archive`, which leaves out what it may."""
+    index = folder.parent / f".{folder.name}.index"
+    environ = {"GIT_INDEX_FILE": str(index)}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        git(Path(repo), "read-tree", commit, environ=environ)
+        git(Path(repo), "checkout-index", "-a", f"--prefix={folder}/", environ=environ)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def packed(folder: Path) -> bytes:
+    """A folder as tar.gz, byte for byte the same for the same files."""
+
+    def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+        info.uid = info.gid = info.mtime = 0
+        info.uname = info.gname = ""
+        return info
+
+    written = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=written, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for path in sorted(folder.rglob("*")):
+            name = str(path.relative_to(folder))
+            archive.add(path, arcname=name, recursive=False, filter=plain)
+    return written.getvalue()
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """A tar's files below a folder; BadInput for one that would write elsewhere, or too much."""
+    folder.mkdir(parents=True, exist_ok=True)
+    total = 0
+    try:
+        with tarfile.open(archive) as opened:
+            for member in opened:
+                total += member.size
+                if total > MOST_BYTES:
+                    raise BadInput(f"{archive} unpacks to more than {MOST_BYTES >> 30} GB.")
+                _extract(opened, member, folder.resolve())
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise BadInput(f"{archive} cannot be unpacked: {error}.") from error
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Files, folders and links that stay below; `filter="data"` is not on every Python 3.11."""
+    path = folder / member.name
+    inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
+    if not inside or ".git" in path.parts:
+        raise BadInput(f"{member.name!r} would be written outside of its folder.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        path.mkdir(exist_ok=True)
+    elif member.issym():
+        if not (path.parent / member.linkname).resolve().is_relative_to(folder):
+            raise BadInput(f"{member.name!r} is a link that leads outside of its folder.")
+        path.symlink_to(member.linkname)
+    elif (content := archive.extractfile(member)) is not None and not path.is_symlink():
+        path.write_bytes(content.read())
+        path.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def commit_all(folder: Path) -> str:
+    """Make a folder a repository with one commit, and say which."""
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A", "-f")
+    git(folder, "commit", "-q", "--allow-empty", "--no-verify", "-m", "The task's environment")
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def patch_adding(folder: Path, files: dict[str, bytes]) -> str:
+    """The patch that adds these files to a repository, which stays as it is."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    git(folder, "add", "-f", "--", *files)
+    patch = git(folder, "diff", "--cached", "--binary", "HEAD")
+    git(folder, "reset", "-q", "--hard", "HEAD")
+    return patch
+
+
+def git(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> str:
+    # Content of others: no hooks, no filters of the user's own.
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *arguments]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        check=False,
+        env={**os.environ, **_IDENTITY, **(environ or {})},
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise MachineFailed(f"git {arguments[0]} failed in {folder}: {said[-1] if said else '?'}.")
+    return done.stdout.decode("utf-8", "surrogateescape")

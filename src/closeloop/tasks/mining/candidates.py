@@ -1,0 +1,84 @@
+"""Which pieces of work could be tasks, and which are likely good ones."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from closeloop.model.change import Change, FileChange
+from closeloop.model.record import Record, Time
+from closeloop.tasks.mining.history import Work
+from closeloop.tasks.mining.parts import Parts
+
+MOST_SOURCE_FILES = 12
+MOST_SOURCE_LINES = 800
+MOST_PATCH_BYTES = 1 << 20
+_CHORE = re.compile(
+    r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
+    r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
+    r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b|drop (?:support|python)"
+    r"|modernize|pyupgrade|rename\b|refactor|type hints?|typing\b|annotat|move\b|deprecat)"
+)
+_WORTHY = re.compile(r"(?i)\b(?:fix|bug|add|support|allow|handle|raise|prevent|correct|implement)")
+
+
+class Candidate(Record):
+    """What a task could be made of: the work, in its parts."""
+
+    commit: str
+    base: str
+    at: Time
+    prompt: str
+    prompt_by: Literal["person", "model"] = "person"
+    source: str
+    """The change to the source, as a patch: the reference."""
+    tests: str
+    """The change to the tests, as a patch: hidden."""
+    test_files: tuple[str, ...]
+    """Files in it that the runner collects and that are there after it."""
+    source_files: tuple[str, ...]
+
+
+def unfit(change: Change, parts: Parts) -> str | None:
+    """Why a change cannot be a task, if it is plain without running anything."""
+    files = {file.path: file for file in change.files}
+    source = [files[path] for path in parts.source if path in files]
+    if not parts.tests:
+        return "it changes no tests"
+    if not source:
+        return "it changes no source"
+    if len(source) > MOST_SOURCE_FILES:
+        return f"it changes {len(source)} source files, too many for one task"
+    lines = sum(file.added + file.removed for file in source)
+    if lines > MOST_SOURCE_LINES:
+        return f"it changes {lines} lines of source, too many for one task"
+    if all(file.status in ("deleted", "renamed") and not file.added for file in source):
+        return "it only moves or deletes source"
+    if not any(files[path].added for path in parts.tests if path in files):
+        return "it adds nothing to the tests"
+    return None
+
+
+def score(work: Work, source: Sequence[FileChange], tests: Sequence[FileChange]) -> float:
+    """How good a task this may be, by size, files, message and tests; a point is a notch."""
+    lines = sum(file.added + file.removed for file in source)
+    # Around 25 lines in one or two files are an hour's work: neither a typo nor a project.
+    points = 3.0 - abs(math.log(max(lines, 1) / 25)) - 0.5 * max(0, len(source) - 2)
+    subject, _, body = work.message.partition("\n")
+    points += min(len(re.findall(r"\w+", subject)), 8) / 4 + min(len(body.strip()), 300) / 200
+    points += 1.5 if _WORTHY.search(subject) else 0.0
+    points -= 3.0 if _CHORE.match(re.sub(r"^\W*\w*\W*: *", "", subject) or subject) else 0.0
+    points += min(sum(file.added for file in tests), 40) / 40
+    return points
+
+
+def ranked(rated: Sequence[tuple[float, Work]], now: datetime) -> list[Work]:
+    """Best first; a point is lost with every year, as environments rot and projects move on."""
+
+    def worth(pair: tuple[float, Work]) -> float:
+        return pair[0] - (now - pair[1].at).days / 365
+
+    return [work for _, work in sorted(rated, key=worth, reverse=True)]

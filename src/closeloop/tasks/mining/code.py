@@ -1,0 +1,74 @@
+"""What a patch says, without a parser: the words, names and texts of its lines."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from functools import lru_cache
+
+from closeloop.model.record import Record
+
+LARGEST_LINE = 2_000
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,80}")
+_USED = re.compile(
+    r"(?:[.@(\[]|\b(?:def|class|import|func|function|fn|type|const|let|var) )"
+    r"([A-Za-z_][A-Za-z0-9_]{2,80})\b(?![ ][a-z])|\b([A-Za-z_][A-Za-z0-9_]{2,80})(?=\(|\[| ?=[^=])"
+)
+_TEXT = re.compile(r'"([^"\\\n]{8,200})"|' + r"'([^'\\\n]{8,200})'")
+_COMMENT = re.compile(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
+
+
+class Sides(Record):
+    """The lines of a patch, by sign."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=8)
+def sides(patch: str) -> Sides:
+    """The lines of all hunks, without their signs."""
+    found: dict[str, list[str]] = {"+": [], "-": [], " ": []}
+    inside = False
+    for line in patch.split("\n"):
+        if line.startswith(("diff --git ", "GIT binary patch")):
+            inside = False
+        elif line.startswith("@@ -"):
+            inside = True
+        elif inside and line[:1] in found:
+            found[line[0]].append(line[1 : LARGEST_LINE + 1])
+    return Sides(added=tuple(found["+"]), removed=tuple(found["-"]), kept=tuple(found[" "]))
+
+
+@lru_cache(maxsize=32)
+def names(lines: tuple[str, ...]) -> frozenset[str]:
+    """Identifiers of three letters and more, comments left out."""
+    return frozenset(name for line in lines for name in _NAME.findall(_COMMENT.sub("", line)))
+
+
+def used(lines: tuple[str, ...]) -> frozenset[str]:
+    """Names that stand as only code writes them: called, assigned, imported, behind a dot."""
+    return frozenset(next(filter(None, found)) for line in lines for found in _USED.findall(line))
+
+
+def texts(lines: tuple[str, ...]) -> frozenset[str]:
+    """String literals that read like a message: a space in them, and some length."""
+    found = (one or two for line in lines for one, two in _TEXT.findall(line))
+    return frozenset(text.strip() for text in found if " " in text.strip())
+
+
+def introduced(source: str, tests: str) -> frozenset[str]:
+    """Names that both the fix and its tests bring: what the tests need it to be called."""
+    fix, proof = sides(source), sides(tests)
+    old = names(fix.removed) | names(fix.kept) | names(proof.removed) | names(proof.kept)
+    return (used(fix.added) & used(proof.added)) - old - frozenset(dir(builtins))
+
+
+def messages(source: str, tests: str) -> tuple[str, ...]:
+    """Texts that the tests look for and the fix brings: nobody could guess their wording."""
+    fix, proof = sides(source), sides(tests)
+    old = "\n".join((*fix.removed, *fix.kept))
+    brought = "\n".join(texts(fix.added))
+    wanted = (text for text in texts(proof.added) if text in brought and text not in old)
+    return tuple(sorted(wanted))

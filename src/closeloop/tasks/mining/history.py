@@ -1,0 +1,167 @@
+"""Read a repository's history as pieces of work that were accepted, newest first."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record, Time
+
+MOST_COMMITS = 100_000
+MOST_INSIDE = 50
+"""Commits of one pull request whose messages are read."""
+LARGEST_MESSAGE = 20_000
+FEW_WORDS = 6
+"""A pull request that says less is told by the first lines of its commits."""
+_FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
+_PULL_REQUEST = re.compile(
+    r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
+)
+_SIDE_BRANCH = re.compile(
+    r"Merge (?:remote-tracking )?branch '(?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master|develop\w*"
+    r"|maint\w*|release\w*)\b",
+    re.I,
+)
+
+
+class Commit(Record):
+    """A commit as the log tells it."""
+
+    id: str
+    parents: tuple[str, ...]
+    at: Time
+    message: str
+
+
+class Work(Record):
+    """One accepted piece of work: a commit, or a merged pull request as a whole."""
+
+    commit: str
+    base: str
+    """The first parent."""
+    at: Time
+    message: str
+
+
+def works(repo: Path | str, since: str | None = None) -> list[Work]:
+    """Every accepted piece of work that HEAD holds.
+
+    A merged pull request counts once; a merged branch, such as a release's, by its own commits.
+    """
+    commits = {commit.id: commit for commit in _log(repo, since)}
+    if not commits:
+        return []
+    head = git(repo, "rev-parse", "HEAD").strip()
+    seen: dict[str, Commit] = {}
+    starts = [head]
+    while starts:
+        place: str | None = starts.pop()
+        while place in commits and place not in seen:
+            commit = seen[place] = commits[place]
+            if len(commit.parents) > 1 and not _is_pull_request(commit.message):
+                starts.extend(commit.parents[1:])
+            place = commit.parents[0] if commit.parents else None
+    found = [
+        Work(
+            commit=commit.id,
+            base=commit.parents[0],
+            at=commit.at,
+            message=_message(commit, commits, seen),
+        )
+        for commit in seen.values()
+        if commit.parents and (len(commit.parents) == 1 or _is_pull_request(commit.message))
+    ]
+    return sorted(found, key=lambda work: work.at, reverse=True)
+
+
+def is_shallow(repo: Path | str) -> bool:
+    """Whether older history was left behind when the repository was cloned."""
+    return git(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def nearest_tag(repo: Path | str, commit: str) -> str | None:
+    """The tag of the last release before a commit."""
+    try:
+        return git(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
+    except BadInput:
+        return None
+
+
+def words_in(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[str]:
+    """Those of some words that occur anywhere in the files of a commit."""
+    if not words:
+        return frozenset()
+    asked = [part for word in words for part in ("-e", word)]
+    try:
+        found = git(repo, "grep", "-h", "-o", "-w", "-I", "-F", *asked, commit)
+    except BadInput:  # git says "no match" by failing
+        return frozenset()
+    return frozenset(found.split("\n"))
+
+
+def git(repo: Path | str, *arguments: str) -> str:
+    """What git says; BadInput when it fails."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    ran = subprocess.run(
+        ["git", "-C", str(repo), "-c", "core.quotePath=false", *arguments],
+        env={**plain, "LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if ran.returncode != 0:
+        said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = said[-1] if said else "it failed"
+        raise BadInput(f"git {arguments[0]} in {repo}: {reason}.")
+    return ran.stdout.decode("utf-8", "surrogateescape")
+
+
+def _log(repo: Path | str, since: str | None) -> Iterator[Commit]:
+    limits = [f"--max-count={MOST_COMMITS}", *([f"--since={since}"] if since else [])]
+    for entry in git(repo, "log", f"--format={_FORMAT}", *limits, "HEAD").split("\x01"):
+        fields = entry.lstrip("\n").split("\0")
+        if len(fields) >= 4:
+            yield Commit(
+                id=fields[0],
+                parents=tuple(fields[1].split()),
+                at=datetime.fromtimestamp(int(fields[2]), UTC),
+                message=_text(fields[3][:LARGEST_MESSAGE]).strip(),
+            )
+
+
+def _text(told: str) -> str:
+    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+
+
+def _is_pull_request(message: str) -> bool:
+    return bool(_PULL_REQUEST.match(message)) and not _SIDE_BRANCH.match(message)
+
+
+def _message(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]) -> str:
+    """Of a merged pull request, its title and what its commits say below their own."""
+    if len(commit.parents) == 1:
+        return commit.message
+    inside = [one.message.partition("\n") for one in _inside(commit, commits, seen)]
+    title = commit.message.partition("\n")[2].strip() or (inside[0][0] if inside else "")
+    bodies = [body.strip() for _, _, body in inside]
+    if len(" ".join((title, *bodies)).split()) < FEW_WORDS:
+        bodies = [subject for subject, _, _ in inside]
+    told = dict.fromkeys(text for text in (title, *bodies) if text)
+    return "\n\n".join(told)[:LARGEST_MESSAGE]
+
+
+def _inside(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]) -> list[Commit]:
+    """The commits of a pull request, oldest first; merges from its target say nothing."""
+    found: dict[str, Commit] = {}
+    places = list(commit.parents[1:])
+    while places and len(found) < MOST_INSIDE:
+        place = places.pop()
+        if place in commits and place not in seen and place not in found:
+            found[place] = commits[place]
+            places.extend(commits[place].parents[:1])
+    return [one for one in reversed(found.values()) if len(one.parents) < 2]

@@ -1,0 +1,164 @@
+"""Held-out tasks: no look without a reason, every look in the ledger, no content in any output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import small_project
+from closeloop.cli import main
+from closeloop.store import open_store
+
+SECRETS = ("subtracts", "test_add", "calculator.py", "return a", "fix.md", "'fix'", "assert")
+"""What only somebody who reads the held-out task or an attempt at it would know."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = small_project.build(tmp_path, sandbox="none")
+    monkeypatch.chdir(folder)
+    for name in ("CLOSELOOP_STORE", "CLOSELOOP_CACHE", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    small_project.git(folder, "config", "user.email", "ann@example.org")
+    hold_out(folder, "riddle", small_project.QUESTION.replace("the answer", "the answer, again"))
+    for name in ("triple", "fix"):
+        (folder / f"tasks/{name}.md").unlink()
+    return folder
+
+
+def hold_out(folder: Path, name: str, text: str) -> None:
+    (folder / f"tasks/{name}.md").write_text(text.replace("---\n", "---\nsplit: held-out\n", 1))
+
+
+def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert left.value.code == code, printed.out + printed.err
+    return printed.out if "--json" in arguments else printed.out + printed.err
+
+
+def look(capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    return closeloop(capsys, "run", "--held-out", "--reason", "a new prompt", *more)
+
+
+def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
+    made = json.loads(closeloop(capsys, "run", "--json"))
+    assert [task["id"] for task in made["tasks"]] == ["question"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--held-out",), ("riddle",), ("--held-out", "--reason", " ")]
+)
+def test_a_look_without_a_reason_is_refused(project, capsys, arguments):
+    said = closeloop(capsys, "run", *arguments, code=2)
+    assert "say why you look, with --reason" in said
+    assert len(said.splitlines()) == 1
+    assert "Nobody has looked" in closeloop(capsys, "sets", "looks")
+
+
+def test_a_reason_for_dev_tasks_is_refused(project, capsys):
+    assert "none is among these" in closeloop(capsys, "run", "--reason", "so", code=2)
+
+
+def test_a_look_is_in_the_ledger_with_who_when_why_and_the_change(project, capsys):
+    look(capsys)
+    first, *others = json.loads(closeloop(capsys, "sets", "looks", "--json"))
+    assert not others
+    assert (first["who"], first["reason"], first["count"]) == (
+        "ann@example.org",
+        "a new prompt",
+        1,
+    )
+    assert first["at"].startswith("20")
+    look(capsys, "--variant", "closer")
+    again = json.loads(closeloop(capsys, "sets", "looks", "--json"))
+    assert len({one["change"] for one in again}) == 2
+    assert len({one["tasks"] for one in again}) == 1
+
+
+def test_too_many_changes_on_one_set_are_warned_of(project, capsys):
+    prompts = []
+    for number in range(4):
+        (project / f"p{number}.md").write_text(f"Be careful, {number} times.")
+        prompts.append(look(capsys, "--variant", "spiraller", "--prompt", f"p{number}.md"))
+    assert ["hold out new ones" in said for said in prompts] == [False, False, False, True]
+    assert "hold out new ones" in look(capsys, "--variant", "spiraller", "--prompt", "p0.md"), (
+        "looking again at an old change does not make the set fresh"
+    )
+
+
+def test_no_command_prints_what_is_held_out(project, capsys):
+    (project / "tasks/riddle.md").unlink()
+    hold_out(project, "fix", small_project.FIX)
+    said = look(capsys)
+    assert "1 of 1" in said
+    assert "0 of 1" in said
+    said += look(capsys, "--json")
+    said += look(capsys, "--regrade")
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        ids = [row.id for row in store.attempts()]
+    for arguments in (
+        ["attempts"],
+        ["attempts", "--json"],
+        ["experiments", "--json"],
+        ["measure"],
+        ["measure", "--all", "--json"],
+        ["measure", *ids, "--sarif"],
+        ["task", "check", "--repeats", "1"],
+        ["task", "check", "--repeats", "1", "--json"],
+        ["sets"],
+        ["sets", "--json"],
+        ["gate", "--save", "--json"],
+        ["gate"],
+    ):
+        said += closeloop(capsys, *arguments)
+    for arguments in (
+        ["show", ids[0]],
+        ["show", ids[0], "--json"],
+        ["branch", ids[0]],
+        ["export", ids[0], "--jsonl"],
+        ["export", "--jsonl"],
+        ["check", "--task", "fix"],
+    ):
+        said += closeloop(capsys, *arguments, code=2)
+    assert not [secret for secret in SECRETS if secret in said]
+    assert "sealed-" in said
+
+
+def test_a_task_that_is_moved_to_dev_can_be_looked_at_again(project, capsys):
+    look(capsys)
+    file = project / "tasks/riddle.md"
+    file.write_text(file.read_text().replace("split: held-out\n", ""))
+    closeloop(capsys, "sets")
+    [row] = json.loads(closeloop(capsys, "attempts", "--variant", "closer", "--json"))
+    assert row["task"] == "riddle"
+    assert "again" in closeloop(capsys, "show", row["id"])
+
+
+def test_the_gap_between_the_sets_has_its_bounds(project, capsys):
+    closeloop(capsys, "run", "--variant", "closer")
+    look(capsys, "--variant", "closer")
+    [gap] = json.loads(closeloop(capsys, "sets", "--json"))["gaps"]
+    assert gap["variant"] == "closer"
+    assert gap["gap"]["value"] == 0
+    assert gap["gap"]["low"] < -0.3 < 0.3 < gap["gap"]["high"], "two tasks prove nothing"
+    assert "closer" in closeloop(capsys, "sets")
+
+
+def test_splitting_holds_out_some_tasks_and_says_how_many(project, capsys):
+    for number in range(4):
+        (project / f"tasks/q{number}.md").write_text(
+            f"---\nrepo: none\nacceptance: {{answer: '4{number}'}}\n---\nWhat is 4{number}?\n"
+        )
+    said = closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
+    texts = [path.read_text() for path in (project / "tasks").glob("*.md")]
+    held = sum("split: held-out" in text for text in texts)
+    assert held == 3
+    assert "held-out 3" in " ".join(said.split())
+    closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
+    again = [path.read_text() for path in (project / "tasks").glob("*.md")]
+    assert again == texts, "splitting again changes nothing"
+    assert "--share" in closeloop(capsys, "sets", "split", "--share", "2", code=2)

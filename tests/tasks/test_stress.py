@@ -1,0 +1,194 @@
+"""Variants that stress one mode each: deterministic, and every one of them provable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import small_project
+from closeloop.cli import main
+from closeloop.model.errors import BadInput
+from closeloop.model.task import Acceptance, Task
+from closeloop.tasks.exchange.trees import check_out
+from closeloop.tasks.stress import MODES, stress
+from closeloop.tasks.tags import changed, kinds
+
+FILES = {
+    "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',
+    "shop/__init__.py": "",
+    "shop/cents.py": "def whole(amount):\n    return int(amount)\n",
+    "shop/prices.py": (
+        "from shop.cents import whole\n\n\ndef net(cents, discount):\n"
+        "    return whole(cents * (100 - discount) // 100)\n"
+    ),
+    "shop/bills.py": (
+        "from shop.cents import whole\nfrom .prices import net\n\n\ndef bill(cents):\n"
+        "    return net(whole(cents), 0)\n"
+    ),
+    "shop/mail.py": (
+        "from shop import bills\nfrom shop.cents import whole\n\n\ndef letter(cents):\n"
+        "    return f'Pay {whole(bills.bill(cents))}'\n"
+    ),
+    "shop/door.py": "from shop.mail import letter\n",
+    "tests/test_prices.py": (
+        "from shop.prices import net\n\n\ndef test_half():\n    assert net(1000, 50) == 500\n"
+    ),
+}
+REFERENCE = """diff --git a/shop/prices.py b/shop/prices.py
+--- a/shop/prices.py
++++ b/shop/prices.py
+@@ -2,4 +2,4 @@
+
+
+ def net(cents, discount):
+-    return whole(cents * (100 - discount) // 100)
++    return whole((cents * (100 - discount) + 50) // 100)
+""".replace("\n\n\n ", "\n \n \n ")
+TESTS = """diff --git a/tests/test_prices.py b/tests/test_prices.py
+--- a/tests/test_prices.py
++++ b/tests/test_prices.py
+@@ -3,3 +3,7 @@
+
+ def test_half():
+     assert net(1000, 50) == 500
++
++
++def test_half_a_cent():
++    assert net(25, 50) == 13
+""".replace("@@\n\n ", "@@\n \n ")
+PROMPT = "Half a cent goes up in shop/prices.py: `net(25, 50)` is 13."
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    for name, text in {
+        **FILES,
+        "tasks/cents.patch": REFERENCE,
+        "tasks/cents.tests.patch": TESTS,
+        "tasks/cents.md": "---\nreference: cents.patch\nacceptance:\n"
+        "  run: python -m pytest -q -p no:cacheprovider\n"
+        "  fail_to_pass: ['tests/test_prices.py::test_half_a_cent']\n"
+        f"  patch: cents.tests.patch\n---\n{PROMPT}\n",
+        "closeloop.toml": '[sandbox]\nkind = "none"\n',
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    small_project.git(folder, "init", "-q")
+    small_project.git(folder, "add", *FILES)
+    small_project.git(folder, "commit", "-qm", "Start")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(project: Path) -> Task:
+    return Task(
+        id="cents",
+        prompt=PROMPT,
+        repo=str(project),
+        base=small_project.git(project, "rev-parse", "HEAD").strip(),
+        acceptance=Acceptance(
+            run="python -m pytest",
+            fail_to_pass=("tests/test_prices.py::test_half_a_cent",),
+            patch=TESTS,
+        ),
+        reference=REFERENCE,
+    )
+
+
+@pytest.fixture(scope="module")
+def tree(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base") / "tree"
+    check_out(task.repo, task.base, folder)
+    return folder
+
+
+def test_the_needed_file_is_imports_away_and_not_named(task, tree):
+    prompt = stress(task, "context-blindness", tree).task.prompt
+    assert "prices" not in prompt
+    assert "`shop.door`" in prompt
+
+
+def test_rules_are_said_once_and_checked(task, tree):
+    made = stress(task, "instruction-drift", tree).task
+    assert made.prompt.count("pyproject.toml") == 1
+    assert "sha256sum" in made.acceptance.commands[0]
+    assert made.facts == ("pyproject.toml stays as it is", "No file is added")
+    assert made.scope == ("shop/prices.py",)
+
+
+def test_a_helper_that_others_use_must_stay(task, tree):
+    made = stress(task, "silent-regression", tree).task
+    assert "`whole` in `shop/cents.py`" in made.prompt
+    assert "shop/cents.py" in made.acceptance.commands[0]
+
+
+def test_a_neighbour_is_planted_and_nobody_speaks_of_it(task, tree):
+    made = stress(task, "scope-creep", tree)
+    assert list(made.planted) == ["shop/prices_old_way.py"]
+    assert made.task.prompt == task.prompt
+    assert not (tree / "shop/prices_old_way.py").exists()
+
+
+def test_a_library_has_another_way_to_say_it(task, tree):
+    made = stress(task, "hallucinated-api", tree)
+    assert "shop.datatable" in made.task.prompt
+    assert made.task.acceptance.fail_to_pass[1] == (
+        "tests/test_totals_stress.py::test_totals_stress"
+    )
+
+
+def test_a_decision_is_left_out_and_to_be_had_by_asking(task, tree):
+    made = stress(task, "ambiguity", tree).task
+    assert made.ambiguous
+    assert "net(25, 50)" not in made.prompt
+    assert made.answers == {".": "We agreed on `net(25, 50)`."}
+
+
+def test_the_same_task_gives_the_same_variants(task, tree):
+    assert [stress(task, mode, tree) for mode in MODES] == [
+        stress(task, mode, tree) for mode in MODES
+    ]
+
+
+def test_what_cannot_be_varied_is_refused_with_the_reason(tmp_path):
+    bare = Task(id="bare", prompt="Do it.", acceptance=Acceptance(run="pytest"))
+    with pytest.raises(BadInput, match="no reference"):
+        stress(bare, "ambiguity", tmp_path)
+
+
+def test_variants_are_proved_and_written(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+
+    def closeloop(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        printed = capsys.readouterr()
+        assert left.value.code == code, printed.out + printed.err
+        return printed.out if code == 0 else printed.err
+
+    assert "not proved" in closeloop("task", "stress", "cents", code=2)
+    closeloop("task", "check", "--repeats", "1")
+    modes = ("silent-regression", "scope-creep", "hallucinated-api")
+    wanted = [part for mode in modes for part in ("--mode", mode)]
+    made = json.loads(closeloop("task", "stress", "cents", *wanted, "--repeats", "1", "--json"))
+    assert made == {"tasks": [f"cents-{mode}" for mode in modes], "refused": {}}
+    listed = json.loads(closeloop("task", "list", "--tag", "stress", "--json"))
+    assert {one["state"] for one in listed} == {"proved"}
+    assert len(listed) == 3
+    said = closeloop("task", "tag", "cents", "+billing", "+fees", "-fees", "--json")
+    assert json.loads(said)["tags"] == ["billing"]
+    assert "tags: [billing]" in (project / "tasks/cents.md").read_text()
+
+
+def test_kinds_are_seen_in_the_task_itself(task):
+    assert kinds(task) == ("existing-code",)
+
+
+def test_only_tags_can_be_added_and_only_what_is_there_taken_away():
+    assert changed(("a",), ["+b", "-a"]) == ("b",)
+    for change in ("b", "+B", "-c", "+", ""):
+        with pytest.raises(BadInput):
+            changed(("a",), [change])
