@@ -1,0 +1,149 @@
+"""`closeloop mine`: make tasks of the repository's past work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from closeloop.model.settings import SandboxKind
+
+if TYPE_CHECKING:
+    from closeloop.mining.mine import Mined, Told
+
+
+def mine(  # noqa: PLR0913 - one parameter for each flag
+    *,
+    from_: str = "git",
+    limit: int = 20,
+    since: str | None = None,
+    budget: float | None = None,
+    repeats: int = 3,
+    model: str | None = None,
+    jobs: int | None = None,
+    sandbox: SandboxKind | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Turn past work into proved tasks: commits that changed source and tests together.
+
+    Parameters
+    ----------
+    from_
+        Where the work is found: git, pulls (GitHub's), sessions (imported ones), or a file of
+        pull requests.
+    limit
+        How many mined tasks there shall be in all; run again with more to go on.
+    since
+        Only work since then, in git's words: 2024-01-01, "2 years ago".
+    budget
+        Minutes to spend at the most.
+    repeats
+        How often the tests run before and after the reference, to find flaky ones.
+    model
+        A model that puts requests into a user's words; they are marked as its own.
+    jobs
+        How many candidates are tried at once; as many as there are processors when not given.
+    sandbox
+        How tests are caged: auto, bwrap, landlock, or none.
+    json
+        Print one JSON document instead of text.
+    """
+    import anyio
+
+    from closeloop.cli.console import say_json
+    from closeloop.model.errors import BadInput
+
+    for name, value in {"limit": limit, "repeats": repeats, "jobs": jobs, "budget": budget}.items():
+        if value is not None and not value > 0:
+            raise BadInput(f"--{name} must be more than 0.")
+    from closeloop.mining.mine import Wish
+
+    seconds = None if budget is None else 60 * budget
+    wish = Wish(limit=limit, since=since, seconds=seconds, repeats=repeats, jobs=jobs)
+    mined = anyio.run(_mine, from_, wish, model, sandbox)
+    if json:
+        say_json(mined)
+    else:
+        _report(mined, limit)
+    return 0 if mined.tasks or mined.before else 1
+
+
+async def _mine(source: str, wish: object, model: str | None, sandbox: SandboxKind | None) -> Mined:
+    import os
+    from contextlib import AsyncExitStack
+
+    from closeloop import flow
+    from closeloop.cli.config import load, repository
+    from closeloop.cli.console import console, visible
+    from closeloop.cli.run import warn_of_gaps, with_flags
+    from closeloop.cli.sources import gather, ledger_of
+    from closeloop.mining.mine import Ground, Wish
+    from closeloop.mining.mine import mine as dig
+    from closeloop.model.errors import BadInput
+
+    assert isinstance(wish, Wish)
+    found = load(Path.cwd())
+    settings = with_flags(found.settings, sandbox=sandbox)
+    repo = repository(found.root)
+    if repo is None:
+        raise BadInput(f"{found.root} lies in no git repository: go to one, or clone it.")
+    async with AsyncExitStack() as opened:
+        workspaces = await opened.enter_async_context(flow.open_workspaces(settings, found.root))
+        warn_of_gaps(workspaces)
+        store = opened.enter_context(flow.open_named_store(settings, found.root))
+        reword = None
+        if model is not None:
+            from closeloop.mining.rewording import open_rewording
+
+            reword = await opened.enter_async_context(
+                open_rewording(model, settings, found.root, os.environ)
+            )
+        ground = Ground(
+            repo=repo,
+            tasks=found.root / settings.tasks,
+            ledger=ledger_of(source, found.root),
+            commands=settings.commands,
+            workspaces=workspaces,
+            store=store,
+            reword=reword,
+            gathered=await gather(source, repo, store, found),
+        )
+        proved = refused = 0
+        status = opened.enter_context(console(stderr=True).status("looking at the history …"))
+
+        def tell(told: Told) -> None:
+            nonlocal proved, refused
+            proved, refused = proved + (told.stage == "proved"), refused + (told.stage == "refused")
+            if told.stage == "proved":
+                status.console.print(visible(f"proved {told.task}"), markup=False, highlight=False)
+            about = visible(told.about)[:60]
+            status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
+
+        return await dig(ground, wish, tell)
+
+
+def _report(mined: Mined, limit: int) -> None:
+    from collections import Counter
+
+    from closeloop.cli.console import say, visible
+
+    minutes = mined.seconds / 60
+    say(
+        f"{len(mined.tasks)} tasks from {mined.tried} of {mined.candidates} candidates, "
+        f"{mined.environments} environments, {minutes:.1f} minutes"
+        + (f"; {mined.before} were there already" if mined.before else "")
+    )
+    reasons = Counter(visible(why.partition("\n")[0])[:110] for why in mined.refused.values())
+    for why, count in reasons.most_common(6):
+        say(f"  {count} not: {why}")
+    if mined.shallow:
+        say("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
+    if not mined.candidates:
+        passed = Counter(mined.passed_over).most_common(1)
+        said = f" Mostly: {passed[0][0]}." if passed else " There are no commits with a parent."
+        say(f"No commit here changes source and tests together.{said}")
+    elif len(mined.tasks) + mined.before < limit:
+        say("Run it again to go on; the ledger in .closeloop/mined.jsonl says what was tried.")
+    if mined.tasks:
+        say("Next: read them over, then `closeloop run` tries agents on them.")

@@ -1,0 +1,1 @@
+"""Tasks from past work: candidates go in, proved tasks come out."""

@@ -1,0 +1,58 @@
+"""Which commits were tried, and what came of it: so that mining goes on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from closeloop.model.errors import MachineFailed
+from closeloop.model.record import Record, Time
+
+VERSION = 1
+"""Of how candidates are made and proved: entries of another one are tried again."""
+
+
+class Entry(Record):
+    """One commit, tried once."""
+
+    commit: str
+    state: Literal["proved", "refused", "failed"]
+    """Failed: for reasons that may be gone tomorrow."""
+    why: str | None = None
+    task: str | None = None
+    change: str | None = None
+    """The digest of what it changes: the same work may have been committed twice."""
+    at: Time
+    seconds: float
+    version: int = VERSION
+
+
+def read_ledger(path: Path) -> dict[str, Entry]:
+    """The last entry of every commit; lines that are torn, or of other versions, do not count."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be read: {error.strerror}.") from error
+    entries = {}
+    for line in lines:
+        try:
+            entry = msgspec.json.decode(line, type=Entry)
+        except msgspec.MsgspecError:
+            continue
+        if entry.version == VERSION:
+            entries[entry.commit] = entry
+    return entries
+
+
+def note(path: Path, entry: Entry) -> None:
+    """Add a line, whole: a torn one before it must not swallow it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as opened:
+            opened.write(b"\n" + msgspec.json.encode(entry) + b"\n")
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,266 @@
+"""Mine a repository: rank its past work, prove it piece by piece, write down what holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+
+from closeloop.mining import digging
+from closeloop.mining.environments import Environments
+from closeloop.mining.given import Gathered, dressed
+from closeloop.mining.ledger import Entry, note, read_ledger
+from closeloop.mining.proving import Proved, Refused, prove
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.patches import parse
+from closeloop.model.record import Record, digest
+from closeloop.model.settings import Commands
+from closeloop.model.task import Task
+from closeloop.runs.executors.local import plainly
+from closeloop.runs.testing.instrument import runner_of
+from closeloop.runs.workspaces import Workspaces
+from closeloop.store import Store
+from closeloop.tasks.mining.candidates import Candidate
+from closeloop.tasks.mining.code import sides
+from closeloop.tasks.mining.history import Work, is_shallow
+from closeloop.tasks.mining.parts import Collects, collects
+from closeloop.tasks.mining.recipes import Configured, configured, recipes
+from closeloop.tasks.write import render
+
+ROT = 12
+"""After so many environments in a row that cannot be made, older ones are not tried."""
+
+Reword = Callable[[Candidate], Awaitable[Candidate]]
+
+
+class Ground(Record):
+    """Where mining happens, and with what."""
+
+    repo: Path
+    tasks: Path
+    """The folder that the tasks go to."""
+    ledger: Path
+    commands: Commands
+    workspaces: Workspaces
+    store: Store
+    reword: Reword | None = None
+    gathered: Gathered | None = None
+    """The work to try, where it does not come from the history alone."""
+
+
+class Wish(Record):
+    """What is wanted."""
+
+    limit: int = 20
+    """Mined tasks in all, those of earlier times included."""
+    since: str | None = None
+    seconds: float | None = None
+    repeats: int = 3
+    jobs: int | None = None
+
+
+class Told(Record):
+    """What has just happened."""
+
+    stage: Literal["surveyed", "trying", "proved", "refused"]
+    commit: str | None = None
+    about: str = ""
+    """The message's first line, or why not."""
+    task: str | None = None
+
+
+class Mined(Record):
+    """What came of it."""
+
+    tasks: tuple[str, ...] = ()
+    """Ids, this time's only."""
+    before: int = 0
+    """Mined earlier."""
+    tried: int = 0
+    candidates: int = 0
+    passed_over: dict[str, int] = {}
+    """Reason → pieces of work that could not be tasks, without running anything."""
+    refused: dict[str, str] = {}
+    """Commit → why it did not become a task, this time's only."""
+    environments: int = 0
+    seconds: float = 0.0
+    shallow: bool = False
+
+
+class _Dig:
+    """A mining under way."""
+
+    def __init__(
+        self, ground: Ground, known: Configured, wish: Wish, tell: Callable[[Told], None]
+    ) -> None:
+        self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
+        self.environments = Environments(ground.workspaces, ground.repo, known)
+        self.entries = read_ledger(ground.ledger)
+        self.changes = {entry.change for entry in self.entries.values() if entry.state == "proved"}
+        self.tasks: list[str] = []
+        self.refused: dict[str, str] = {}
+        self.rotten = 0
+        self.scope = anyio.CancelScope()
+        gathered = ground.gathered.given if ground.gathered else ()
+        self.given = {one.work.commit: one for one in gathered}
+
+    async def one(self, work: Work) -> None:
+        """One piece of work, tried and noted down."""
+        self.tell(Told(stage="trying", commit=work.commit, about=work.message.partition("\n")[0]))
+        start = time.monotonic()
+        try:
+            found = await self._tried(work)
+        except (BadInput, MachineFailed) as fault:
+            found = Refused(why=str(fault), lasting=False)
+        if isinstance(found, Refused):
+            self._refuse(work, found, time.monotonic() - start)
+        elif len(self.tasks) < self.wish.limit:
+            self._keep(work, found, time.monotonic() - start)
+
+    async def _tried(self, work: Work) -> Proved | Refused:
+        repo = self.ground.repo
+        with digging.manifests(repo, work.commit) as folder:
+            ways = recipes(folder, self.known, work.at)
+            rules = collects(folder, runner_of(ways[0].test) if ways else None)
+        candidate = digging.candidate(repo, work, rules)
+        if isinstance(candidate, str):
+            return Refused(why=candidate)
+        change = _change(candidate.source)
+        if change in self.changes:
+            return Refused(why="the same change is a task already")
+        self.changes.add(change)
+        if self.ground.reword is not None:
+            candidate = await self.ground.reword(candidate)
+        found = await prove(candidate, self.environments, self.wish.repeats)
+        if isinstance(found, Refused):
+            self.changes.discard(change)
+        return found
+
+    def _keep(self, work: Work, found: Proved, seconds: float) -> None:
+        task = dressed(found.task, self.given.get(work.commit))
+        self.ground.store.save_task(task)
+        self.ground.store.save_proof(found.proof)
+        write_whole(task, self.ground.tasks)
+        self.rotten = 0
+        self.tasks.append(task.id)
+        self._note(work, seconds, "proved", task=task.id, change=_change(task.reference or ""))
+        self.tell(Told(stage="proved", commit=work.commit, task=task.id))
+        if len(self.tasks) >= self.wish.limit:
+            self.scope.cancel()
+
+    def _refuse(self, work: Work, found: Refused, seconds: float) -> None:
+        self.refused[work.commit] = found.why
+        self._note(work, seconds, "refused" if found.lasting else "failed", why=found.why[:1000])
+        self.tell(Told(stage="refused", commit=work.commit, about=found.why))
+        self.rotten = self.rotten + 1 if found.why.startswith("no environment") else 0
+        if self.rotten >= ROT:
+            self.scope.cancel()
+
+    def _note(
+        self,
+        work: Work,
+        seconds: float,
+        state: Literal["proved", "refused", "failed"],
+        **more: str,
+    ) -> None:
+        entry = Entry(
+            commit=work.commit, state=state, at=datetime.now(UTC), seconds=round(seconds, 1)
+        )
+        note(self.ground.ledger, msgspec.structs.replace(entry, **more))
+
+
+async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mined:
+    """Tasks until there are as many as wished, time is up, or no work is left."""
+    start = time.monotonic()
+    with digging.manifests(ground.repo, "HEAD") as folder:
+        known = configured(ground.commands, folder)
+        ways = recipes(folder, known, datetime.now(UTC))
+        runner = runner_of(ways[0].test) if ways else None
+        rules = collects(folder, runner)
+    if not ways:
+        raise BadInput(
+            f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
+            "[commands] in closeloop.toml."
+        )
+    lode = _lode(ground, rules, wish)
+    entries = read_ledger(ground.ledger)
+    before = [entry for entry in entries.values() if _is_there(entry, ground.tasks)]
+    left = msgspec.structs.replace(wish, limit=wish.limit - len(before))
+    dig = _Dig(ground, known, left, tell)
+    works = [work for work in lode.works if _is_open(dig.entries.get(work.commit))]
+    tell(Told(stage="surveyed", about=f"{len(works)} of {len(lode.works)} candidates to try"))
+    if left.limit > 0:
+        await _all(dig, iter(works))
+    reasons = lode.passed_over.values()
+    return Mined(
+        tasks=tuple(dig.tasks),
+        before=len(before),
+        tried=len(dig.tasks) + len(dig.refused),
+        candidates=len(lode.works),
+        passed_over={reason: list(reasons).count(reason) for reason in dict.fromkeys(reasons)},
+        refused=dig.refused,
+        environments=dig.environments.made,
+        seconds=time.monotonic() - start,
+        shallow=is_shallow(ground.repo),
+    )
+
+
+def _lode(ground: Ground, rules: Collects, wish: Wish) -> digging.Lode:
+    """The work that was gathered, or all of the history."""
+    if ground.gathered is None:
+        return digging.survey(ground.repo, rules, wish.since, datetime.now(UTC))
+    return digging.Lode(
+        works=tuple(one.work for one in ground.gathered.given),
+        passed_over=ground.gathered.passed_over,
+    )
+
+
+async def _all(dig: _Dig, works: Iterator[Work]) -> None:
+    """Several at once, each taking the best that is left."""
+
+    async def worker() -> None:
+        for work in works:
+            await dig.one(work)
+
+    if dig.wish.seconds is not None:
+        dig.scope.deadline = anyio.current_time() + dig.wish.seconds
+    with plainly(), dig.scope:
+        async with anyio.create_task_group() as group:
+            for _ in range(dig.wish.jobs or os.cpu_count() or 1):
+                group.start_soon(worker)
+
+
+def write_whole(task: Task, folder: Path) -> Path:
+    """Write a task's files; the one that makes it a task comes last, and each appears whole."""
+    files = render(task, folder)
+    main = folder / f"{task.id}.md"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in reversed(files):
+            part = folder / f".{name}.part"
+            part.write_text(files[name], encoding="utf-8", newline="")
+            part.replace(folder / name)
+    except OSError as error:
+        raise MachineFailed(f"{main} cannot be written: {error.strerror}.") from error
+    return main
+
+
+def _is_there(entry: Entry, tasks: Path) -> bool:
+    return entry.state == "proved" and (tasks / f"{entry.task}.md").is_file()
+
+
+def _is_open(entry: Entry | None) -> bool:
+    """Whether a commit is to be tried: a task that somebody deleted is not wanted back."""
+    return entry is None or entry.state == "failed"
+
+
+def _change(patch: str) -> str:
+    """The same for the same work on another branch, whose patch has other ids and places."""
+    lines, files = sides(patch), parse(patch).files
+    return digest([file.path for file in files], lines.added, lines.removed)[:32]

@@ -1,0 +1,205 @@
+"""Mining from end to end: real git, real pytest, real cages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from closeloop.mining.ledger import Entry, note, read_ledger
+from closeloop.mining.mine import Ground, Mined, Told, Wish, mine
+from closeloop.mining.rewording import open_rewording
+from closeloop.model.errors import BadInput
+from closeloop.model.settings import Commands, SandboxSettings, Settings
+from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.store import open_store
+from closeloop.tasks.files import load_tasks
+
+TEST = "python -m pytest -q -p no:cacheprovider"
+SHOP = "def total(prices):\n    return sum(prices)\n"
+TESTS = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
+FIXED = "def total(prices):\n    return sum(price for price in prices if price > 0)\n"
+FIXED_TESTS = TESTS + "\n\ndef test_negative():\n    assert total([1, -2]) == 1\n"
+
+
+class Project:
+    """A repository with a past, and what mining is done with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.commit("Start", {"shop.py": SHOP, "test_shop.py": TESTS})
+
+    def git(self, *arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = ["git", "-C", str(self.folder), *who, *arguments]
+        env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        ran = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+        return ran.stdout.strip()
+
+    def commit(self, message: str, files: dict[str, str]) -> str:
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def mine(self, wish: Wish, test: str | None = TEST, model: str | None = None) -> Mined:
+        self.told: list[Told] = []
+
+        async def go() -> Mined:
+            with open_store(str(self.folder / ".closeloop/closeloop.db")) as store:
+                async with Workspaces(
+                    self.folder / ".closeloop/cache", SandboxSettings()
+                ) as workspaces:
+                    ground = Ground(
+                        repo=self.folder,
+                        tasks=self.folder / "tasks",
+                        ledger=self.folder / ".closeloop/mined.jsonl",
+                        commands=Commands(test=test),
+                        workspaces=workspaces,
+                        store=store,
+                    )
+                    if model is None:
+                        return await mine(ground, wish, self.told.append)
+                    async with open_rewording(model, Settings(), self.folder, {}) as reword:
+                        ground = msgspec.structs.replace(ground, reword=reword)
+                        return await mine(ground, wish, self.told.append)
+
+        return anyio.run(go)
+
+    def tasks(self):
+        return load_tasks(self.folder / "tasks", self.folder, resolve_commit)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # no test waits for the network
+    return Project(tmp_path / "shop")
+
+
+def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
+    base = project.git("rev-parse", "HEAD")
+    fix = project.commit(
+        "Negative prices do not count (#3)\n\nThey made totals too small.\n\nFixes #2",
+        {"shop.py": FIXED, "test_shop.py": FIXED_TESTS},
+    )
+    refactoring = project.commit(
+        "Sum in a loop, which is easier to read",
+        {
+            "shop.py": FIXED + "\n\nNAMES = ('a',)\n",
+            "test_shop.py": FIXED_TESTS + "\n\ndef test_more():\n    assert total([]) == 0\n",
+        },
+    )
+    mined = project.mine(Wish(repeats=1))
+    assert mined.refused == {refactoring: "none of its tests fails without the change"}
+    (task,) = project.tasks()
+    assert mined.tasks == (task.id,)
+    assert task.id == f"negative-prices-do-not-count-{fix[:8]}"
+    assert task.prompt == "Negative prices do not count\n\nThey made totals too small."
+    assert task.base == base
+    assert task.origin == f"mined:{fix}"
+    assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
+    with open_store(str(project.folder / ".closeloop/closeloop.db")) as store:
+        proof = store.proof(task.grading)
+    assert proof is not None
+    assert proof.state == "proved"
+    assert "test_negative" not in (task.reference or "")
+    again = project.mine(Wish(repeats=1))
+    assert (again.tasks, again.before, again.tried) == ((), 1, 0)
+
+
+def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:
+    project.commit(
+        "Totals can be had in euro too, from now on",
+        {
+            "shop.py": SHOP + "\n\ndef euro(prices):\n    return 1.0 if prices else 2.0\n",
+            "test_shop.py": TESTS + "\n\ndef test_euro():\n    from shop import euro\n",
+        },
+    )
+    mined = project.mine(Wish(repeats=1))
+    assert mined.tasks == ()
+    assert "passes with" in next(iter(mined.refused.values()))
+    assert not (project.folder / "tasks").exists()
+
+
+def test_flaky_tests_are_not_asked_for(project: Project) -> None:
+    flaky = "import os\n\n\ndef test_flaky():\n    assert os.urandom(1)[0] % 2\n"
+    many = "".join(flaky.replace("test_flaky", f"test_flaky_{n}") for n in range(6))
+    project.commit(
+        "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS + many}
+    )
+    project.mine(Wish(repeats=3))
+    for task in project.tasks():
+        assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
+
+
+def test_a_repository_without_tests_says_so(project: Project) -> None:
+    project.git("rm", "-q", "test_shop.py")
+    project.commit("Drop the tests, nobody runs them", {"shop.py": SHOP + "\n"})
+    with pytest.raises(BadInput, match="name it as `test`"):
+        project.mine(Wish(), test=None)
+
+
+def test_a_broken_environment_is_told_and_tried_again_another_day(project: Project) -> None:
+    project.commit("Use more", {"conftest.py": "import no_such_package\n"})
+    fix = project.commit(
+        "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
+    )
+    mined = project.mine(Wish(repeats=1))
+    assert "no environment" in mined.refused[fix]
+    assert read_ledger(project.folder / ".closeloop/mined.jsonl")[fix].state == "failed"
+    mended = f"touch no_such_package.py && {TEST}"
+    assert len(project.mine(Wish(repeats=1), test=mended).tasks) == 1
+
+
+def test_time_is_kept_and_nothing_is_half_written(project: Project) -> None:
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    mined = project.mine(Wish(seconds=0.01))
+    assert mined.tasks == ()
+    assert not list(project.folder.glob("tasks/*"))
+    assert len(project.mine(Wish(repeats=1)).tasks) == 1
+    assert not list(project.folder.glob("tasks/.*"))
+
+
+def test_a_model_may_reword_the_request_and_is_named_as_its_author(project: Project) -> None:
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    said = json.dumps({"request": "Totals come out too small: negative prices should not count."})
+    (project.folder / "script.yaml").write_text(
+        f"name: wordy\ndialogues:\n- turns:\n  - say: '{said}'\n"
+    )
+    project.mine(Wish(repeats=1), model="scripted:script.yaml")
+    (task,) = project.tasks()
+    assert task.prompt_by == "model"
+    assert task.prompt.startswith("Totals come out too small")
+
+
+def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:
+    entry = Entry(commit="a" * 40, state="refused", at=datetime.now(UTC), seconds=1.0)
+    file = tmp_path / "mined.jsonl"
+    note(file, entry)
+    with file.open("ab") as opened:
+        opened.write(b'{"commit":"b')
+    note(file, Entry(commit="c", state="proved", at=datetime.now(UTC), seconds=1.0))
+    assert set(read_ledger(file)) == {"a" * 40, "c"}
+
+
+def test_the_command_says_what_it_made(project: Project) -> None:
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    (project.folder / "closeloop.toml").write_text(f'[commands]\ntest = "{TEST}"\n')
+    command = [sys.executable, "-m", "closeloop", "mine", "--repeats", "1", "--json"]
+    ran = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert len(json.loads(ran.stdout)["tasks"]) == 1
+    refused = subprocess.run(
+        [*command[:4], "--limit", "0"], cwd=project.folder, capture_output=True, check=False
+    )
+    assert refused.returncode == 2

@@ -1,0 +1,243 @@
+"""Environments come from the project's own metadata, and serve the commits beside them."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from closeloop.mining.environments import Environment, narrowed, selection
+from closeloop.model.settings import Commands, SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.mutants import mutants
+from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces.lending import kinship
+from closeloop.tasks.mining.candidates import Candidate
+from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until, wants
+from closeloop.tasks.projects.folder import Folder
+
+AT = datetime(2024, 5, 17, tzinfo=UTC)
+NOTHING = Configured(commands=Commands(), edited=False)
+PYPROJECT = """[project]
+name = "shop"
+version = "1"
+dependencies = ["rich"]
+[project.optional-dependencies]
+tests = ["pytest"]
+dev = ["tox"]
+[tool.ruff]
+line-length = 80
+"""
+
+
+def folder(tmp_path: Path, files: dict[str, str]) -> Folder:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return Folder(tmp_path, tuple(files))
+
+
+def git(repo: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    ran = subprocess.run(
+        ["git", "-C", str(repo), *who, *arguments], check=True, capture_output=True, text=True
+    )
+    return ran.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("day", "found"),
+    [
+        (datetime(2024, 5, 17, tzinfo=UTC), "2024-07-01"),
+        (datetime(2024, 6, 30, tzinfo=UTC), "2024-07-01"),
+        (datetime(2024, 11, 2, tzinfo=UTC), "2025-01-01"),
+        (datetime(2015, 1, 1, tzinfo=UTC), "2023-04-01"),
+    ],
+)
+def test_packages_are_those_of_the_quarter_but_never_older_than_python(
+    day: datetime, found: str
+) -> None:
+    assert until(day, minor=11) == found
+
+
+def test_tests_are_installed_before_what_developers_like(tmp_path: Path) -> None:
+    both = wants(folder(tmp_path / "a", {"pyproject.toml": PYPROJECT}))
+    assert both.extras == ("tests",)
+    less = wants(folder(tmp_path / "b", {"pyproject.toml": PYPROJECT.replace("tests", "docs")}))
+    assert less.extras == ("dev",)
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [
+        ({"pyproject.toml": PYPROJECT}, "-e '.[tests]' pytest"),
+        ({"setup.py": "extras = {'tests': []}", "test_a.py": "import pytest"}, "-e '.[tests]'"),
+        ({"setup.py": "EXTRAS['tests'] = []", "test_a.py": "import pytest"}, "-e '.[tests]'"),
+        (
+            {"setup.py": "", "setup.cfg": "[options.extras_require]\ntest = x\n[tool:pytest]\n"},
+            "-e '.[test]'",
+        ),
+        (
+            {"setup.py": "", "requirements/tests.txt": "pytest==8.0", "conftest.py": ""},
+            "-e . -r requirements/tests.txt",
+        ),
+        (
+            {"setup.py": "", "tox.ini": "[testenv]\ndeps =\n  pytest\n  py27: mock\n  freezegun"},
+            "-e . pytest freezegun",
+        ),
+        (
+            {
+                "pyproject.toml": "[build-system]\n[tool.poetry.group.test.dependencies]\nmoto='*'",
+                "conftest.py": "",
+            },
+            "-e . moto pytest",
+        ),
+    ],
+)
+def test_each_way_to_name_test_requirements_is_known(
+    tmp_path: Path, files: dict[str, str], part: str
+) -> None:
+    first = recipes(folder(tmp_path, files), NOTHING, AT)[0]
+    assert part in first.setup[-1]
+    assert "--exclude-newer 2024-07-01" in first.setup[-1]
+    assert first.test == ".venv/bin/pytest"
+
+
+def test_a_version_that_comes_from_tags_is_given(tmp_path: Path) -> None:
+    text = PYPROJECT + "[build-system]\nrequires = ['hatch-vcs']\n"
+    way = recipes(folder(tmp_path, {"pyproject.toml": text}), NOTHING, AT, "v2.3.1")[0]
+    assert way.setup[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=2.3.1 ")
+
+
+def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -> None:
+    found = folder(tmp_path, {"go.mod": "module shop\n", "a_test.go": ""})
+    own = configured(Commands(test="make check"), found)
+    assert [way.test for way in recipes(found, own, AT)] == ["make check", "go test ./..."]
+    same = configured(Commands(test="go test ./...", setup=("go mod download",)), found)
+    assert [way.how for way in recipes(found, same, AT)] == ["as go.mod says"]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    place = tmp_path / "repo"
+    place.mkdir()
+    git(place, "init", "-q")
+    (place / "pyproject.toml").write_text(PYPROJECT)
+    (place / "shop.py").write_text("A = 1\n")
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "one")
+    return place
+
+
+def changed(repo: Path, name: str, text: str) -> str:
+    (repo / name).write_text(text)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "more")
+    return git(repo, "rev-parse", "HEAD")
+
+
+INSTALL = ("python3 -m venv .venv", "X=1 .venv/bin/uv pip install --no-cache -e '.[tests]' pytest")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "same"),
+    [
+        ("shop.py", "A = 2\n", True),
+        ("pyproject.toml", PYPROJECT.replace('version = "1"', 'version = "2"'), True),
+        ("pyproject.toml", PYPROJECT.replace("80", "99"), True),
+        ("pyproject.toml", PYPROJECT.replace("rich", "poor"), False),
+        ("requirements.txt", "rich\n", False),
+        ("fast.c", "int a;\n", False),
+    ],
+)
+def test_commits_share_an_environment_while_they_ask_for_the_same(
+    repo: Path, name: str, text: str, same: bool
+) -> None:
+    before = kinship(str(repo), git(repo, "rev-parse", "HEAD"), INSTALL, "/")
+    after = kinship(str(repo), changed(repo, name, text), INSTALL, "/")
+    assert before is not None
+    assert (before == after) is same
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["make", "pip install .", "pip install ./lib", "npm ci && npm run build", "pip install $(x)"],
+)
+def test_what_builds_from_source_is_made_at_each_commit(repo: Path, command: str) -> None:
+    assert kinship(str(repo), git(repo, "rev-parse", "HEAD"), (command,), "/") is None
+
+
+def test_an_environment_is_made_once_and_linked_into_its_neighbours(
+    repo: Path, tmp_path: Path
+) -> None:
+    setup = ("python3 -m venv --without-pip .venv",)
+    commits = [git(repo, "rev-parse", "HEAD"), changed(repo, "shop.py", "A = 2\n")]
+
+    async def main() -> None:
+        async with Workspaces(tmp_path / "cache", SandboxSettings()) as workspaces:
+            if not workspaces.sandbox.isolated:
+                pytest.skip("NOT TESTED HERE: no cage with a file system of its own")
+            bases = [await workspaces.base(str(repo), commit, setup) for commit in commits]
+            files = [Path(base.folder, "root/workspace/.venv/pyvenv.cfg") for base in bases]
+            assert len({file.stat().st_ino for file in files}) == 1
+            async with workspaces.open(bases[1], Limits()) as workspace:
+                ran = await workspace.cage.run(
+                    "cat shop.py; git status --porcelain; .venv/bin/python -c 'print(3)'"
+                )
+                assert ran.output == "A = 2\n3\n"
+                await workspace.cage.run("echo spoilt > .venv/pyvenv.cfg")
+            assert "spoilt" not in files[0].read_text()
+
+    anyio.run(main)
+
+
+def test_a_slow_suite_is_selected_from_by_kinship_time_and_presence(repo: Path) -> None:
+    for name in ("test_shop.py", "test_shop_tax.py", "test_slow.py", "test_quick.py"):
+        commit = changed(repo, name, "def test_a(): ...\n")
+    candidate = Candidate(
+        commit=commit,
+        base=commit,
+        at=AT,
+        prompt="",
+        source="",
+        tests="",
+        test_files=("test_quick.py",),
+        source_files=("shop.py",),
+    )
+    seconds = {"test_shop_tax.py": 9.0, "test_slow.py": 14.0, "test_shop.py": 2.0, "gone.py": 0.1}
+    way = Recipe(setup=(), test="pytest", how="so")
+    environment = Environment(recipe=way, runner="pytest", seconds=60.0, files=seconds)
+    chosen = selection(repo, environment, candidate)
+    assert chosen == ("test_quick.py", "test_shop.py", "test_shop_tax.py")
+    assert narrowed(environment, chosen) == "pytest test_quick.py test_shop.py test_shop_tax.py"
+
+
+PATCH = """diff --git a/shop.py b/shop.py
+--- a/shop.py
++++ b/shop.py
+@@ -1,2 +1,5 @@
+ def total(prices):
+-    return sum(prices)
++    # more than 3 == many
++    if len(prices) > 3:
++        return sum(prices)
++    return 7
+"""
+
+
+def test_wrong_changes_differ_in_added_lines_only() -> None:
+    made = {mutant.how: mutant.patch for mutant in mutants(PATCH)}
+    assert "+    if len(prices) <= 3:" in made["its conditions turned round"]
+    assert "+    return 8" in made["its values changed"]
+    assert "+        pass\n+    pass" in made["its statements left out"]
+    for patch in made.values():
+        assert "-    return sum(prices)" in patch
+        assert "# more than 3 == many" in patch
+        assert len(patch.split("\n")) == len(PATCH.split("\n"))
+
+
+def test_a_change_without_logic_has_no_wrong_kin() -> None:
+    assert mutants("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n") == []

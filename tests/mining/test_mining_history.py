@@ -1,0 +1,152 @@
+"""History is read as pieces of work that were accepted, and ranked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from closeloop.mining.digging import candidate, manifests, survey
+from closeloop.model.change import FileChange
+from closeloop.tasks.mining.candidates import Candidate, ranked, score
+from closeloop.tasks.mining.history import Work, is_shallow, works
+from closeloop.tasks.mining.parts import collects
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WHO = {
+    f"GIT_{who}_{what}": "someone@example.org"
+    for who in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
+
+
+class History:
+    """A repository that grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.commit("Start", {"shop.py": "A = 1\n", "test_shop.py": "def test_a():\n    pass\n"})
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.folder), *arguments]
+        env = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=env
+        ).stdout.strip()
+
+    def commit(self, message: str, files: dict[str, str]) -> str:
+        for name, text in files.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def merge(self, branch: str, message: str) -> str:
+        self.git("checkout", "-q", "main")
+        self.git("merge", "-q", "--no-ff", branch, "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def branch(self, name: str) -> None:
+        self.git("checkout", "-q", "-b", name)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "shop")
+
+
+def test_a_pull_request_is_one_piece_of_work_with_its_title(history: History) -> None:
+    history.branch("topic")
+    history.commit("first\n\nWhy it is wanted.", {"shop.py": "A = 2\n"})
+    history.commit("oops", {"shop.py": "A = 3\n"})
+    merge = history.merge("topic", "Merge pull request #3 from me/topic\n\nCount to three")
+    found = works(history.folder)
+    assert [work.commit for work in found] == [merge]
+    assert found[0].message == "Count to three\n\nWhy it is wanted."
+
+
+def test_a_merged_release_branch_counts_by_its_own_commits(history: History) -> None:
+    history.branch("8.1.x")
+    fix = history.commit("Mend it", {"shop.py": "A = 2\n"})
+    history.merge("8.1.x", "Merge branch '8.1.x'")
+    assert [work.commit for work in works(history.folder)] == [fix]
+
+
+def test_the_first_commit_is_no_work_and_a_shallow_clone_says_so(
+    history: History, tmp_path: Path
+) -> None:
+    history.commit("Mend it", {"shop.py": "A = 2\n"})
+    shallow = tmp_path / "shallow"
+    source = f"file://{history.folder}"
+    subprocess.run(["git", "clone", "-q", "--depth=1", source, str(shallow)], check=True)
+    assert works(shallow) == []
+    assert is_shallow(shallow)
+    assert not is_shallow(history.folder)
+
+
+def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
+    history.commit("Docs", {"README.md": "read\n"})
+    history.commit("Only source", {"shop.py": "A = 2\n"})
+    history.commit("Only tests", {"test_shop.py": "def test_b():\n    pass\n"})
+    both = history.commit(
+        "Prices are never negative",
+        {"shop.py": "A = 3\n", "test_shop.py": "def test_c():\n    pass\n", "CHANGES.md": "- x\n"},
+    )
+    with manifests(history.folder, "HEAD") as folder:
+        rules = collects(folder, "pytest")
+    lode = survey(history.folder, rules, None, NOW)
+    assert [work.commit for work in lode.works] == [both]
+    assert sorted(lode.passed_over.values()) == [
+        "it changes no source",
+        "it changes no tests",
+        "it changes no tests",
+    ]
+    found = candidate(history.folder, lode.works[0], rules)
+    assert isinstance(found, Candidate)
+    assert found.source_files == ("shop.py",)
+    assert found.test_files == ("test_shop.py",)
+    assert "CHANGES" not in found.source + found.tests
+
+
+def test_a_name_that_the_base_has_somewhere_is_not_told(history: History) -> None:
+    history.commit("Notes", {"notes.py": "def known(): ...\n"})
+    history.commit(
+        "Orders can be counted by day",
+        {
+            "shop.py": "def known(): ...\ndef by_day(): ...\n",
+            "test_shop.py": "def test_a():\n    known()\n    by_day()\n",
+        },
+    )
+    with manifests(history.folder, "HEAD") as folder:
+        rules = collects(folder, "pytest")
+    found = candidate(history.folder, works(history.folder)[0], rules)
+    assert isinstance(found, Candidate)
+    assert "Names to use: `by_day`." in found.prompt
+
+
+def work(message: str, year: int = 2025) -> Work:
+    return Work(commit="c", base="b", at=datetime(year, 1, 1, tzinfo=UTC), message=message)
+
+
+def lines(count: int) -> list[FileChange]:
+    return [FileChange(path="a.py", status="changed", added=count)]
+
+
+def test_an_hours_work_with_a_telling_message_comes_first() -> None:
+    good = score(work("Fix rounding of totals in refunds"), lines(25), lines(20))
+    assert good > score(work("Fix rounding of totals in refunds"), lines(700), lines(20))
+    assert good > score(work("Fix rounding of totals in refunds"), lines(1), lines(20))
+    assert good > score(work("Refactor refunds and totals again"), lines(25), lines(20))
+    assert good > score(work("oops"), lines(25), lines(20))
+
+
+def test_newer_work_comes_before_equal_older_work() -> None:
+    old, new = work("a", 2019), work("b", 2025)
+    assert ranked([(1.0, old), (1.0, new)], NOW) == [new, old]
+    assert ranked([(9.0, old), (1.0, new)], NOW) == [old, new]

@@ -1,0 +1,95 @@
+"""Tests, source and the rest are told apart by what the runner collects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeloop.tasks.mining.parts import Collects, collects, is_test, split
+from closeloop.tasks.projects.folder import Folder
+
+KNOWN = ("src/latest.py", "src/app/test/client.py", "tests/test_app.py", "tests/data/one.json")
+
+
+def folder(tmp_path: Path, **files: str) -> Folder:
+    names = {name.replace("__", "."): text for name, text in files.items()}
+    for name, text in names.items():
+        (tmp_path / name).write_text(text)
+    return Folder(tmp_path, tuple(names))
+
+
+def test_a_name_with_test_in_it_is_no_test(tmp_path: Path) -> None:
+    rules = collects(folder(tmp_path), "pytest")
+    paths = ("src/latest.py", "src/contest.py", "src/testing.py", "src/attestation/core.py")
+    assert split(paths, KNOWN, rules).source == paths
+
+
+def test_what_lies_beside_tests_goes_with_them(tmp_path: Path) -> None:
+    rules = collects(folder(tmp_path), "pytest")
+    paths = ("tests/test_new.py", "tests/data/two.json", "tests/helpers.py", "src/conftest.py")
+    parts = split(paths, KNOWN, rules)
+    assert parts.tests == ("tests/test_new.py",)
+    assert set(parts.support) == {"tests/data/two.json", "tests/helpers.py", "src/conftest.py"}
+
+
+def test_a_folder_named_test_that_holds_no_tests_is_source(tmp_path: Path) -> None:
+    rules = collects(folder(tmp_path), "pytest")
+    assert split(["src/app/test/client.py"], KNOWN, rules).source == ("src/app/test/client.py",)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pyproject__toml", '[tool.pytest.ini_options]\npython_files = "check_*.py"\n'),
+        ("pyproject__toml", '[tool.pytest.ini_options]\npython_files = ["check_*.py"]\n'),
+        ("setup__cfg", "[tool:pytest]\npython_files = check_*.py\n"),
+        ("pytest__ini", "[pytest]\npython_files =\n    check_*.py\n"),
+    ],
+)
+def test_the_projects_own_pattern_decides(tmp_path: Path, file: str, text: str) -> None:
+    rules = collects(folder(tmp_path, **{file: text}), "pytest")
+    assert is_test("tests/check_sum.py", rules)
+    assert not is_test("tests/test_sum.py", rules)
+
+
+def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> None:
+    text = '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
+    rules = collects(folder(tmp_path, pyproject__toml=text), "pytest")
+    assert is_test("tests/deep/test_a.py", rules)
+    assert not is_test("src/app/test_client.py", rules)
+
+
+@pytest.mark.parametrize(
+    ("runner", "tests", "source"),
+    [
+        ("go", "cmd/run_test.go", "cmd/latest.go"),
+        ("jest", "src/sum.test.ts", "src/latest.ts"),
+        ("vitest", "src/sum.spec.tsx", "src/spec.ts"),
+        ("cargo", "tests/sum.rs", "src/tests.rs"),
+        ("junit", "core/src/test/java/a/SumTest.java", "core/src/main/java/a/Contest.java"),
+        ("unittest", "test_sum.py", "latest.py"),
+    ],
+)
+def test_each_runner_has_its_own_tests(tmp_path: Path, runner, tests: str, source: str) -> None:
+    parts = split([tests, source], [tests, source], collects(folder(tmp_path), runner))
+    assert (parts.tests, parts.source) == ((tests,), (source,))
+
+
+def test_documents_and_locks_are_no_part_of_a_task() -> None:
+    paths = ("README.md", "docs/index.rst", "uv.lock", ".github/workflows/ci.yml")
+    assert split(paths, KNOWN, Collects(names=("test_*.py",))).rest == paths
+
+
+def test_the_change_log_is_known_as_such() -> None:
+    paths = ("CHANGES.rst", "changelog.d/12.change.md", "newsfragments/3.bugfix", "HISTORY.md")
+    assert split(paths, KNOWN, Collects(names=("test_*.py",))).changelog == paths
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), max_size=8))
+def test_every_path_has_exactly_one_place(paths: list[str]) -> None:
+    parts = split(paths, paths, Collects(names=("test_*.py",)))
+    found = (*parts.tests, *parts.support, *parts.source, *parts.changelog, *parts.rest)
+    assert sorted(found) == sorted(paths)

@@ -1,0 +1,127 @@
+"""What is asked for is said in the words of the work, without the answer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeloop.tasks.mining.code import introduced, messages
+from closeloop.tasks.mining.leaks import leaked, without_leaks
+from closeloop.tasks.mining.prompts import changelog_of, clean, compose, request
+
+
+def patch(path: str, *lines: str) -> str:
+    added = sum(line.startswith(("+", " ")) for line in lines)
+    removed = sum(line.startswith(("-", " ")) for line in lines)
+    head = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
+    return head + f"@@ -1,{removed} +1,{added} @@\n" + "\n".join(lines) + "\n"
+
+
+SOURCE = patch(
+    "src/shop.py",
+    " def total(prices):",
+    "-    return sum(prices)",
+    "+    whole = _rounded_half_up(sum(prices))",
+    "+    return whole",
+    "+",
+    "+def refund(order, partly=False):",
+    '+    raise ValueError("An order without lines cannot be refunded.")',
+)
+TESTS = patch(
+    "tests/test_shop.py",
+    "+def test_refund():",
+    '+    with raises(ValueError, match="order without lines cannot"):',
+    "+        refund(order, partly=True)",
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Fixes #12",
+        "(#12)",
+        "see #12",
+        "GH-12",
+        "https://example.org/pull/12",
+        "a1b2c3d4e5f6",
+        "Signed-off-by: A <a@example.org>",
+        "Co-authored-by: B <b@example.org>",
+        "```diff\n-a\n+b\n```",
+        "@@ -1,2 +1,2 @@",
+        "Add tests for it",
+        "* Update changelog",
+    ],
+)
+def test_what_leads_to_the_answer_is_gone(answer: str) -> None:
+    told = clean(f"Round totals half up\n\nTotals were cut off.\n\n{answer}\n")
+    assert told.startswith("Round totals half up")
+    assert "Totals were cut off." in told
+    for trace in ("12", "a1b2c3", "example.org", "diff", "@@", "tests", "changelog"):
+        assert trace not in told
+
+
+def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
+    assert request("fix(shop)!: round totals half up (#7)") == "Round totals half up"
+    assert request("#7 Round totals") == "Round totals"
+
+
+def test_names_keep_their_case() -> None:
+    assert request("make_class(): accept a namespace") == "make_class(): accept a namespace"
+
+
+def test_a_squashed_pull_request_is_asked_for_by_its_own_words() -> None:
+    message = "Round totals (#7)\n\n* Round totals\n\nThey were cut off.\n\n* oops\n\n* fix CI"
+    assert request(message) == "Round totals\n\nThey were cut off."
+
+
+def test_what_the_change_log_says_is_added_unless_it_was_said() -> None:
+    noted = changelog_of(patch("CHANGES.rst", "+- Totals are rounded half up. :issue:`7`"))
+    assert request("Mend shop", noted) == "Mend shop\n\nTotals are rounded half up."
+    assert request("Totals are now rounded half up", noted).count("rounded") == 1
+
+
+def test_a_line_of_the_fix_is_a_leak() -> None:
+    told = "Use `whole = _rounded_half_up(sum(prices))` there."
+    assert leaked(told, SOURCE, TESTS)
+    assert without_leaks(f"Totals are cut off. {told}", SOURCE, TESTS) == "Totals are cut off."
+
+
+def test_a_name_that_only_the_fix_brings_is_a_leak() -> None:
+    assert leaked("Add _rounded_half_up.", SOURCE, TESTS) == ["_rounded_half_up"]
+
+
+def test_what_the_tests_use_is_no_leak_but_asked_for() -> None:
+    assert leaked("Add refund(order, partly=True).", SOURCE, TESTS) == []
+    assert introduced(SOURCE, TESTS) == {"refund", "order", "partly"}
+    assert messages(SOURCE, TESTS) == ("order without lines cannot",)
+    prompt = compose("Orders can be given back.", SOURCE, TESTS, ["refund"], ["order without"])
+    assert prompt is not None
+    assert "`refund`" in prompt
+    assert "- `order without`" in prompt
+
+
+def test_names_that_were_said_are_not_said_twice() -> None:
+    prompt = compose("Orders can be given back by refund.", SOURCE, TESTS, ["refund"], [])
+    assert prompt == "Orders can be given back by refund."
+
+
+@pytest.mark.parametrize("message", ["", "wip", "Fix it", "Call _rounded_half_up in total."])
+def test_a_message_that_says_too_little_asks_for_nothing(message: str) -> None:
+    assert compose(message, SOURCE, TESTS, [], []) is None
+
+
+@given(st.text(max_size=400))
+def test_no_message_is_too_strange(message: str) -> None:
+    assert len(request(message, message)) <= 2 * len(message) + 10
+
+
+@pytest.mark.parametrize(
+    "piece", ["add a ", "#1 ", "a@", "`" * 3 + "diff\n", "(#", ":a:`", "* x\n\n"]
+)
+def test_long_messages_are_cleaned_in_time(piece: str) -> None:
+    start = time.process_time()
+    request(piece * 20_000)
+    assert time.process_time() - start < 5

@@ -1,0 +1,207 @@
+"""Pull requests and agents' sessions as work: what was asked, what was accepted, what was said."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import anyio
+import pytest
+
+import small_project
+from closeloop.cli.sources import ask_for_pulls, name_of
+from closeloop.mining.given import Given, dressed
+from closeloop.mining.pulls import Pull, from_pulls, kept_requests, linked, read_requests
+from closeloop.mining.sessions import from_sessions
+from closeloop.model.attempt import Attempt
+from closeloop.model.errors import BadInput
+from closeloop.model.task import Acceptance, Task
+from closeloop.model.trace import Edit, Lane, Message, Trace
+from closeloop.store import open_store
+from closeloop.tasks.mining.history import works
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A calculator that was mended once."""
+    folder = small_project.build(tmp_path / "calculator")
+    text = small_project.CALCULATOR.replace("a - b", "a + b")
+    (folder / "calculator.py").write_text(text)
+    small_project.git(folder, "commit", "-qam", "wip")
+    return folder
+
+
+def export(folder: Path, **pull: object) -> Path:
+    line = {
+        "pull": {
+            "number": 7,
+            "title": "Mend add",
+            "body": "Fixes #3. Uses `+`.",
+            "merged_at": "2024-05-01T12:00:00Z",
+            "merge_commit_sha": small_project.git(folder, "rev-parse", "HEAD").strip(),
+            "user": {"login": "bob", "id": 1},
+            "unknown": [1],
+            **pull,
+        },
+        "issue": {"title": "Sums are wrong", "body": "add(2, 3) gives -1."},
+        "comments": [
+            {"body": "Please add a test.", "user": {"login": "ann"}},
+            {"body": "Done.", "user": {"login": "bob"}},
+        ],
+        "checks": [{"head_sha": "a" * 40, "conclusion": "failure"}, {"conclusion": "success"}],
+    }
+    path = folder.parent / "pulls.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    return path
+
+
+def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
+    gathered = from_pulls(list(read_requests(export(repo))), repo)
+    [given] = gathered.given
+    assert given.work.message == "Sums are wrong\n\nadd(2, 3) gives -1."
+    assert given.work.base == small_project.git(repo, "rev-parse", "HEAD^").strip()
+    assert given.tags == ("pull-request", "reviewed", "failed-in-ci")
+    assert given.rubric is not None
+    assert "Please add a test." in given.rubric
+    assert "Done." not in given.rubric, "an author does not correct themselves"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"merged_at": None}, "not merged"),
+        ({"merge_commit_sha": "0" * 40}, "not in this clone"),
+    ],
+)
+def test_what_was_not_accepted_is_passed_over(repo, changes, why):
+    gathered = from_pulls(list(read_requests(export(repo, **changes))), repo)
+    assert gathered.given == ()
+    assert why in gathered.passed_over["pull request 7"]
+
+
+def test_an_export_that_is_none_is_refused(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"pull": {"number": "seven"}}\n')
+    with pytest.raises(BadInput, match="line 1 is no pull request"):
+        list(read_requests(tmp_path / "x.jsonl"))
+
+
+def test_issues_are_linked_by_the_words_that_close_them():
+    assert linked(Pull(number=1, title="x", body="This fixes: #12 and #13")) == 12
+    assert linked(Pull(number=1, title="x", body="See #12")) is None
+
+
+def test_tags_and_words_do_not_change_what_a_task_is(repo):
+    task = Task(id="x", prompt="x", acceptance=Acceptance(run="x"), tags=("mined",), digest="d")
+    given = Given(work=works(repo)[0], tags=("reviewed", "mined"), rubric="Said.")
+    made = dressed(task, given)
+    assert (made.tags, made.rubric, made.digest) == (("mined", "reviewed"), "Said.", "d")
+    assert dressed(task, None) == task
+
+
+# Sessions
+
+
+def session(repo: Path, *, path: str = "calculator.py", day: int = 1) -> Attempt:
+    return Attempt(
+        id="session",
+        origin="production",
+        exit="finished",
+        repo=str(repo),
+        started=datetime(2024, 5, day, 11, tzinfo=UTC),
+        ended=datetime(2024, 5, day, 11, 30, tzinfo=UTC),
+    )
+
+
+def trace(path: str) -> Trace:
+    words = ("add subtracts, please mend it", "No, keep double as it is.")
+    first, second = (
+        Message(number=n, lane="main", role="user", text=text)
+        for n, text in ((1, words[0]), (3, words[1]))
+    )
+    edit = Edit(number=2, lane="main", path=path, ok=True)
+    return Trace(
+        reader="x", reader_version=1, lanes=(Lane(id="main"),), events=(first, edit, second)
+    )
+
+
+@pytest.mark.parametrize(
+    ("day", "path", "found"),
+    [
+        (1, "calculator.py", True),
+        (1, "{repo}/calculator.py", True),
+        (1, "other.py", False),
+        (5, "calculator.py", False),
+    ],
+)
+def test_a_session_is_the_work_whose_files_and_time_are_the_same(repo, day, path, found):
+    with open_store(":memory:") as store:
+        store.save_attempt(session(repo, day=day), trace=trace(path.format(repo=repo)))
+        gathered = from_sessions(store, repo, {"session": ("scope-creep",)})
+    assert bool(gathered.given) == found
+    if found:
+        [given] = gathered.given
+        assert given.work.message == "add subtracts, please mend it"
+        assert given.tags == ("agent-session", "corrected", "scope-creep")
+        assert "keep double" in (given.rubric or "")
+    else:
+        assert gathered.passed_over == {"session session": "no commit holds what it changed"}
+
+
+# GitHub
+
+
+@pytest.fixture
+def github(repo: Path) -> Iterator[tuple[str, list[str]]]:
+    """A server that plays GitHub; what it was asked."""
+    asked: list[str] = []
+    line = json.loads(export(repo).read_text())
+    answers = {
+        "pulls": [line["pull"], {**line["pull"], "number": 8, "merged_at": None}],
+        "pulls/7/comments": line["comments"],
+        "pulls/7/commits": [{"sha": "a" * 40}],
+        f"commits/{'a' * 40}/check-runs": {"check_runs": line["checks"]},
+        "issues/3": line["issue"],
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.partition("?")[0].removeprefix("/repos/ann/calculator/")
+            asked.append(name)
+            body = json.dumps(answers[name]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_github_is_asked_once_for_each_pull_request(repo, github, monkeypatch, tmp_path):
+    address, asked = github
+    monkeypatch.setenv("GITHUB_API_URL", address)
+    monkeypatch.setenv("GITHUB_TOKEN", "t")
+    small_project.git(repo, "remote", "add", "origin", "git@example.org:ann/calculator.git")
+    kept = tmp_path / "kept/pulls.jsonl"
+    [request] = anyio.run(ask_for_pulls, repo, kept)
+    assert request == next(read_requests(export(repo)))
+    kept.write_bytes(kept.read_bytes() + b'{"pull": {"num')
+    before = len(asked)
+    assert anyio.run(ask_for_pulls, repo, kept) == [request]
+    assert asked[before:] == ["pulls"], "what is kept is not asked for again"
+    assert list(kept_requests(kept)) == [7]
+
+
+def test_a_clone_of_nowhere_has_no_name(repo):
+    with pytest.raises(BadInput, match="no origin"):
+        name_of(repo)
