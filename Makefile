@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venv-peer
 HARBOR := .venv-harbor
+RAY := .venv-ray
 DEMO ?= .closeloop/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench quality lint clean
+.PHONY: demo test agents ray bench quality lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,12 +34,25 @@ $(HARBOR)/.made: bench/harbor.txt
 	-$(PYTHON) -m venv $(HARBOR) && $(HARBOR)/bin/python -m pip install --quiet \
 		--disable-pip-version-check --no-deps --ignore-requires-python -r $< && touch $@
 
+$(RAY)/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(RAY)/bin/python -m pip install --quiet -c constraints.txt -e '.[ray]' --group test
+	touch $@
+
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
 test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible
 	@tests/prepare
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 $(ARGS)
+
+agents: $(VENV)/.base  ## Real agents from the registries at work, held against a scripted model
+	@examples/agents/install .agents $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/agents/demo.py .agents .closeloop/agents $(ARGS)
+
+ray: $(RAY)/.made  ## A Ray cluster of two nodes on this machine, of which one is killed
+	$(RAY)/bin/python -m pytest tests/ray_real $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/ruff check .
@@ -49,8 +63,8 @@ lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 bench: $(VENV)/.base $(PEER)/.made $(HARBOR)/.made  ## Ratios to floors and peers, measured in one run
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python $(HARBOR)/bin/python
 
-quality: $(VENV)/.test  ## How often each rule is right, on labelled traces; ARGS=--write keeps it
+quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write keeps it
 	@$(BIN)/python quality/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEER) $(HARBOR) .closeloop
+	rm -rf $(VENV) $(PEER) $(HARBOR) $(RAY) .agents .closeloop

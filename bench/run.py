@@ -19,10 +19,14 @@ from pathlib import Path
 
 import workspaces
 
+import changes
+import mining
+
 HERE = Path(__file__).parent
 ATTEMPTS = 2000
 IMPORT_MEGABYTES, SHORT_MEGABYTES, READ_TRACES, READ_MEGABYTES = 200, 20, 200, 14
 LEAST_EVENTS, LONG = 200_000, 300_000
+KEPT = 100_000
 PEER_TRIVIAL, PEER_LOOPS = 300, 60
 """Fewer for the peer: what it needs per sample does not depend on how many there are."""
 
@@ -88,6 +92,19 @@ def attempts(peer: str | None) -> None:
             line("  Inspect's CPU for the same work", "ours", theirs / used, 10, at_least=True)
 
 
+def crowd() -> None:
+    """A hundred attempts at once, busy and waiting; and what a cluster adds, where there is Ray."""
+    script = str(HERE / "crowd.py")
+    share = json.loads(printed(sys.executable, script, "busy"))["share"]
+    line("our part of the CPU, 100 busy attempts", "a tenth of all", share / 0.1, 1)
+    each = json.loads(printed(sys.executable, script, "waiting"))["memory"]
+    line("memory of a waiting attempt", "2 MB", each / 2e6, 1)
+    ray = HERE.parent / ".venv-ray" / "bin" / "python"
+    if ray.exists():
+        added = float(printed(str(ray), str(HERE / "cluster.py")))
+        line("what Ray adds to an attempt", "20 ms", added / 0.020, 1)
+
+
 def imports(peer: str | None, folder: Path) -> None:
     """A mixed folder of recordings: read once, again, by two, and its traces read back."""
     recorded, store = folder / "recorded", folder / "one.db"
@@ -111,6 +128,8 @@ def imports(peer: str | None, folder: Path) -> None:
     again = measured("import", str(recorded), str(store), "1")
     both = measured("import", str(recorded), str(folder / "two.db"), "2")
     line(f"import of {IMPORT_MEGABYTES} MB, CPU", "decoding their JSON", first["cpu"] / floor, 3)
+    for part, used in measured("parts", str(recorded)).items():
+        print(f"    {part:42} {used / floor:8.2f} ×  of it", flush=True)
     size = small["bytes"] / small["files"] / 1000
     line(f"  of files of {size:.0f} KB", "decoding their JSON", brief["cpu"] / short_floor, 3)
     line("  a second import, CPU", "the first", again["cpu"] / first["cpu"], 0.05)
@@ -141,13 +160,49 @@ def measures(recorded: Path) -> None:
         return dict(json.loads(printed(sys.executable, script, *arguments)))
 
     mixed = measured("mixed", str(recorded))
-    line("reading and all rules, CPU", "decoding the traces", mixed["measure"] / mixed["decode"], 2)
-    speed = mixed["events"] / mixed["measure"]
+    decode, names = mixed["decode"], sorted(mixed, key=mixed.__getitem__, reverse=True)
+    line("all rules, CPU", "decoding the traces", mixed["rules"] / decode, 2)
+    line("  reading them before", "decoding the traces", mixed["read"] / decode, 3)
+    line("  summing up after", "decoding the traces", mixed["sums"] / decode, 1)
+    dearest = [name for name in names if name.startswith("rule ")][:5]
+    print("  ", ", ".join(f"{name[5:]} {mixed[name] / decode:.2f} ×" for name in dearest))
+    speed = mixed["events"] / (mixed["read"] + mixed["rules"] + mixed["sums"])
     line("  events a second", f"{LEAST_EVENTS:,}", speed / LEAST_EVENTS, 1, at_least=True)
     half, whole = (measured("long", str(events)) for events in (LONG // 2, LONG))
     what = f"a trace of {LONG // 2:,} events"
     line(f"  a trace of {LONG:,}, CPU", what, whole["cpu"] / half["cpu"], 2.2)
     line(f"  a trace of {LONG:,}, memory", what, whole["memory"] / half["memory"], 2.2)
+
+
+def numbers(folder: Path) -> None:
+    """All metrics of a large store from a cold start, and a comparison; each beside its half."""
+    script = str(HERE / "metrics.py")
+
+    def measured(*arguments: str) -> dict[str, float]:
+        return dict(json.loads(printed(sys.executable, script, *arguments)))
+
+    whole, half = str(folder / "whole.db"), str(folder / "half.db")
+    measured("make", whole, str(KEPT))
+    measured("make", half, str(KEPT // 2))
+    found, less = measured("metrics", whole), measured("metrics", half)
+    line(f"all metrics of {KEPT:,} attempts, cold", "2 s of CPU", found["whole"] / 2, 1)
+    line("  without the start", f"of {KEPT // 2:,} attempts", found["cpu"] / less["cpu"], 2.2)
+    line("  memory", "300 MB", found["memory"] / 300e6, 1)
+    versus = measured("compare", whole)
+    line("  a comparison in that store, CPU", "0.5 s", versus["cpu"] / 0.5, 1)
+
+
+def gateway() -> None:
+    """What a request of 20 kB through the gateway takes, and what it adds for the agent."""
+    script = str(HERE / "gateway.py")
+    # Passed on over HTTP, a second connection is served: most of that is the HTTP library's.
+    for kind, what, budget in (("scripted", "answered here", 2), ("remote", "passed on", 4)):
+        for stream, how in (("whole", ""), ("stream", ", streamed")):
+            told = json.loads(printed(sys.executable, script, kind, stream))
+            against = f"{budget} ms: {1000 // budget} a second on one core"
+            line(f"gateway, {what}{how}, CPU", against, told["cpu"] * 1000 / budget, 1)
+            if kind == "scripted":
+                line("  added at the median", "3 ms", told["overhead"] / 0.003, 1)
 
 
 def converters(harbor: str | None) -> None:
@@ -167,12 +222,19 @@ def main() -> int:
     peer, harbor = (*sys.argv[1:3], None, None)[:2]
     start_up(peer)
     attempts(peer)
+    crowd()
     folder = Path(tempfile.mkdtemp())
     try:
         for what, against, ratio, aim in workspaces.measure(folder):
             line(what, against, ratio, aim)
+        for what, against, ratio, aim in changes.measure(folder, peer):
+            line(what, against, ratio, aim)
+        for what, against, ratio, aim in mining.measure(folder):
+            line(what, against, ratio, aim)
         imports(peer, folder)
         measures(folder / "recorded")
+        numbers(folder)
+        gateway()
         converters(harbor)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,6 +24,7 @@ from closeloop.changes import names
 from closeloop.changes.index import open_index
 from closeloop.changes.inspect import inspect
 from closeloop.changes.names.installed import standard_names
+from closeloop.changes.names.suspects import is_material
 from closeloop.changes.sources import Wanted, open_sides
 from closeloop.changes.syntax import words
 from closeloop.model.errors import BadInput
@@ -152,6 +153,8 @@ def _found(inspection: Inspection) -> list[Finding]:
 def _spots(inspection: Inspection) -> Iterator[Spot]:
     """Names on added lines that stand there once, so that it is clear which is meant."""
     for file in inspection.files:
+        if is_material(file.path):
+            continue
         module = inspection.modules.get(("after", file.path))
         added = inspection.added.get(file.path, frozenset())
         content = inspection.sides.read("after", file.path) or b""

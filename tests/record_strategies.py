@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from typing import Any
@@ -25,7 +25,16 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=5,
 )
-SIMPLE = {str: texts, int: numbers, float: amounts, bool: st.booleans(), Any: anything}
+SIMPLE = {
+    bytes: st.binary(max_size=20),
+    str: texts,
+    int: numbers,
+    float: amounts,
+    bool: st.booleans(),
+    datetime: times,
+    type(None): st.none(),
+    Any: anything,
+}
 
 
 def records(kind: type[Record], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -53,10 +62,6 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type, as records use types."""
     if kind in SIMPLE:
         return SIMPLE[kind]
-    if kind is datetime:
-        return times
-    if kind is type(None):
-        return st.none()
     if isinstance(kind, type) and issubclass(kind, Record):
         return st.deferred(lambda: records(kind))
     inner = typing.get_args(kind)
@@ -69,6 +74,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.lists(values(inner[0]), max_size=3).map(tuple)
         case origin if origin is tuple:
             return st.tuples(*map(values, inner))
+        case origin if origin is Sequence:
+            return st.lists(values(inner[0]), max_size=3)
         case origin if origin is dict:
             return st.dictionaries(values(inner[0]), values(inner[1]), max_size=3)
     raise TypeError(f"no strategy for {kind}")

@@ -22,12 +22,18 @@ import msgspec
 import pytest
 
 from closeloop import plugins
-from closeloop.cli import COMMANDS, RISK_COMMANDS, TASK_COMMANDS, main
+from closeloop.cli import COMMANDS, JUDGE_COMMANDS, RISK_COMMANDS, TASK_COMMANDS, main
 from closeloop.cli.config import read
 from closeloop.model.attempt import Exit
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
-from closeloop.model.settings import ModelSettings, SandboxSettings, Settings, VariantSettings
+from closeloop.model.settings import (
+    ExperimentSettings,
+    ModelSettings,
+    SandboxSettings,
+    Settings,
+    VariantSettings,
+)
 from closeloop.model.task import Acceptance, Runner, Task
 from closeloop.runs.models.scripts import load_script
 from closeloop.runs.workspaces import Workspaces
@@ -275,13 +281,19 @@ def test_every_runner_and_every_exit_is_documented() -> None:
     assert documented(section("run.md", "Grading")) == {*get_args(Exit)}
 
 
+NAMED: dict[str, type[Any]] = {
+    "experiments": ExperimentSettings,
+    "models": ModelSettings,
+    "variants": VariantSettings,
+}
+
+
 def settings_fields(kind: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Every key that people may write, with its default."""
     for field in msgspec.structs.fields(kind):
         name = prefix + field.name
-        if field.name in ("models", "variants") and kind is Settings:
-            record = ModelSettings if field.name == "models" else VariantSettings
-            yield from settings_fields(record, f"{name}.NAME.")
+        if field.name in NAMED and kind is Settings:
+            yield from settings_fields(NAMED[field.name], f"{name}.NAME.")
         elif isinstance(field.default, msgspec.Struct):
             yield from settings_fields(type(field.default), f"{name}.")
         elif field.default_factory is not msgspec.NODEFAULT:
@@ -320,6 +332,7 @@ def commands() -> dict[str, str]:
     """Every command line, without its arguments, with the function that does it."""
     below = {f"task {name}": target for name, (target, _) in TASK_COMMANDS.items()}
     below |= {f"risk {name}": target for name, (target, _) in RISK_COMMANDS.items()}
+    below |= {f"judge {name}".strip(): target for name, (target, _) in JUDGE_COMMANDS.items()}
     return {name: target for name, (target, _) in COMMANDS.items()} | below
 
 
@@ -330,7 +343,9 @@ def test_every_argument_of_a_command_is_documented_and_none_is_invented(
     module, _, function = target.partition(":")
     parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
     expected = {
-        f"--{one.name.replace('_', '-')}" if one.kind is one.KEYWORD_ONLY else one.name.upper()
+        f"--{one.name.rstrip('_').replace('_', '-')}"
+        if one.kind is one.KEYWORD_ONLY
+        else one.name.upper()
         for one in parameters.values()
     }
     rows = first_cells(section("commands.md", f"closeloop {name}"))

@@ -214,20 +214,6 @@ def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
     assert {row.outcome for row in results.attempts} == {"fail"}
 
 
-def test_a_key_that_is_refused_stops_the_run_and_keeps_what_was_done(project, monkeypatch):
-    run(project, "question")
-
-    async def refused(self: ScriptedModel, *asked: object) -> None:
-        raise BadInput("The key in X was refused: check it.")
-
-    monkeypatch.setattr(ScriptedModel, "reply", refused)
-    with pytest.raises(BadInput, match="was refused"):
-        run(project, "question", repeats=2)
-    monkeypatch.undo()
-    run(project, "question", repeats=2)
-    assert started() == 2
-
-
 def test_two_variants_that_are_the_same_are_told_apart_from_none(project):
     file = project / "closeloop.toml"
     file.write_text(file.read_text().replace("spiraller.yaml", "closer.yaml"))

@@ -27,7 +27,6 @@ from dialogues import Project, dialogues, node, python
 from closeloop.runs.models import scripted
 from closeloop.runs.models import serve as serving
 from closeloop.runs.models.scripts import parse_script
-from closeloop.store import open_store
 
 PROGRAMS = {
     "aider": "bin/aider",
@@ -108,9 +107,7 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
         )  # fmt: skip
     if not ran.stdout:
         sys.exit(ran.returncode or 4)
-    with open_store(str(folder / ".closeloop" / "closeloop.db")) as store:
-        told = {insight.attempt for insight in store.course.insights()}
-    return rows(json.loads(ran.stdout), project, served, told)
+    return rows(json.loads(ran.stdout), project, served)
 
 
 def counted(script: Any, turn: Any, request: Any, served: Served) -> Any:
@@ -119,9 +116,8 @@ def counted(script: Any, turn: Any, request: Any, served: Served) -> Any:
     return reply
 
 
-def rows(
-    results: dict[str, Any], project: Project, served: Served, told: set[str]
-) -> list[dict[str, Any]]:
+def rows(results: dict[str, Any], project: Project, served: Served) -> list[dict[str, Any]]:
+    told = {insight["attempt"] for insight in results["insights"]}
     versions = {one["name"]: one["agent_version"] for one in results["variants"]}
     made = []
     for row in results["attempts"]:

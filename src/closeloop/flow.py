@@ -242,7 +242,7 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         return
     first = 0 if row is None else row.retry + 1
     for retry in range(first, first + workshop.retries + 1):
-        if (why := going.pace.held()) is not None:
+        if (why := going.pace.held(slot.variant.digest)) is not None:
             tell(slot.told("held", row, why))
             return
         if not workshop.store.claim(slot.key(retry), workshop.owner, LEASE_SECONDS, is_dead):
@@ -250,8 +250,13 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
             return
         tell(slot.told("started"))
         one = Try(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        row = await attempt(one, going)
-        if row is None or row.exit != "machine":
+        made = await going.executor.make(one)
+        kept = await keep(made, slot.task, workshop.store, one.key)
+        # None when this process slept so long that another one took over and was first.
+        row = row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
+        if made.mend is not None:
+            going.pace.mend(slot.variant.digest, made.mend)
+        if row is None or row.exit != "machine" or made.mend is not None:
             break
     tell(slot.told("settled" if row else "elsewhere", row))
 
@@ -273,16 +278,6 @@ def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
         return row.exit != "machine"
     current = row.grading == task.grading and row.version == grading.GRADER_VERSION
     return not current or row.outcome not in ("pass", "fail")
-
-
-async def attempt(one: Try, going: Going) -> AttemptRow | None:
-    """One try, made wherever the executor makes it, kept here.
-
-    None when this process slept so long that another one took over and was first.
-    """
-    made = await going.executor.make(one)
-    kept = await keep(made, one.slot.task, going.workshop.store, one.key)
-    return row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
 
 
 async def regrade(row: AttemptRow, task: Task, proof: Proof, workshop: Workshop) -> AttemptRow:
@@ -314,6 +309,9 @@ def results(plan: Plan, workshop: Workshop, skipped: dict[str, str]) -> Results:
         variants=plan.variants,
         attempts=tuple(rows),
         measurements={one.row.id: one.measurement for one in looked},
+        insights=tuple(
+            insight for row in rows for insight in workshop.store.course.insights(attempt=row.id)
+        ),
         skipped=skipped,
         sandbox=guarded(workshop.tools.workspaces),
     )

@@ -158,6 +158,19 @@ CLEAN = {
         "class C { void a(Kind k) { switch (k) { case ROUND_UP: } } }",
     ),
     "get beside set": ("shop/use.py", "def a(x):\n    x.set_colours(1)\n    x.get_colours()"),
+    "another first letter": (
+        "shop/cli.py",
+        "def tell():\n    click.echo(1)\n    click.secho(2)",
+    ),
+    "another letter": ("shop/use.py", "def a(x):\n    x.set_xlabel(1)\n    x.set_ylabel(1)"),
+    "a word of what runs a script": ("lib/use.ts", "export const all = browse(1)"),
+    "the plural of another's": ("lib/use.ts", "console.log(await build().logs, one.logs)"),
+    "a namespace": (
+        "lib/use.ts",
+        "export let a: Shops.Arg\nexport namespace Shops { export type Arg = 1 }",
+    ),
+    "passed on": ("lib/use.ts", "export {\n  _up as up,\n} from '@shop/core'\nconst ups = 1"),
+    "a crate that needs no import": ("src/lib.rs", "pub fn a() { hasher::fast::start(1) }"),
     "letters more": ("main.go", "func flags(f Flags) { f.Var(1); f.VarP(1) }\ntype Flags any"),
 }
 
@@ -165,6 +178,51 @@ CLEAN = {
 @pytest.mark.parametrize(("path", "line"), CLEAN.values(), ids=CLEAN)
 def test_what_only_looks_like_a_slip_is_left_alone(tmp_path: Path, path: str, line: str) -> None:
     assert found(tmp_path, path, line) == []
+
+
+@pytest.mark.parametrize("path", ["test/late/one.js", "test/late/fixtures/two.js"])
+def test_what_a_test_runner_brings_is_defined_unless_it_is_a_slip(
+    tmp_path: Path, path: str
+) -> None:
+    content = (
+        "before(() => start(1))\nfunction start(n) { return n + 1 }\nsatrt(2)\nprepareAll(1)\n"
+    )
+    with inspected(tmp_path, {"a.txt": ""}, {path: content}) as inspection:
+        told = [one.message for one in names.check(inspection) if isinstance(one, Finding)]
+    slip = "`satrt` is not defined; did you mean `start`?"
+    assert told == ([] if "fixtures" in path else [slip])
+
+
+def test_a_name_that_all_files_use_and_none_makes_is_there_when_it_runs(tmp_path: Path) -> None:
+    before = {"a/one.js": "export const one = askThePage(1)\n"}
+    after = {"b/two.js": "export const two = askThePage(2)\n"}
+    with inspected(tmp_path, before, after) as inspection:
+        assert list(names.check(inspection)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [("tests/data/cases/a.py", True), ("tests/data/test_a.py", False), ("data/b.py", False)],
+)
+def test_sources_that_tests_only_read_need_not_make_sense(
+    tmp_path: Path, path: str, read: bool
+) -> None:
+    content = "def give(items):\n    return itmes\n"
+    with inspected(tmp_path, SHOP, {path: content}) as inspection:
+        told = [one for one in names.check(inspection) if isinstance(one, Finding)]
+    assert (told == []) is read
+
+
+def test_a_file_that_defines_next_to_nothing_of_what_it_uses_is_a_sample(tmp_path: Path) -> None:
+    words = ["apples", "berries", "cherries", "dates", "elders"]
+    told = []
+    for few in (words[:2], words):
+        folder = tmp_path / str(len(few))
+        folder.mkdir()
+        content = "".join(f"print({word})\n" for word in few)
+        with inspected(folder, {"a.txt": ""}, {"sample.py": content}) as inspection:
+            told.append(len([one for one in names.check(inspection) if isinstance(one, Finding)]))
+    assert told == [2, 0]
 
 
 def test_a_name_that_the_line_had_before_is_no_news(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,6 +15,8 @@ import small_project
 from closeloop import flow
 from closeloop.cli.config import load
 from closeloop.measuring.attempts import book_of, story
+from closeloop.model.attempt import Outcome
+from closeloop.model.chat import ModelReply
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.plan import Forecast, Mode, Progress, Results
 from closeloop.model.protocols import Assignment, Recording, Work
@@ -151,15 +155,42 @@ def test_only_what_could_not_be_scored_is_made_again(project, monkeypatch):
     assert outcomes == {"closer": "pass", "spiraller": "fail"}
 
 
+def test_a_key_that_is_refused_holds_its_variant_back_and_the_others_go_on(project, monkeypatch):
+    honest = ScriptedModel.reply
+
+    async def refused(self: ScriptedModel, *asked: Any) -> ModelReply:
+        if self.name == "closer":
+            raise BadInput("The key in X was refused: check it.")
+        return await honest(self, *asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedModel, "reply", refused)
+        ran = run(project, repeats=3)
+    told = Counter((row.variant_name, row.exit) for row in ran.results.attempts)
+    assert told == {("closer", "machine"): 1, ("spiraller", "finished"): 3}
+    assert len(ran.started) == 4
+    assert (
+        held(ran) == ["they would fail as another one did: The key in X was refused: check it"] * 2
+    )
+    assert {row.exit for row in run(project, repeats=3).results.attempts} == {"finished"}
+
+
 def test_regrading_runs_nothing_and_grades_everything(project):
-    run(project, "question")
-    ran = run(project, "question", repeats=2, mode="regrade")
+    first = run(project).results.attempts
+    _, store = opened(project)
+    with store:
+        for row in first:
+            grade = store.grade(row.id)
+            assert grade is not None
+            wrong = Outcome(result="fail", reasons=("the grader was mistaken",))
+            store.save_grade(msgspec.structs.replace(grade, outcome=wrong))
+    assert {row.outcome for row in run(project).results.attempts} == {"fail"}
+    ran = run(project, repeats=2, mode="regrade")
     assert ran.started == []
-    settled = [one for one in ran.told if one.stage == "settled"]
-    assert {(one.variant, one.row and one.row.outcome) for one in settled} == {
-        ("closer", "pass"),
-        ("spiraller", "fail"),
-    }
+    assert len(ran.results.attempts) == 2
+    outcomes = {row.variant_name: row.outcome for row in ran.results.attempts}
+    assert outcomes == {"closer": "pass", "spiraller": "fail"}
+    assert {row.id for row in ran.results.attempts} == {row.id for row in first}
 
 
 def test_attempts_are_begun_in_the_order_that_the_seed_gives(project):
@@ -208,6 +239,8 @@ def test_what_is_to_come_is_told_from_what_was(project):
     [
         (ModelSettings(provider="openai", model="gpt-5"), True),
         (ModelSettings(provider="anthropic", model="unheard-of"), True),
+        (ModelSettings(provider="gemini", model="gemini-3-pro"), True),
+        (ModelSettings(provider="recorded", model="a1"), False),
         (ModelSettings(provider="openai", model="x", base_url="http://localhost:1/v1"), False),
         (ModelSettings(provider="openai", model="gpt-5", base_url="http://127.0.0.1/v1"), False),
         (ModelSettings(provider="openai", model="x", base_url="https://llm.corp/v1"), False),
@@ -226,6 +259,18 @@ def test_what_is_to_come_is_told_from_what_was(project):
 )
 def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
     assert is_paid(model) is paid
+
+
+@pytest.mark.parametrize(
+    ("shown", "what"),
+    [(".", "the tasks"), (".closeloop", "other attempts"), ("tasks", "the tasks")],
+)
+def test_agents_cannot_be_shown_what_they_are_graded_by(project, shown, what):
+    (project / ".closeloop").mkdir(exist_ok=True)
+    settings = load(project, environ={}).settings
+    sandbox = msgspec.structs.replace(settings.sandbox, read=(str(project / shown),))
+    with pytest.raises(BadInput, match=f"where agents would find {what}"):
+        flow.open_workspaces(msgspec.structs.replace(settings, sandbox=sandbox), project)
 
 
 def test_unfinished_work_is_kept_on_a_branch(project, monkeypatch):
@@ -267,6 +312,7 @@ def test_what_the_agent_lacked_is_kept_and_shown(project):
     with store:
         told = story(store, ran.results.attempts[0].id, book_of(settings))
         assert store.course.insights(repo=None) == list(told.insights)
+    assert ran.results.insights == told.insights
     assert [(one.type, one.text) for one in told.insights] == [
         ("agent_self_feedback", "A key sk-ant-api03-")
     ]

@@ -5,6 +5,7 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from closeloop.model.exchange import Exchange
 from closeloop.model.pieces import pieces
 from closeloop.model.plan import Made
 from closeloop.store import Store, open_store, schema
+from closeloop.store.exchanges import Packed, Unpacked, packed
 from record_strategies import records
 
 AT = datetime(2026, 11, 15, tzinfo=UTC)
@@ -53,6 +55,16 @@ def size(store: Store) -> int:
     query = select(func.sum(func.length(schema.blobs.c.body)))
     total: int = store._read(lambda on: on.execute(query).scalar())
     return total
+
+
+def test_exchanges_travel_in_little_room_and_come_out_whole() -> None:
+    made = talk(20)
+    sent = msgspec.msgpack.encode(packed("a1", made))
+    assert len(sent) < sum(len(one.request) for one in made) / 5
+    there = Unpacked(msgspec.msgpack.decode(sent, type=Packed))
+    assert list(there) == made
+    assert there[1:] == made[1:]
+    assert packed("a1", there) == packed("a1", made)
 
 
 def test_exchanges_come_back_byte_for_byte_and_in_order(tmp_path: Path) -> None:

@@ -12,25 +12,50 @@ from closeloop.model.errors import Fault
 
 COMMANDS = {
     "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
+    "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
     "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
+    "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
+    "agents": (
+        "closeloop.cli.agents:agents",
+        "List agents: which are here, and how to get others.",
+    ),
     "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
     "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
+    "experiments": ("closeloop.cli.experiments:experiments", "List, pause and resume experiments."),
     "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
     "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
+    "ask": ("closeloop.cli.ask:ask", "Ask one narrow question about every trace."),
     "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
+    "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
+    "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
+    "trends": ("closeloop.cli.trends:trends", "How metrics went over time, and what got worse."),
+    "ab": ("closeloop.cli.ab:ab", "Let variants share the work by lot, and see which is better."),
+    "report": ("closeloop.cli.report:report", "Write all numbers on a page, to hand on."),
     "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
     "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
     "serve": ("closeloop.cli.serve:serve", "Receive OpenTelemetry traces of agents."),
     "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
+    "branch": ("closeloop.cli.branch:branch", "Make a git branch of what an attempt changed."),
+    "gateway": ("closeloop.cli.gateway:gateway", "Serve a model to agents, and record it."),
     "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
 }
 TASK_COMMANDS = {
     "new": ("closeloop.cli.task:new", "Write a new task, filled in as far as can be known."),
     "check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
+    "list": ("closeloop.cli.tagging:list_", "List tasks with their tags."),
+    "tag": ("closeloop.cli.tagging:tag", "Add tags to a task, or take them away."),
+    "stress": ("closeloop.cli.stress:stress", "Make variants that stress one failure mode each."),
+    "import": ("closeloop.cli.exchange:import_", "Read tasks of SWE-bench and Harbor."),
+    "export": ("closeloop.cli.exchange:export", "Write tasks for SWE-bench or Harbor."),
 }
 
 RISK_COMMANDS = {
     "fit": ("closeloop.cli.risk:fit", "Learn from the past which changes go wrong."),
+}
+
+JUDGE_COMMANDS = {
+    "": ("closeloop.cli.judge:judge", "Score outputs by a rubric, with the facts first."),
+    "calibrate": ("closeloop.cli.calibrate:calibrate", "Hold a judge against people."),
 }
 
 
@@ -56,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parent.command(target, name=name, help=help_text)
     app.command(task)
     app.command(risk)
+    # An application of its own, made when it is used: `judge` is a command and has some below it.
+    app.command("closeloop.cli.judge:app", name="judge", help=JUDGE_COMMANDS[""][1])
     try:
         result = app(arguments, exit_on_error=False, print_error=True)
     except CycloptsError:

@@ -35,12 +35,15 @@ def attempts(
     from closeloop.cli.config import load
     from closeloop.cli.console import say_json, show
     from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import hide_row
 
     if limit < 1:
         raise BadInput("--limit must be at least 1.")
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         rows = store.attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
+        sealed = store.held_out.sealed()
+    rows = [hide_row(row, sealed) for row in rows]
     if json:
         say_json(rows)
         return

@@ -12,7 +12,7 @@ from closeloop.model.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "say", "say_json", "show", "visible", "warn", "whole"]
+__all__ = ["console", "json_of", "say", "say_json", "show", "visible", "warn", "whole"]
 
 PIPE_WIDTH = 140
 
@@ -56,7 +56,11 @@ def show(*parts: RenderableType) -> None:
 
 def say_json(value: Any) -> None:
     """One JSON document, with every field of every record."""
-    print(msgspec.json.format(msgspec.json.encode(whole(value))).decode())  # noqa: T201
+    print(json_of(value), end="")  # noqa: T201
+
+
+def json_of(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(whole(value))).decode() + "\n"
 
 
 def whole(value: Any) -> Any:

@@ -48,6 +48,7 @@ def export(
     from closeloop.cli.config import load
     from closeloop.cli.console import warn
     from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import demand_open
 
     chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet}
     kinds = [name for name, wanted in chosen.items() if wanted]
@@ -55,8 +56,12 @@ def export(
         raise BadInput("Choose one format: --atif, --otlp, --jsonl or --parquet.")
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
-        ids = [store.attempt(name).id for name in attempts]
-        ids = ids or [row.id for row in store.attempts()]
+        named = [store.attempt(name) for name in attempts]
+        for one in named:
+            demand_open(store.task(one.task_digest) if one.task_digest else None)
+        sealed = store.held_out.sealed()
+        ids = [one.id for one in named]
+        ids = ids or [row.id for row in store.attempts() if row.task_digest not in sealed]
         if not ids:
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
         left_out = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,7 +71,8 @@ def measure(
         with flow.open_named_store(found.settings, found.root) as store:
             rows = chosen(store, ids, experiment=experiment, every=all)
             with counting(len(rows), quiet=json or sarif) as tell:
-                results += measured(store, rows, book, tell)
+                made = list(measured(store, rows, book, tell))
+            results += unsealed(made, store.held_out.sealed())
     if sarif:
         from closeloop.changes.reports.sarif import sarif as sarif_of
 
@@ -117,6 +118,19 @@ def chosen(
     if every or (experiment is None and not store.experiments()):
         return store.attempts()
     return attempts_of(store, experiment_of(store, experiment))
+
+
+def unsealed(results: Sequence[Measured], sealed: Collection[str]) -> Iterator[Measured]:
+    """What may be told of each: of held-out tasks only numbers."""
+    from closeloop.measuring.attempts import Measured
+    from closeloop.tasks.seal import hide_measurement, hide_row
+
+    for one in results:
+        if one.row.task_digest in sealed:
+            hidden = hide_measurement(one.measurement)
+            yield Measured(row=hide_row(one.row, sealed), measurement=hidden)
+        else:
+            yield one
 
 
 @contextmanager

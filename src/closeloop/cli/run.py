@@ -76,8 +76,8 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     agent
         Run this agent instead of the variants of closeloop.toml. May be given again.
     model
-        Run the agents with this model: a name of closeloop.toml, openai/NAME, anthropic/NAME or
-        scripted:FILE. May be given again.
+        Run the agents with this model: a name of closeloop.toml, openai/NAME, anthropic/NAME,
+        gemini/NAME, scripted:FILE or recorded:ATTEMPT. May be given again.
     prompt
         A file with a system prompt, for every variant. May be given again.
     repeats
@@ -167,7 +167,7 @@ def carry_out(asked: Asked) -> int:
         warn(f"{progress.counts['held']} {were} not begun, as {progress.held}.")
     if results.skipped:
         return 2
-    if progress.held is not None:
+    if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
         return 1
     return 4 if any(row.outcome not in ("pass", "fail") for row in results.attempts) else 0
 

@@ -82,6 +82,7 @@ def check(
     from closeloop.cli.console import console, say_json, show
     from closeloop.cli.run import warn_of_gaps, with_flags
     from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import hide_proof, hide_task
 
     if repeats < 1:
         raise BadInput("--repeats must be at least 1.")
@@ -96,13 +97,15 @@ def check(
                 flow.open_named_store(settings, found.root) as store,
                 console(stderr=True).status("proving …") as status,
             ):
-                return await flow.check(
+                shown = {task.id: hide_task(task).id for task in chosen}
+                proved = await flow.check(
                     chosen,
                     store,
                     workspaces,
                     repeats=repeats,
-                    tell=lambda told: status.update(f"proving {told.task} …"),
+                    tell=lambda told: status.update(f"proving {shown[told.task]} …"),
                 )
+                return [hide_proof(*pair) for pair in zip(proved, chosen, strict=True)]
 
     proofs = anyio.run(go)
     if json:

@@ -165,6 +165,7 @@ class AttemptRow(Record):
     model: str | None = None
     repo: str | None = None
     """Of an imported session, where it is known."""
+    user: str | None = None
     experiment: str | None = None
     number: int = 1
     retry: int = 0

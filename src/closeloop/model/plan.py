@@ -90,6 +90,8 @@ class Made(Record):
     exchanges: Sequence[Exchange] = ()
     """Read one by one: together they are many times as long as what they share."""
     insights: tuple[Insight, ...] = ()
+    mend: str | None = None
+    """What the user must mend before it is of any use to try again."""
 
 
 class Plan(Record):
@@ -153,6 +155,8 @@ class Results(Record):
     """The one that counts of each slot: the last try."""
     measurements: dict[str, Measurement]
     """What the rules say, by attempt."""
+    insights: tuple[Insight, ...]
+    """What the agents said they lacked, where they were asked."""
     skipped: dict[str, str]
     """Tasks that were not run, and why."""
     sandbox: str

@@ -100,6 +100,11 @@ class Door(Model, Protocol):
         """Everything that went through so far, in the order it was asked."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer now."""
+        ...
+
     async def closed(self) -> OutOfBudget | Fault:
         """Wait until nothing more will go through, and say why; without a reason, for ever."""
         ...

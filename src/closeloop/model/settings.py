@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from closeloop.model.evaluation import CriterionName
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
 
 SandboxKind = Literal["auto", "bwrap", "landlock", "none"]
-Provider = Literal["openai", "anthropic", "scripted"]
+ExecutorKind = Literal["local", "ray"]
+Provider = Literal["openai", "anthropic", "gemini", "scripted", "recorded"]
 
 
 class ModelSettings(Record, forbid_unknown_fields=True):
@@ -16,12 +18,15 @@ class ModelSettings(Record, forbid_unknown_fields=True):
 
     provider: Provider
     model: str
-    """The provider's name for it; for `scripted`, the path of the script."""
+    """The provider's name for it; for `scripted`, the path of the script; for `recorded`, the id
+    of the attempt whose model is to be played again."""
     base_url: str | None = None
     """Another server that speaks the provider's format."""
     key_env: str | None = None
     """Environment variable that holds the key; the provider's usual one when not given."""
     key_file: str | None = None
+    key_keyring: str | None = None
+    """`service/user` in the system's keyring, where the package keyring is installed."""
     input_price: float | None = None
     output_price: float | None = None
     cache_read_price: float | None = None
@@ -29,6 +34,10 @@ class ModelSettings(Record, forbid_unknown_fields=True):
     """US dollars per million tokens."""
     timeout: float = 600.0
     retries: int = 4
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+    """Shared fairly by all attempts of a run; None is no limit of ours."""
 
 
 class VariantSettings(Record, forbid_unknown_fields=True):
@@ -41,6 +50,27 @@ class VariantSettings(Record, forbid_unknown_fields=True):
     settings: dict[str, str | int | float | bool] = {}
     limits: dict[str, Any] = {}
     """Those of the project's limits that differ for this variant."""
+    jobs: int | None = None
+    """How many of its attempts run at once, at the most."""
+    feedback: bool = False
+    """Ask the agent at the end what it lacked."""
+    resources: dict[str, float] = {}
+    """What an attempt needs of a Ray node: `CPU`, `GPU`, `memory`, or a label of your own."""
+
+
+class ExperimentSettings(Record, forbid_unknown_fields=True):
+    """An experiment as people write it."""
+
+    tasks: tuple[str, ...] = ()
+    """Ids or files of tasks; none named is all of them."""
+    variants: tuple[str, ...] = ()
+    """Names of variants; none named is all of them."""
+    repeats: int = 1
+    seed: int = 0
+    jobs: int | None = None
+    feedback: bool = False
+    budget: float | None = None
+    """US dollars for all attempts together."""
 
 
 class Commands(Record, forbid_unknown_fields=True):
@@ -63,6 +93,17 @@ class SandboxSettings(Record, forbid_unknown_fields=True):
     """More paths that commands may read, such as a toolchain in the home folder."""
     env: tuple[str, ...] = ()
     """Names of environment variables handed on to commands."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that commands may reach by HTTPS, such as a package registry: `host`, `*.host`, or
+    `host:port`; none named is none."""
+
+
+class ExecutorSettings(Record, forbid_unknown_fields=True):
+    """Where attempts are made."""
+
+    kind: ExecutorKind = "local"
+    address: str | None = None
+    """Of a Ray cluster; one is started on this machine when none is given."""
 
 
 class Silence(Record, forbid_unknown_fields=True):
@@ -121,6 +162,26 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     rules: tuple[RepoRule, ...] = ()
 
 
+class JudgeSettings(Record, forbid_unknown_fields=True):
+    """How outputs are judged."""
+
+    models: tuple[str, ...] = ()
+    """Who judges; several are a panel, and each has a vote."""
+    rubric: str = "code-change"
+    """A built-in one, or the path of a file."""
+    judge: str = "checks"
+    """The way of asking: a plug-in's name."""
+    samples: int = 1
+    """How often each model is asked about each output."""
+    temperature: float = 0.1
+    concurrency: int = 8
+    pass_at: float | None = None
+    floor: float | None = None
+    """The score to pass, and the least of any criterion; None is as the rubric says."""
+    weights: dict[CriterionName, float] = {}
+    """Of criteria, where they differ from the rubric's."""
+
+
 class Settings(Record, forbid_unknown_fields=True):
     """All of `closeloop.toml`."""
 
@@ -132,11 +193,14 @@ class Settings(Record, forbid_unknown_fields=True):
     commands: Commands = Commands()
     limits: Limits = Limits()
     sandbox: SandboxSettings = SandboxSettings()
+    executor: ExecutorSettings = ExecutorSettings()
     models: dict[str, ModelSettings] = {}
     variants: dict[str, VariantSettings] = {}
+    experiments: dict[str, ExperimentSettings] = {}
     retries: int = 2
     """How often an attempt that could not be scored is begun again."""
     rules: dict[str, dict[str, bool | float]] = {}
     """By rule: `enabled`, and thresholds that differ from the rule's own."""
     silence: tuple[Silence, ...] = ()
     check: CheckSettings = CheckSettings()
+    judge: JudgeSettings = JudgeSettings()

@@ -42,6 +42,8 @@ class Task(Record):
 
     id: str
     prompt: str
+    prompt_by: Literal["person", "model"] = "person"
+    """Who put the request into words: a model, where a mined one was reworded."""
     repo: str | None = None
     """Path or address of a git repository; None for a question that needs no code."""
     base: str | None = None

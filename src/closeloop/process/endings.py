@@ -14,6 +14,7 @@ DISOBEYED = (
     "out-of-scope-edit",
     "weakened-test",
     "answer-from-history",
+    "bait-taken",
     "repeated-correction",
 )
 _BROKEN_MACHINE = (

@@ -40,6 +40,7 @@ class Done(Record):
     work: Work
     change: Change
     exchanges: Sequence[Exchange] = ()
+    mend: str | None = None
     refused: Mapping[str, int] = {}
     """Hosts that it asked for in vain, and how often."""
 
@@ -72,6 +73,7 @@ async def make(one: Try, tools: Tools) -> Made:
         grade=await grading.grade(tools.workspaces, base, slot.task, submission),
         exchanges=done.exchanges,
         insights=insights(attempt, slot.task, work.feedback),
+        mend=done.mend,
     )
 
 
@@ -129,8 +131,10 @@ async def let_work(slot: Slot, base: Base | None, tools: Tools) -> Done:
             # An agent hands over what it has when it is cancelled, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
             change = parse(await workspace.diff(), base=slot.task.base)
-    except BadInput:
-        raise
+    except BadInput as fault:
+        if door is None or not isinstance(await door.closed(), BadInput):
+            raise
+        work = msgspec.structs.replace(work, exit="machine", cause=str(fault))
     except Unreadable as error:
         work = msgspec.structs.replace(work, exit="crashed", cause=str(error))
     except Fault as fault:
@@ -140,8 +144,14 @@ async def let_work(slot: Slot, base: Base | None, tools: Tools) -> Done:
         work = msgspec.structs.replace(work, exit="machine", cause=cause)
     if door is None or not door.exchanges:
         return Done(work=work, change=change, refused=refused)
-    work = msgspec.structs.replace(work, usage=door.usage)
-    return Done(work=work, change=change, exchanges=door.exchanges, refused=refused)
+    shut = await door.closed()
+    return Done(
+        work=msgspec.structs.replace(work, usage=door.usage),
+        change=change,
+        exchanges=door.exchanges,
+        mend=str(shut) if isinstance(shut, BadInput) else None,
+        refused=refused,
+    )
 
 
 def with_trace(done: Done) -> Work:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from closeloop.model.errors import MachineFailed
 from closeloop.model.plan import Made, Plan, Try
@@ -24,6 +25,7 @@ from closeloop.running.tools import Tools
 from closeloop.runs.executors.packs import pack, pack_name
 from closeloop.runs.executors.ray import Cluster
 from closeloop.store.bodies import encode
+from closeloop.store.exchanges import Unpacked
 
 
 class Driver(Record):
@@ -51,8 +53,8 @@ class Driver(Record):
         except MachineFailed as lost:
             return unmade(one, started, f"The node was lost: {lost}")
         reply = msgspec.msgpack.decode(answer, type=Reply)
-        if reply.made is not None:
-            return reply.made
+        if reply.made is not None and reply.exchanges is not None:
+            return replace(reply.made, exchanges=Unpacked(reply.exchanges))
         if reply.fault == "MachineFailed":
             return unmade(one, started, reply.why)
         raise FAULTS[reply.fault or ""](reply.why)

@@ -30,6 +30,7 @@ from closeloop.running.parcel import Parcel, lay_out, repositories
 from closeloop.running.tools import Tools, base_of, open_tools
 from closeloop.runs.executors.ray import fetched
 from closeloop.store.bodies import encode
+from closeloop.store.exchanges import Packed, packed
 
 Answer = TypeVar("Answer")
 FAULTS: dict[str, type[Fault]] = {
@@ -41,6 +42,8 @@ class Reply(Record):
     """What comes back to the driver."""
 
     made: Made | None = None
+    exchanges: Packed | None = None
+    """Those of the attempt: as they are, they would be many times as long."""
     fault: str | None = None
     """The kind of a fault, and what it says."""
     why: str = ""
@@ -61,7 +64,8 @@ def attempt_there(digest: str, boxes: Mapping[str, Any], order: bytes) -> bytes:
     try:
         bench = _benches.get(digest) or _open(digest, boxes)
         made = _await(_make(msgspec.msgpack.decode(order, type=Try), bench))
-        reply = Reply(made=replace(made, exchanges=tuple(made.exchanges)))
+        exchanges = packed(made.attempt.id, made.exchanges)
+        reply = Reply(made=replace(made, exchanges=()), exchanges=exchanges)
     except Fault as fault:
         reply = Reply(fault=type(fault).__name__, why=str(fault))
     return encode(reply)

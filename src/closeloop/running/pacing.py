@@ -19,10 +19,17 @@ class Pace:
         self._course = store.course
         self._looked = -LOOK_SECONDS
         self._paused = False
+        self._broken: dict[str, str] = {}
 
-    def held(self) -> str | None:
-        """Why no attempt may begin now; None when one may."""
+    def mend(self, variant: str, why: str) -> None:
+        """Nothing of this variant can go well before the user has mended something."""
+        self._broken[variant] = f"they would fail as another one did: {why.rstrip('.')}"
+
+    def held(self, variant: str) -> str | None:
+        """Why no attempt of a variant may begin now; None when one may."""
         experiment, now = self._experiment, time.monotonic()
+        if variant in self._broken:
+            return self._broken[variant]
         if now - self._looked >= LOOK_SECONDS:
             self._looked, self._paused = now, self._course.is_paused(experiment.id)
         if self._paused:

@@ -46,7 +46,9 @@ async def open_tools(
             raise BadInput(f"The variants {names} are the same in all but name: run one of them.")
     async with AsyncExitStack() as opened:
         workspaces = await opened.enter_async_context(open_workspaces(settings, root))
-        gateway = await opened.enter_async_context(Gateway(environ, root, recorded=recorded))
+        gateway = await opened.enter_async_context(
+            Gateway(environ, root, recorded=recorded, sockets=workspaces.folder())
+        )
         for crew in crews.values():
             if crew.model is not None:
                 gateway.prepare(crew.variant.model or "", crew.model, crew.variant.limits)
@@ -62,7 +64,24 @@ async def open_tools(
 
 def open_workspaces(settings: Settings, root: Path) -> Workspaces:
     """Workspaces in the project's cache folder, in the sandbox that the settings name."""
-    return Workspaces(root / (settings.cache or ".closeloop/cache"), settings.sandbox)
+    cache = root / (settings.cache or ".closeloop/cache")
+    demand_secrecy(settings, root, cache)
+    return Workspaces(cache, settings.sandbox)
+
+
+def demand_secrecy(settings: Settings, root: Path, cache: Path) -> None:
+    """BadInput where agents could read what they are graded by, or what others did."""
+    hidden = {"the tasks": root / settings.tasks, "other attempts": cache}
+    if "://" not in settings.store:
+        hidden["the store"] = root / settings.store
+    for name in settings.sandbox.read:
+        shown = Path(name).expanduser().resolve()
+        for what, place in hidden.items():
+            if place.resolve().is_relative_to(shown):
+                raise BadInput(
+                    f"`sandbox.read` names {name}, where agents would find {what}: "
+                    "name a folder that holds only what they need."
+                )
 
 
 def guarded(workspaces: Workspaces) -> str:

@@ -42,6 +42,11 @@ def compress(content: bytes) -> bytes:
     return _codecs.compress(content)
 
 
+def decompress(body: bytes) -> bytes:
+    """What was compressed."""
+    return _codecs.decompress(body)
+
+
 def pack_shared(record: Record | None) -> Blob | None:
     """A record as a body, under the digest of its content."""
     if record is None:

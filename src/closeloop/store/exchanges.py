@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
@@ -52,6 +52,31 @@ def packed(attempt: str, exchanges: Iterable[Exchange]) -> Packed:
     return Packed(rows=rows, blobs=blobs)
 
 
+class Unpacked(Sequence[Exchange]):
+    """What was packed; each exchange is put together when it is read."""
+
+    def __init__(self, made: Packed) -> None:
+        self._made = made
+
+    def __len__(self) -> int:
+        return len(self._made.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Exchange: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Exchange]: ...
+    def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return _whole(self._made.rows[index], self._made.blobs)
+
+
+def _whole(row: Mapping[Any, Any], content: Mapping[str, bytes]) -> Exchange:
+    request = b"".join(decompress(content[each]) for each in _digests(row["request"]))
+    response = decompress(content[row["response"]])
+    return replace(unpack(row["body"], Exchange), request=request, response=response)
+
+
 def _columns(exchange: Exchange) -> dict[str, Any]:
     usage = exchange.usage
     return {
@@ -87,17 +112,10 @@ def kept(connection: Connection, attempt: str) -> Iterator[Exchange]:
     """The exchanges of an attempt in order; each is put together when its turn comes."""
     table = schema.exchanges.c
     query = select(table.body, table.request, table.response).where(table.attempt == attempt)
-    rows = connection.execute(query.order_by(table.number)).all()
-    wanted = {digest for row in rows for digest in (*_digests(row.request), row.response)}
+    rows = connection.execute(query.order_by(table.number)).mappings().all()
+    wanted = {digest for row in rows for digest in (*_digests(row["request"]), row["response"])}
     content = _content(connection, sorted(wanted))
-
-    def made() -> Iterator[Exchange]:
-        for row in rows:
-            request = b"".join(decompress(content[each]) for each in _digests(row.request))
-            response = decompress(content[row.response])
-            yield replace(unpack(row.body, Exchange), request=request, response=response)
-
-    return made()
+    return (_whole(row, content) for row in rows)
 
 
 def _digests(request: bytes) -> list[str]:

@@ -43,15 +43,16 @@ def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None
         "started": started,
         "ended": ended,
         "seconds": (ended - started).total_seconds() if started and ended else None,
-        "input_tokens": _count(usage.input_tokens),
-        "output_tokens": _count(usage.output_tokens),
-        "cost": _amount(usage.cost),
+        "input_tokens": count(usage.input_tokens),
+        "output_tokens": count(usage.output_tokens),
+        "cost": amount(usage.cost),
         "lanes": len(trace.lanes) if trace else None,
         "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
         "events": len(trace.events) if trace else None,
         "files_changed": len(change.files) if change else None,
-        "lines_added": _count(sum(file.added for file in change.files)) if change else None,
-        "lines_removed": _count(sum(file.removed for file in change.files)) if change else None,
+        "lines_added": count(sum(file.added for file in change.files)) if change else None,
+        "lines_removed": count(sum(file.removed for file in change.files)) if change else None,
+        "user": line(attempt.user),
     }
 
 
@@ -99,7 +100,7 @@ def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
     """Attempts, latest start first, each with the grade that counts."""
     named = select(variants.c.digest, variants.c.name, variants.c.agent, variants.c.model)
     names = {row.digest: row for row in connection.execute(named.order_by(variants.c.number))}
-    query = _rows(wanted.get("gradings"))
+    query = counting(wanted.get("gradings"))
     if (origin := wanted.get("origin")) is not None:
         query = query.where(attempts.c.origin == origin)
     if (name := wanted.get("variant_name")) is not None:
@@ -127,7 +128,8 @@ def _row(row: Any, variant: Any) -> AttemptRow:
     return AttemptRow(**{**row, **of_variant})
 
 
-def _rows(gradings: Collection[str] | None) -> Select[Any]:
+def counting(gradings: Collection[str] | None = None) -> Select[Any]:
+    """The attempts that count, with their sessions and the grades that count."""
     other = grades.alias()
     newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
     if gradings is not None:
@@ -164,10 +166,11 @@ def line(text: str | None) -> str | None:
     return text[:_LONGEST].replace("\0", "�").encode("utf-8", "replace").decode()
 
 
-def _count(number: int | None) -> int | None:
+def count(number: int | None) -> int | None:
     """Bodies keep the number as it came; a column holds no more than it can."""
     return None if number is None else max(_SMALLEST, min(number, _BIGGEST))
 
 
-def _amount(number: float | None) -> float | None:
+def amount(number: float | None) -> float | None:
+    """A column holds numbers only."""
     return None if number is None or math.isnan(number) else number

@@ -123,6 +123,7 @@ attempts = Table(
     Column("files_changed", BigInteger),
     Column("lines_added", BigInteger),
     Column("lines_removed", BigInteger),
+    Column("user", Text),
 )
 
 attempt_bodies = Table(
@@ -225,4 +226,97 @@ baselines = Table(
     Column("number", BigInteger, primary_key=True),
     Column("name", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+exchanges = Table(
+    "exchanges",
+    metadata,
+    Column("attempt", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Moment, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("status", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("first_byte_seconds", Float),
+    Column("retries", BigInteger, nullable=False),
+    Column("model", Text),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("cache_read_tokens", BigInteger),
+    Column("cache_write_tokens", BigInteger),
+    Column("cost", Float),
+    Column("cause", Text),
+    Column("response", Text, nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+insights = Table(
+    "insights",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("repo", Text),
+    Column("type", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("experiment", Text, nullable=False),
+    Column("paused", Boolean, nullable=False),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("passed", Boolean),
+    Column("merged", Boolean),
+    Column("corrected", Boolean),
+    Column("cycles", BigInteger),
+    Column("regressed", Boolean),
+    Column("files", BigInteger),
+    Column("modules", BigInteger),
+    Column("dependents", BigInteger),
+    Column("risk", Text),
+    Column("first_review", Boolean),
+    Column("first_push", Boolean),
+    Column("comments", BigInteger),
+    Column("seconds_to_open", Float),
+    Column("repeated", BigInteger),
+    Column("repeated_unconfirmed", BigInteger),
+)
+
+looks = Table(
+    "looks",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("tasks", Text, nullable=False),
+    Column("change", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+assignments = Table(
+    "assignments",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("trial", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("variant", Text, nullable=False),
+    Column("at", Moment, nullable=False),
 )

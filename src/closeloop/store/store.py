@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -14,18 +14,26 @@ from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.model.baseline import Baseline
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
+from closeloop.model.exchange import Exchange
 from closeloop.model.measurement import Measurement
+from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
+from closeloop.store import exchanges as talk
 from closeloop.store import facts, jobs, measured, schema, sessions
 from closeloop.store.bodies import pack, pack_shared, unpack
+from closeloop.store.course import Course, add_insights
 from closeloop.store.engine import faults, lost_connection, open_engines
+from closeloop.store.evaluations import Judged
+from closeloop.store.heldout import HeldOut
 from closeloop.store.migrations import migrate
+from closeloop.store.numbers import Numbers
 from closeloop.store.rows import Wanted, attempt_columns, list_rows
 from closeloop.store.sessions import Imported, Packed, Sent
+from closeloop.store.trials import Trials
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
@@ -54,6 +62,16 @@ class Store:
         self._reader = reader
         self._writer = writer
         self._where = where
+        self.course = Course(self._read, self._write)
+        """How experiments go."""
+        self.held_out = HeldOut(self._read, self._write)
+        """What is held out, and who looked."""
+        self.judged = Judged(self._read, self._write)
+        """What judges and people said of outputs."""
+        self.numbers = Numbers(self._read, self._write)
+        """What metrics are made of."""
+        self.trials = Trials(self._read, self._write)
+        """Variants that share the work in production."""
 
     def __enter__(self) -> Self:
         return self
@@ -191,21 +209,26 @@ class Store:
         grade: Grade | None = None,
         job: str | None = None,
     ) -> bool:
+        """Save an attempt with what is most often known of it; as `keep` does."""
+        return self.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), job)
+
+    def keep(self, made: Made, job: str | None = None) -> bool:
         """Save an attempt with all that belongs to it, and finish its job.
 
         Saving the same again does nothing. False, and nothing saved, when another attempt
         finished the job first.
         """
-        columns = attempt_columns(attempt, trace, change)
+        trace, change, grade = made.trace, made.change, made.grade
+        columns = attempt_columns(made.attempt, trace, change)
         bodies = {
-            "attempt": attempt.id,
-            "body": pack(attempt),
+            "attempt": made.attempt.id,
+            "body": pack(made.attempt),
             "change": change and pack(change),
             "trace": trace and pack(trace),
         }
-
         before = pack_shared(grade.before) if grade else None
         graded = facts.grade_columns(grade, before) if grade else None
+        asked = talk.packed(made.attempt.id, made.exchanges)
 
         def work(on: Connection) -> bool:
             if job is not None and not jobs.finish(on, job) and not facts.knows(on, bodies):
@@ -214,6 +237,8 @@ class Store:
             if graded is not None:
                 facts.share(on, before)
                 facts.add_grade(on, graded, first=first)
+            add_insights(on, made.insights)
+            talk.add(on, asked)
             return True
 
         return self._write(work)
@@ -246,6 +271,10 @@ class Store:
     def change(self, attempt: str) -> Change | None:
         body = self._body(attempt, "change")
         return None if body is None else unpack(body, Change)
+
+    def exchanges(self, attempt: str) -> Iterator[Exchange]:
+        """What went between an attempt and its model, in order."""
+        return self._read(lambda on: talk.kept(on, facts.full_id(on, attempt)))
 
     def _body(self, attempt: str, column: str) -> Any:
         table = schema.attempt_bodies

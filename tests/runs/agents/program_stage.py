@@ -70,6 +70,7 @@ class Stage:
         async with stand_in(SCRIPT, changes.pop("closes_after", None)) as door:
             if reason := changes.pop("closed", None):
                 door.close(reason)
+            door.busy = changes.pop("busy", False)
             return await self._attempt(agent, limits, door, changes)
 
     async def _attempt(

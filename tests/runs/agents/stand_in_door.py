@@ -29,6 +29,7 @@ class StandIn:
         self.address = address
         self.exchanges: list[Exchange] = []
         self.usage = Usage(input_tokens=1)
+        self.busy = False
         self._closes_after = closes_after
         self._reason: OutOfBudget | Fault = OutOfBudget("token limit")
         self._closed = anyio.Event()

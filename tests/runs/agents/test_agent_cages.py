@@ -156,7 +156,7 @@ def test_a_proxy_that_is_spoken_to_badly_only_hangs_up(tmp_path: Path) -> None:
 
     async def main() -> list[bytes]:
         answers = []
-        async with gate(("x.example",)) as opened:
+        async with gate(("x.example",), tmp_path / "hosts") as opened:
             for said in (b"\r\n\r\n", b"CONNECT\r\n\r\n", b"CONNECT x.example:y HTTP/1.1\r\n\r\n",
                          b"GET http://x.example/ HTTP/1.1\r\n\r\n", b"\x00" * 100_000, b"",
                          b"CONNECT x.example:99999999999999 HTTP/1.1\r\n\r\n"):  # fmt: skip

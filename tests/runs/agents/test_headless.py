@@ -92,6 +92,11 @@ def test_a_silent_program_that_talks_to_its_model_is_not_idle(stage: Stage) -> N
     assert stage.play(talks, limits={"idle_seconds": 1.2}).work.exit == "finished"
 
 
+def test_a_program_whose_model_takes_its_time_is_not_idle(stage: Stage) -> None:
+    slow = ASKS + "import time\nask('Go on?')\ntime.sleep(1.5)\n"
+    assert stage.play(slow, busy=True, limits={"idle_seconds": 0.5}).work.exit == "finished"
+
+
 def test_a_program_that_ignores_sigterm_is_out_of_time(stage: Stage) -> None:
     began = time.monotonic()
     work = stage.play("trap '' TERM INT HUP; while :; do echo .; sleep 0.1; done",
@@ -196,6 +201,15 @@ def test_the_prompt_comes_as_it_is_asked_for(stage: Stage, way: str, program: st
     played = stage.play(program, modelless=True, prompt=prompt, settings={"prompt": way})
     assert "+--help me, $HOME; 'quoted'\n+and a second line é\n" in played.diff
     assert "+1\n" in played.diff
+
+
+def test_a_prompt_that_is_too_long_for_an_argument_is_not_the_programs_failure(
+    stage: Stage,
+) -> None:
+    long = "x" * 200_000
+    with pytest.raises(MachineFailed, match="prompt of 200,000 bytes as an argument"):
+        stage.play("true", prompt=long, modelless=True)
+    assert stage.play('wc -c < "$1"', prompt=long, settings={"prompt": "file"}, modelless=True)
 
 
 def test_the_system_prompt_and_the_models_name_are_in_the_environment(stage: Stage) -> None:

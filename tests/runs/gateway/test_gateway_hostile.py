@@ -174,16 +174,17 @@ def test_an_attempt_cannot_reach_anothers_door(tmp_path: Path) -> None:
     anyio.run(go)
 
 
-def test_a_long_path_to_the_temporary_folder_is_no_hindrance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_path_to_the_sockets_is_no_hindrance(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100)
-    deep.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(deep))
 
     async def go() -> None:
-        async with opened(tmp_path) as door, client(door, caged=True) as http:
-            assert (await http.head("/")).status_code == 200
+        async with opened(tmp_path, sockets=deep) as door:
+            short = tmp_path / "s"
+            short.symlink_to(Path(door.socket).parent)
+            transport = httpx.AsyncHTTPTransport(uds=str(short / "model.sock"))
+            async with httpx.AsyncClient(base_url="http://x", transport=transport) as http:
+                assert (await http.head("/")).status_code == 200
+        assert not deep.exists()
 
     anyio.run(go)
 

@@ -43,6 +43,29 @@ def test_without_limits_nobody_waits() -> None:
     anyio.run(go)
 
 
+def test_a_door_whom_others_wait_for_does_not_wait_behind_them() -> None:
+    async def go() -> None:
+        pace, release = Pace(settings(concurrency=1)), anyio.Event()
+        order: list[str] = []
+
+        async def judge() -> None:
+            async with pace.permit("judge", first=True):
+                order.append("judge")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, pace, "held", order, release)
+            await anyio.wait_all_tasks_blocked()
+            for name in ("one", "two", "three"):
+                group.start_soon(ask, pace, name, order)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(judge)
+            await anyio.wait_all_tasks_blocked()
+            release.set()
+        assert order == ["held", "judge", "one", "two", "three"]
+
+    anyio.run(go)
+
+
 def test_doors_take_turns_however_much_one_of_them_asks() -> None:
     async def go() -> None:
         pace, release = Pace(settings(concurrency=1)), anyio.Event()

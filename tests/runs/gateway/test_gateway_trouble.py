@@ -368,6 +368,8 @@ def test_what_is_under_way_when_the_attempt_ends_is_recorded_and_nothing_later(
                 for http in [await one.__aenter__() for one in (caged, free)]:
                     group.start_soon(ask, http, heard)
                 await until(lambda: len(provider.asked) == 2)
+                assert door.busy
+            assert not door.busy
             assert len(door.exchanges) == 2
             await until(lambda: len(heard) == 2)
             for one in (caged, free):

@@ -9,7 +9,7 @@ settings  a key or option of another tool, one slip from what stood there before
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from closeloop.changes.names.flags import unknown_flags
@@ -33,6 +33,7 @@ rules = (
 )
 
 MOST_PLACES = 10
+MOST_UNDEFINED = 4
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
@@ -53,12 +54,27 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     return [*_findings(nowhere, typed, flags), *said]
 
 
+def _broken(suspects: Iterable[Suspect]) -> set[str]:
+    """Samples and fragments, which never run: much of what they use is defined nowhere."""
+    undefined: dict[str, set[str]] = defaultdict(set)
+    for one in suspects:
+        if one.near is None and _is_bare(one):
+            undefined[one.use.path].add(one.use.text)
+    return {path for path, texts in undefined.items() if len(texts) > MOST_UNDEFINED}
+
+
+def _is_bare(one: Suspect) -> bool:
+    return one.where is None and one.use.receiver is None and one.use.kind in ("call", "name")
+
+
 def _findings(
     nowhere: Sequence[Suspect], typed: Sequence[Suspect], flags: Sequence[Suspect]
 ) -> Iterator[Finding]:
     by_name: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    broken = _broken((*nowhere, *typed))
     for one in (*nowhere, *typed, *flags):
-        by_name[one.use.path, one.use.text].append(one)
+        if not (one.use.path in broken and _is_bare(one)):
+            by_name[one.use.path, one.use.text].append(one)
     agreed = {_key(one) for one in nowhere} & {_key(one) for one in typed}
     for suspects in by_name.values():
         certain = any(one.certain or _key(one) in agreed for one in suspects)

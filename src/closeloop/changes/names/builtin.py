@@ -31,6 +31,13 @@ OWN: dict[str, frozenset[str]] = {
     ),
 }
 """By family of languages; Java's stand in its standard library."""
+AMBIENT = _words(
+    "describe context suite specify it test before after beforeEach afterEach beforeAll afterAll"
+    " setup teardown suiteSetup suiteTeardown xdescribe fdescribe xit fit xtest expect assert"
+    " should sinon jest vi jasmine spyOn cy Cypress QUnit browser chrome page jQuery angular Vue"
+    " Deno Bun"
+)
+"""What those that run scripts put there: test runners, pages, extensions of browsers."""
 ELSEWHERE = {
     "sys": _words("pypy_version_info pypy_translation_info gettotalrefcount real_prefix frozen"),
 }

@@ -10,6 +10,8 @@ from string import ascii_letters, digits
 
 SHORTEST = 4
 """Shorter names are one edit away from too many others."""
+FAR = 5
+"""Shorter ones are a letter away from some other that is defined anywhere."""
 LONGEST = 100
 """Longer ones are nobody's slip, and would take their time."""
 ALIKE = 0.75
@@ -30,6 +32,9 @@ def is_other_word(one: str, other: str) -> bool:
         return True
     if one.replace("_", "").lower() == other.replace("_", "").lower():
         return one.isupper() != other.isupper() or one[1:] == other[1:]
+    if one[:1] != other[:1] and sorted(one) != sorted(other):
+        # Nobody slips on the first letter: `echo` and `secho`, `lpush` and `rpush`.
+        return True
     if len(one) == len(other):
         apart = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
         letters = {letter.lower() for letter in apart[0]}
@@ -40,6 +45,16 @@ def is_other_word(one: str, other: str) -> bool:
     return long.startswith(short) and (long[len(short)].isupper() or long[-1].isdigit())
 
 
+def is_misspelt(name: str, other: str) -> bool:
+    """Whether no letter was put in the place of another: `set_xlabel` is not `set_ylabel`."""
+    return len(name) != len(other) or sorted(name.lower()) == sorted(other.lower())
+
+
+def is_meant(name: str, other: str) -> bool:
+    """Whether a name from anywhere is so like it that it was meant."""
+    return len(name) >= FAR or sorted(name) == sorted(other)
+
+
 def nearest(name: str, others: Set[str]) -> str | None:
     """The most alike of a few names, best one slip away; None where none is."""
     for other in slips(name, others.__contains__, 3):
@@ -47,7 +62,7 @@ def nearest(name: str, others: Set[str]) -> str | None:
     if len(name) > LONGEST:
         return None
     best, most = None, ALIKE
-    mine = set(_split(name))
+    mine = set(split(name))
     for other in others:
         if other == name or (other.startswith("_") and not name.startswith("_")):
             continue
@@ -58,7 +73,7 @@ def nearest(name: str, others: Set[str]) -> str | None:
 
 
 def _likeness(name: str, mine: set[str], other: str) -> float:
-    theirs = set(_split(other))
+    theirs = set(split(other))
     if mine == theirs:
         return 1.0
     if abs(len(name) - len(other)) > max(len(name), len(other)) // 2:
@@ -66,7 +81,7 @@ def _likeness(name: str, mine: set[str], other: str) -> float:
     letters = SequenceMatcher(None, name.lower(), other.lower(), autojunk=False).ratio()
     shared = len(mine & theirs)
     # All words but one agree: `parse_day` and `parse_date`.
-    agree = shared and shared >= max(len(mine), len(theirs)) - 1
+    agree = shared >= max(len(mine), len(theirs)) - 1 and min(len(mine), len(theirs)) > 1
     return max(letters, 0.76 + letters / 10) if agree else letters
 
 
@@ -84,7 +99,7 @@ def _variants(name: str) -> Iterator[str]:
 
 def _rewritten(name: str) -> Iterator[str]:
     """The same words in another case or order."""
-    words = _split(name)
+    words = split(name)
     if not 1 < len(words) <= 4:
         return
     start = name[: len(name) - len(name.lstrip("_"))]
@@ -96,5 +111,5 @@ def _rewritten(name: str) -> Iterator[str]:
                 yield start + variant
 
 
-def _split(name: str) -> list[str]:
+def split(name: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(name)]

@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
-from closeloop.changes.kinds import language_of
+from closeloop.changes.kinds import is_test, language_of
+from closeloop.changes.names.builtin import AMBIENT
 from closeloop.changes.names.habits import Habits
-from closeloop.changes.names.near import is_other_word, nearest, slips
+from closeloop.changes.names.near import is_meant, is_misspelt, is_other_word, nearest, slips, split
 from closeloop.changes.names.surroundings import SCRIPTS, Scope, Surroundings
 from closeloop.changes.names.suspects import Suspect, Use, bound_as, bound_in, uses
 from closeloop.changes.syntax import words
@@ -29,6 +30,13 @@ _QUOTED = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'|`[^`\n]*`")
 _LAST = re.compile(r"[\w$]*$")
 _CASE = re.compile(rb"\s*case\s+[^=.,)\s]")
 _FIRST = re.compile(r"\w+")
+_DECLARED = re.compile(
+    rb"\b(?:namespace|module|enum|interface|type|record|union|static|mod|macro_rules!)\s{1,9}(\w+)"
+)
+"""What makes names in ways that not every grammar tells."""
+_PASSED = re.compile(rb"\bexport\s{1,9}(?:type\s{1,9})?\{([^{}]{0,20000})\}\s{0,9}from\b")
+"""What a script passes on from another, without making it its own."""
+_CRATE = re.compile(r"[a-z]\w*")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 
 
@@ -70,6 +78,7 @@ class Search:
             return None
         if use.target:
             return self.brought(use, use.target)
+        origin = origin or self.path(use)
         foreign = origin is not None and self.around.is_foreign(use.language, origin)
         return self.member(use, foreign)
 
@@ -84,9 +93,13 @@ class Search:
         if near:
             return Suspect(use=use, near=near, certain=True)
         near = _fitting(use, self.near(use))
-        if near is None and use.language not in ("go", *SCRIPTS):
+        if self.is_ambient(use) or (near is None and use.language not in ("go", *SCRIPTS)):
             return None
         return Suspect(use=use, near=near)
+
+    def is_ambient(self, use: Use) -> bool:
+        """Whether what runs a script may have put it there, as test runners and pages do."""
+        return use.language in SCRIPTS and (is_test(use.path) or len(split(use.text)) == 1)
 
     def is_around(self, use: Use) -> bool:
         """Whether a bare name may come from somewhere else than its file."""
@@ -95,6 +108,7 @@ class Search:
         known = self.exists(use.text, use) or self.is_offered(use)
         if use.language in SCRIPTS:
             ambient = use.text[0].isupper() and self.around.is_standard(use.language, use.text)
+            ambient |= use.text in AMBIENT
             return ambient or self.is_element(use) or (known and self.is_global(use))
         return known and not (use.language == "python" and self.is_closed(use.path))
 
@@ -129,18 +143,26 @@ class Search:
             return None
         found = [
             *self.slips(use, self.bound(use.path).__contains__, SHORTEST),
-            # Far from here another letter makes another word: `Render` and `Reader`.
-            *(one for one in self.slips(use, self.is_member(use)) if _is_misspelt(use.text, one)),
+            *(one for one in self.slips(use, self.is_member(use)) if is_meant(use.text, one)),
         ]
         likely = next((name for name in found if self.is_likely(name, use, foreign)), None)
         return Suspect(use=use, near=likely) if likely else None
 
     def is_likely(self, name: str, use: Use, foreign: bool) -> bool:
         """Names of others often differ by an ending or their case only."""
+        if not is_misspelt(use.text, name):
+            return False
         alike = use.text.startswith(name) or name.startswith(use.text)
         alike |= use.text.replace("_", "").lower() == name.replace("_", "").lower()
-        ours = name in self.around.words_of(use.path) and not foreign
+        ours = not foreign and name in self.around.words_of(use.path)
+        ours = ours and (not use.receiver or self.is_customary(name, use))
         return not is_other_word(use.text, name) and (ours or not alike)
+
+    def is_customary(self, name: str, use: Use) -> bool:
+        """Whether the repository makes it, or looks it up on what is called alike."""
+        owner = _LAST.search(use.receiver or "")
+        looked_up = owner is not None and self.habits.looks_up(owner[0], name, use.path)
+        return looked_up or bool(self.inspection.index.defined(name))
 
     def brought(self, use: Use, target: Import) -> Suspect | None:
         """A name that is imported from a module that is not known."""
@@ -236,7 +258,7 @@ class Search:
         return all(one.name != "*" for one in self.module(path).imports)
 
     def is_global(self, use: Use) -> bool:
-        """Whether files nearby use it without having made it."""
+        """Whether files nearby use it without having made it, or none of all makes it."""
         folder = str(PurePosixPath(use.path).parent)
         for path in self.around.folders.get(folder, ())[:MOST_SIBLINGS]:
             if use.text in self.around.words_of(path) and path not in self.inspection.added:
@@ -244,7 +266,8 @@ class Search:
                 if module and use.text not in bound_in(module):
                     return True
         places = self.inspection.index.defined(use.text)
-        return any(path.endswith(".d.ts") for path, _ in places)
+        ambient = not places and self.inspection.index.known(use.text)
+        return ambient or any(path.endswith(".d.ts") for path, _ in places)
 
     def origin(self, use: Use) -> Import | None:
         """The import that brought in what a name is looked up on."""
@@ -255,6 +278,13 @@ class Search:
         return next(
             (one for one in module.imports if found[0] in bound_as(one, use.language)), None
         )
+
+    def path(self, use: Use) -> Import | None:
+        """Of a path in Rust, which needs no import, the crate that it begins with."""
+        first = (use.receiver or "").partition("::")[0]
+        if use.language != "rust" or not _CRATE.fullmatch(first) or self.exists(first, use):
+            return None
+        return Import(module=first, line=use.line)
 
     def scope(self, use: Use, origin: Import) -> Scope | None:
         """The module that a name is looked up in."""
@@ -286,7 +316,11 @@ class Search:
         """Every name that the file itself makes or brings in."""
         if path not in self._bound:
             captured = self.captured(path) if path.endswith(".py") else ()
-            self._bound[path] = frozenset((*bound_in(self.module(path)), *captured))
+            content = self.inspection.sides.read("after", path) or b""
+            passed = b" ".join(_PASSED.findall(content)) if language_of(path) in SCRIPTS else b""
+            found = (*_DECLARED.findall(content), *words(passed))
+            declared = (one.decode("utf-8", "replace") for one in found)
+            self._bound[path] = frozenset((*bound_in(self.module(path)), *captured, *declared))
         return self._bound[path]
 
     def captured(self, path: str) -> Iterator[str]:
@@ -359,8 +393,3 @@ def _fitting(use: Use, near: str | None) -> str | None:
     if near is None or is_other_word(use.text, near):
         return None
     return None if use.language in TYPED and near[0].isupper() != use.text[0].isupper() else near
-
-
-def _is_misspelt(name: str, other: str) -> bool:
-    """Whether no letter was put in the place of another."""
-    return len(name) != len(other) or sorted(name.lower()) == sorted(other.lower())

@@ -10,6 +10,12 @@ from closeloop.model.inspection import Import, Inspection, Language, Module, Nam
 from closeloop.model.record import Record
 
 Kind = Literal["import", "call", "attribute", "keyword", "name", "option"]
+_MATERIAL = re.compile(
+    r"(?:.*/)?(?:test-?data|_*(?:fixtures?|snapshots?|goldens?)_*"
+    r"|_*(?:tests?|specs?)_*/(?:.*/)?(?:data|cases|inputs?|outputs?|expected|resources|samples))/.*",
+    re.IGNORECASE,
+)
+_TEST = re.compile(r"/(?:test_|conftest)[^/]*$|[._-](?:test|spec)\.\w+$")
 _MAJOR = re.compile(r"v\d+")
 
 
@@ -39,12 +45,17 @@ class Suspect(Record):
     """Whether what was meant stands in the very place where it was looked for."""
 
 
+def is_material(path: str) -> bool:
+    """Whether tests only read a source, so that nothing it names need exist."""
+    return _MATERIAL.fullmatch(path) is not None and _TEST.search(path) is None
+
+
 def uses(inspection: Inspection) -> Iterator[Use]:
     """Every name that added lines use, once a line."""
     for file in inspection.files:
         module = inspection.modules.get(("after", file.path))
         added = inspection.added.get(file.path, frozenset())
-        if module is None or not added:
+        if module is None or not added or is_material(file.path):
             continue
         lines = (inspection.sides.read("after", file.path) or b"").split(b"\n")
         for name in dict.fromkeys(module.names):

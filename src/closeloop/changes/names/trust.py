@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from closeloop.changes.names.builtin import ELSEWHERE
 from closeloop.changes.names.near import nearest
 from closeloop.changes.names.nowhere import Search
-from closeloop.changes.names.suspects import Suspect, Use
+from closeloop.changes.names.suspects import Suspect, Use, is_material
 from closeloop.changes.names.typed import Complaint
 from closeloop.model.inspection import Type
 
@@ -26,7 +26,8 @@ def trusted(complaints: Iterable[Complaint], search: Search) -> Iterator[Suspect
     """Those that hold, with what was probably meant."""
     for one in complaints:
         named = _NAME.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
-        if named and not _is_ignored(one, search) and (found := _judged(one, search)):
+        told = named and not is_material(one.path) and not _is_ignored(one, search)
+        if told and (found := _judged(one, search)):
             yield found
 
 

@@ -38,6 +38,8 @@ LOOK, LINGER, HURRY = 0.25, 3.0, 0.05
 """Seconds between looks, that a program may linger when it is done, and to ask if all is over."""
 FOREVER = 1e9
 BAD_REQUEST = 400
+ARGUMENT = 128 << 10
+"""Bytes that Linux takes for one argument."""
 SETTINGS = ("arguments", "program", "version")
 
 Settings = Mapping[str, str | int | float | bool]
@@ -82,8 +84,10 @@ class Watch:
 
     def _reason(self) -> str | None:
         now = time.monotonic()
-        if self._door is not None and len(self._door.exchanges) != self._asked:
-            self._asked, self._active = len(self._door.exchanges), now
+        door = self._door
+        # Who waits for an answer is not idle: the provider may be slow, or let all wait in turn.
+        if door is not None and (door.busy or len(door.exchanges) != self._asked):
+            self._asked, self._active = len(door.exchanges), now
         if self.closed is not None:
             return "closed"
         if self._finished is not None and now - self._finished > LINGER:
@@ -215,6 +219,7 @@ class Headless:
             again=again,
         )
         call = self.adapter.call(use)
+        demand_room(call)
         await write(cage, call)
         if again:
             cage = cage.frozen()
@@ -266,6 +271,16 @@ def fitted(cage: Cage, installed: Installed, door: Door | None, limits: Limits) 
         return cage.equipped(shares, (Port(number=PORT, socket=door.socket),), limits), address
     number = urlsplit(door.address).port or 0
     return cage.equipped(shares, (Port(number=number, socket=door.socket),), limits), door.address
+
+
+def demand_room(call: Call) -> None:
+    """MachineFailed where a text is too long for the way in which the program takes it."""
+    longest = max((len(each.encode(errors="replace")) for each in call.arguments), default=0)
+    if longest >= ARGUMENT:
+        raise MachineFailed(
+            f"This agent takes a prompt of {longest:,} bytes as an argument, which may have "
+            f"{ARGUMENT:,}: shorten it, or choose an agent that reads it from a file."
+        )
 
 
 async def write(cage: Cage, call: Call) -> None:

@@ -82,6 +82,10 @@ class OpenDoor:
     def exchanges(self) -> Sequence[Exchange]:
         return self._ledger
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._under_way)
+
     async def closed(self) -> OutOfBudget | Fault:
         await self._shut.wait()
         assert self._reason is not None

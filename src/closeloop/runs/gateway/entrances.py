@@ -12,32 +12,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from closeloop.runs.gateway.serving import Listener, Listeners
 
-LONGEST_FOLDER = 60
-"""The path of a socket may have some hundred bytes."""
-
 
 class Entrances:
     """All ways to the doors of one gateway."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.number = 0
+    def __init__(self, port: int = 0, folder: Path | None = None) -> None:
         self._port = port
-        self._folder: Path | None = None
+        self._folder = folder
         self._listeners: Listeners | None = None
         self._loopback: tuple[Listener, int] | None = None
 
     def make(self) -> Entrance:
         """The ways to one more door."""
-        self.number += 1
-        return Entrance(self, str(self.number))
+        return Entrance(self)
 
     @property
     def folder(self) -> Path:
         """Only its owner may look into it."""
         if self._folder is None:
-            long = len(tempfile.gettempdir()) > LONGEST_FOLDER
-            made = tempfile.mkdtemp(prefix="closeloop-", dir="/tmp" if long else None)  # noqa: S108
-            self._folder = Path(made)
+            self._folder = Path(tempfile.mkdtemp(prefix="closeloop-"))
         return self._folder
 
     @property
@@ -65,20 +58,18 @@ class Entrances:
 class Entrance:
     """The ways to one door: a socket in a folder of its own, and a secret on loopback."""
 
-    def __init__(self, entrances: Entrances, name: str) -> None:
+    def __init__(self, entrances: Entrances) -> None:
         self._entrances = entrances
-        self._name = name
         self._listener: Listener | None = None
-        self._path = ""
+        self._path = Path()
         self._secret = ""
 
     def socket(self, door: Any) -> str:
         if self._listener is None:
-            folder = self._entrances.folder / self._name
-            folder.mkdir(mode=0o700)
-            self._path = str(folder / "model.sock")
+            # Its name cannot be guessed: not every cage keeps programs from connecting.
+            self._path = self._entrances.folder / secrets.token_hex(8) / "model.sock"
             self._listener = self._entrances.listeners.unix(self._path, door)
-        return self._path
+        return str(self._path)
 
     def address(self, door: Any) -> str:
         if not self._secret:
@@ -92,4 +83,4 @@ class Entrance:
         if self._listener is not None:
             await self._listener.close()
             with suppress(OSError):
-                shutil.rmtree(Path(self._path).parent)
+                shutil.rmtree(self._path.parent)

@@ -41,11 +41,12 @@ class Gateway:
         *,
         recorded: Recorded = _nothing,
         port: int = 0,
+        sockets: Path | None = None,
     ) -> None:
         self._environ = environ
         self._folder = folder
         self._recorded = recorded
-        self._entrances = Entrances(port)
+        self._entrances = Entrances(port, sockets)
         self._opened = AsyncExitStack()
         self._recordings: dict[str, list[Kept]] = {}
         self._paces: dict[ModelSettings, Pace] = {}

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import uvicorn
@@ -19,6 +20,7 @@ from uvicorn.server import ServerState
 from closeloop.model.errors import BadInput
 from closeloop.runs.gateway.asking import Asked, Crowd, Message, Out, Send
 from closeloop.runs.gateway.routes import Route, route
+from closeloop.runs.sandbox.sockets import bound
 
 REQUEST_LIMIT = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""
@@ -43,13 +45,13 @@ class Answering(Protocol):
 class Listener:
     """A socket that is open: whoever connects waits until the server has begun."""
 
-    def __init__(self, bound: socket.socket, make: Callable[..., Any], door: Any) -> None:
-        bound.listen(WAITING)
+    def __init__(self, opened: socket.socket, make: Callable[..., Any], door: Any) -> None:
+        opened.listen(WAITING)
         self._state = ServerState()
         made = partial(make, server_state=self._state, app_state={"door": door})
         loop = asyncio.get_running_loop()
-        begin = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
-        self._begun = asyncio.ensure_future(begin(made, sock=bound))
+        begin = loop.create_unix_server if opened.family == socket.AF_UNIX else loop.create_server
+        self._begun = asyncio.ensure_future(begin(made, sock=opened))
 
     async def close(self) -> None:
         """Nobody comes in any more, and who is idle is shown out."""
@@ -81,23 +83,21 @@ class Listeners:
         self.doors: dict[str, Answering] = {}
         """By secret."""
 
-    def unix(self, path: str, door: Answering) -> Listener:
+    def unix(self, path: Path, door: Answering) -> Listener:
         """A door of its own at a path."""
-        bound = socket.socket(socket.AF_UNIX)
-        bound.bind(path)
-        return Listener(bound, self._protocol, door)
+        return Listener(bound(path), self._protocol, door)
 
     def loopback(self, port: int = 0) -> tuple[Listener, int]:
         """All doors, by their secrets, at a port of this machine."""
         # Named, or asyncio would let small writes wait for each other.
-        bound = socket.socket(proto=socket.IPPROTO_TCP)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened = socket.socket(proto=socket.IPPROTO_TCP)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind(("127.0.0.1", port))
+            opened.bind(("127.0.0.1", port))
         except (OSError, OverflowError):
-            bound.close()
+            opened.close()
             raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
-        return Listener(bound, self._protocol, None), bound.getsockname()[1]
+        return Listener(opened, self._protocol, None), opened.getsockname()[1]
 
     async def _application(self, scope: Message, receive: Receive, send: Send) -> None:
         out = Out(send)

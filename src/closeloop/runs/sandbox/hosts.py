@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from closeloop.runs.sandbox.sockets import bound
 
 PORT = 8018
 """Where commands find the proxy on the loopback of their cage."""
@@ -67,18 +69,19 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(hosts: Sequence[str]) -> AsyncIterator[Gate]:
-    """Open at a socket, and on loopback for cages that have none of their own."""
-    with tempfile.TemporaryDirectory(prefix="closeloop-hosts-") as folder:
-        opened = Gate(hosts, f"{folder}/hosts.sock")
-        unix = await asyncio.start_unix_server(opened.serve, opened.socket, limit=HEAD)
-        plain = await asyncio.start_server(opened.serve, "127.0.0.1", 0, limit=HEAD)
-        opened.port = plain.sockets[0].getsockname()[1]
-        try:
-            yield opened
-        finally:
-            unix.close()
-            plain.close()
+async def gate(hosts: Sequence[str], folder: Path) -> AsyncIterator[Gate]:
+    """Open at a socket in a new folder, and on loopback for cages that have none of their own."""
+    opened = Gate(hosts, str(folder / "hosts.sock"))
+    unix = await asyncio.start_unix_server(
+        opened.serve, sock=bound(folder / "hosts.sock"), limit=HEAD
+    )
+    plain = await asyncio.start_server(opened.serve, "127.0.0.1", 0, limit=HEAD)
+    opened.port = plain.sockets[0].getsockname()[1]
+    try:
+        yield opened
+    finally:
+        unix.close()
+        plain.close()
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -93,6 +93,10 @@ class Workspaces:
         """What is really enforced here."""
         return self.sandbox.guards
 
+    def folder(self) -> Path:
+        """One of our own, not made yet, which goes away with us, however we end."""
+        return Path(self._folders.new())
+
     async def base(self, repo: str, commit: str, setup: Sequence[str] = ()) -> Base:
         """The tree at a commit, set up: made once, whoever asks for it first."""
         cache = self._folders.cache
@@ -131,7 +135,7 @@ class Workspaces:
         if not self._hosts or self.sandbox.wrap is None:
             yield place, {}
             return
-        async with hosts.gate(self._hosts) as gate:
+        async with hosts.gate(self._hosts, Path(place.folder, "hosts")) as gate:
             number = hosts.PORT if self.sandbox.isolated else gate.port
             proxy = f"http://127.0.0.1:{number}"
             names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")

@@ -11,9 +11,29 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from closeloop.model.errors import BadInput
 from closeloop.store import schema
-from closeloop.store.migrations import m0001_spine, m0002_sessions, m0003_measurements
+from closeloop.store.migrations import (
+    m0001_spine,
+    m0002_sessions,
+    m0003_measurements,
+    m0004_exchanges,
+    m0005_experiments,
+    m0006_deliveries,
+    m0007_looks,
+    m0008_evaluations,
+    m0009_trials,
+)
 
-MIGRATIONS = (m0001_spine, m0002_sessions, m0003_measurements)
+MIGRATIONS = (
+    m0001_spine,
+    m0002_sessions,
+    m0003_measurements,
+    m0004_exchanges,
+    m0005_experiments,
+    m0006_deliveries,
+    m0007_looks,
+    m0008_evaluations,
+    m0009_trials,
+)
 
 WORDS = {
     "sqlite": {

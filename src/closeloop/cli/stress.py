@@ -1,0 +1,137 @@
+"""`closeloop task stress`: variants of a proved task, each hard in one way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from closeloop.model.settings import SandboxKind
+from closeloop.tasks.stress import MODES, Stress
+
+if TYPE_CHECKING:
+    from closeloop.cli.config import Configuration
+    from closeloop.model.attempt import Proof
+    from closeloop.model.task import Task
+    from closeloop.store import Store
+    from closeloop.tasks.stress import Stressed
+
+
+def stress(
+    task: str,
+    *,
+    mode: Annotated[list[Stress] | None, Parameter(negative=())] = None,
+    repeats: int = 3,
+    sandbox: SandboxKind | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Make variants of a proved task that stress one failure mode each, and prove them.
+
+    Parameters
+    ----------
+    task
+        The id of the task.
+    mode
+        Which mode; may be given again. All of them when none is named.
+    repeats
+        How often the tests run before and after the reference, to find flaky ones.
+    sandbox
+        How tests are caged: auto, bwrap, landlock, or none.
+    json
+        Print one JSON document instead of text.
+    """
+    import anyio
+
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say, say_json
+    from closeloop.model.errors import BadInput
+    from closeloop.tasks.seal import demand_open
+
+    found = load(Path.cwd())
+    [chosen] = flow.choose(found.settings, found.root, [task])
+    demand_open(chosen)
+    made: list[str] = []
+    refused: dict[str, str] = {}
+    with flow.open_named_store(found.settings, found.root) as store:
+        known = store.proof(chosen.grading)
+        if known is None or known.state != "proved":
+            raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")
+        for one in mode or MODES:
+            try:
+                variant = variant_of(chosen, one, found)
+                proof = anyio.run(prove, variant, found, store, (repeats, sandbox))
+                keep(variant, proof, found)
+                made.append(variant.id)
+            except BadInput as fault:
+                refused[one] = str(fault)
+    if json:
+        say_json({"tasks": made, "refused": refused})
+    else:
+        for name in made:
+            say(f"proved {name}")
+        for name, why in refused.items():
+            say(f"no {name}: {why}")
+    return 0 if made else 1
+
+
+def variant_of(task: Task, mode: Stress, found: Configuration) -> Task:
+    """One variant, with a repository of its own where files are planted."""
+    from closeloop.model.errors import BadInput
+    from closeloop.tasks.digests import with_digests
+    from closeloop.tasks.exchange.trees import check_out
+    from closeloop.tasks.stress import stress as vary
+
+    if task.repo is None or task.base is None or not Path(task.repo).is_dir():
+        raise BadInput(f"{task.id} has no repository on this machine: clone it first.")
+    with TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        check_out(task.repo, task.base, tree)
+        variant = vary(task, mode, tree)
+        made = planted(variant, tree, found) if variant.planted else variant.task
+    if (found.root / found.settings.tasks / f"{made.id}.md").exists():
+        raise BadInput(f"{made.id} is there already.")
+    return with_digests(made)
+
+
+def planted(variant: Stressed, tree: Path, found: Configuration) -> Task:
+    """The variant in a repository that has the files it needs besides."""
+    from msgspec.structs import replace
+
+    from closeloop.tasks.exchange.trees import commit_all
+
+    repo = found.root / ".closeloop" / "stress" / variant.task.id
+    shutil.rmtree(repo, ignore_errors=True)
+    shutil.copytree(tree, repo, symlinks=True)
+    for name, text in variant.planted.items():
+        (repo / name).write_text(text, encoding="utf-8")
+    return replace(variant.task, repo=str(repo.resolve()), base=commit_all(repo))
+
+
+async def prove(
+    task: Task, found: Configuration, store: Store, how: tuple[int, SandboxKind | None]
+) -> Proof:
+    """By the same controls as any task."""
+    from closeloop import flow
+    from closeloop.cli.run import warn_of_gaps, with_flags
+
+    settings = with_flags(found.settings, sandbox=how[1])
+    async with flow.open_workspaces(settings, found.root) as workspaces:
+        warn_of_gaps(workspaces)
+        [proof] = await flow.check(
+            [task], store, workspaces, repeats=how[0], tell=lambda told: None
+        )
+    return proof
+
+
+def keep(task: Task, proof: Proof, found: Configuration) -> None:
+    """Write down a variant that holds; BadInput with the reason for one that does not."""
+    from closeloop.mining.mine import write_whole
+    from closeloop.model.errors import BadInput
+
+    if proof.state != "proved":
+        raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")
+    write_whole(task, found.root / found.settings.tasks)
