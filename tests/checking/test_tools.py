@@ -180,7 +180,7 @@ class Mender:
 
 def fixer(agent: Mender) -> Fixer:
     variant = Variant(name="mender", agent="mender", limits=Limits(seconds=60))
-    return Fixer(agent=agent, model=None, variant=variant)
+    return Fixer(agent=agent, door=None, variant=variant)
 
 
 def test_an_agent_gets_what_broke_and_up_to_two_tries(repo: Path) -> None:

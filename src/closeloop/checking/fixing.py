@@ -9,7 +9,7 @@ import msgspec
 
 from closeloop.checking.bench import Bench, put
 from closeloop.checking.tools import Tool, Tried, attempt, has_broken, telling, told
-from closeloop.model.protocols import Agent, Assignment, Model
+from closeloop.model.protocols import Agent, Assignment, Door
 from closeloop.model.record import Record
 from closeloop.model.report import Mending, ToolRun
 from closeloop.model.variant import Variant
@@ -25,10 +25,10 @@ MOST_OUTPUT = 12_000
 
 
 class Fixer(Record):
-    """Who mends, and with which model."""
+    """Who mends, and its way to a model."""
 
     agent: Agent
-    model: Model | None
+    door: Door | None
     variant: Variant
     system: str | None = None
 
@@ -69,7 +69,8 @@ async def _work(workspace: Workspace, fixer: Fixer, prompt: str) -> str | None:
         prompt=prompt,
         system=fixer.system,
         cage=workspace.cage,
-        model=fixer.model,
+        model=fixer.door,
+        door=fixer.door,
         variant=fixer.variant,
         limits=limits,
         answer=lambda question: None,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from closeloop.checking.fixing import Fixer
     from closeloop.checking.pullrequest import PullRequest
     from closeloop.cli.config import Configuration
+    from closeloop.model.finding import Unmeasured
+    from closeloop.model.protocols import Model
     from closeloop.model.report import Report
 
 TierName = Literal["tools", "quality", "risk"]
