@@ -12,10 +12,10 @@ from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
 
 from closeloop.judges import checks
 from closeloop.judging import evaluate
-from closeloop.judging.asking import REPAIR
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.model.evaluation import Evaluation, Evaluations, Fact, Output, PlanTask
+from closeloop.runs.models.asking import REPAIR
 
 REQUEST = "A small calculator."
 

@@ -20,12 +20,12 @@ def altered(change: Change) -> tuple[Numbers, Numbers]:
     added: dict[str, set[int]] = defaultdict(set)
     removed: dict[str, set[int]] = defaultdict(set)
     told = set()
-    for section in _FILE.split(change.patch):
-        file = files.get(_path(section))
-        if file and (found := list(_lines(section))):
+    for path, section in sections(change.patch):
+        file = files.get(path)
+        if file and (found := list(lines_of(section))):
             told.add(file.path)
-            added[file.path].update(number for sign, number in found if sign == "+")
-            removed[_before(file)].update(number for sign, number in found if sign == "-")
+            added[file.path].update(number for sign, number, _ in found if sign == "+")
+            removed[_before(file)].update(number for sign, number, _ in found if sign == "-")
     for file in change.files:
         if file.path not in told:
             # Not in the patch, as when that is too large: a hunk's whole stretch.
@@ -35,6 +35,11 @@ def altered(change: Change) -> tuple[Numbers, Numbers]:
                     range(hunk.old_start, hunk.old_start + hunk.old_lines)
                 )
     return _frozen(added), _frozen(removed)
+
+
+def sections(patch: str) -> Iterator[tuple[str, str]]:
+    """A patch file by file: the path, and what the patch says of it."""
+    return ((_path(section), section) for section in _FILE.split(patch))
 
 
 def _path(section: str) -> str:
@@ -47,7 +52,8 @@ def _before(file: FileChange) -> str:
     return file.old_path or file.path
 
 
-def _lines(section: str) -> Iterator[tuple[str, int]]:
+def lines_of(section: str) -> Iterator[tuple[str, int, str]]:
+    """Sign, number and text of each line in a hunk; of a hunk's own head, the sign is `@`."""
     lines = iter(section.split("\n"))
     for line in lines:
         header = _HUNK.match(line)
@@ -57,15 +63,17 @@ def _lines(section: str) -> Iterator[tuple[str, int]]:
             1 if part is None else int(part) for part in header.groups()
         )
         old_end, new_end = old + old_count, new + new_count
+        yield "@", new, line
         while (old < old_end or new < new_end) and (inner := next(lines, None)) is not None:
             sign = inner[:1]
             if sign == "+":
-                yield sign, new
+                yield sign, new, inner
                 new += 1
             elif sign == "-":
-                yield sign, old
+                yield sign, old, inner
                 old += 1
             elif sign != "\\":
+                yield " ", new, inner
                 old, new = old + 1, new + 1
 
 

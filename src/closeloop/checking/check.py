@@ -32,6 +32,7 @@ from closeloop.checking.bench import Bench, needs_setup
 from closeloop.checking.fixing import Fixer, Mended, mend
 from closeloop.checking.measured import measure
 from closeloop.checking.prepared import prepare
+from closeloop.checking.reviewing import review
 from closeloop.checking.selection import select
 from closeloop.checking.tools import Tool, has_broken, run_tools
 from closeloop.checking.verdict import SEVERITIES, judge
@@ -39,6 +40,7 @@ from closeloop.model.errors import BadInput, Fault
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
+from closeloop.model.protocols import Model
 from closeloop.model.record import Record, digest
 from closeloop.model.report import Mending, Report, Risk, ToolRun
 from closeloop.model.settings import CheckSettings, Commands, Silence
@@ -76,7 +78,12 @@ class Tools(Record):
     """Whether there are tools, and none of them could be run."""
 
 
-async def check(order: Order, workspaces: Workspaces, fixer: Fixer | None = None) -> Report:
+async def check(
+    order: Order,
+    workspaces: Workspaces,
+    fixer: Fixer | None = None,
+    reviewer: Model | Unmeasured | None = None,
+) -> Report:
     """All tiers that are asked for; BadInput only where there is no change to look at."""
     began = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
@@ -86,8 +93,7 @@ async def check(order: Order, workspaces: Workspaces, fixer: Fixer | None = None
         unmeasured: list[Unmeasured] = []
         risk, tools = None, Tools()
         if "quality" in order.tiers:
-            order.tell("code quality")
-            for said in await anyio.to_thread.run_sync(look, inspection):
+            for said in await _quality(order, inspection, reviewer):
                 found.append(said) if isinstance(said, Finding) else unmeasured.append(said)
         bench = await _bench(order, sides, workspaces)
         if "risk" in order.tiers:
@@ -123,6 +129,17 @@ async def check(order: Order, workspaces: Workspaces, fixer: Fixer | None = None
 def _inspect(order: Order, sides: Sides) -> Inspection:
     index = open_index(sides, order.cache, order.settings)
     return inspect(sides, index, task=order.task, request=order.request, settings=order.settings)
+
+
+async def _quality(
+    order: Order, inspection: Inspection, reviewer: Model | Unmeasured | None
+) -> list[Finding | Unmeasured]:
+    order.tell("code quality")
+    said = await anyio.to_thread.run_sync(look, inspection)
+    if reviewer is None:
+        return said
+    order.tell("a model reviews the change")
+    return [*said, *await review(inspection, said, reviewer, order.settings.timeout)]
 
 
 def look(inspection: Inspection) -> list[Finding | Unmeasured]:

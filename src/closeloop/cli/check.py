@@ -33,6 +33,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     tier: Annotated[list[TierName] | None, Parameter(negative=())] = None,
     coverage: Annotated[bool, Parameter(negative=())] = False,
     fix: str | None = None,
+    model: str | None = None,
     format: Annotated[list[str] | None, Parameter(negative=())] = None,  # noqa: A002
     github: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -57,6 +58,8 @@ def check(  # noqa: PLR0913 - one parameter for each flag
         Run the tests once more, to see which changed lines they reach.
     fix
         Let this variant of closeloop.toml mend what the tools find, in a workspace of its own.
+    model
+        Let this model review what tools cannot see, in tier quality; it only advises.
     format
         How the report is printed: terminal, markdown, sarif, junit, gitlab or json; as
         markdown=report.md it is written to that file. May be given again.
@@ -88,8 +91,10 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     try:
         with telling(quiet=outputs[None] != "terminal") as tell:
             order = order_of(found, wanted, tuple(tier or TIERS), task, coverage=coverage)
+            settings = replace(order.settings, model=model or order.settings.model)
             request = pull.request if pull else None
-            report = anyio.run(go, replace(order, request=request, tell=tell), found, fix)
+            order = replace(order, request=request, tell=tell, settings=settings)
+            report = anyio.run(go, order, found, fix)
     except NoChange as none:
         if not staged:
             raise
@@ -156,7 +161,10 @@ async def go(order: Order, found: Configuration, fix: str | None) -> Report:
             Workspaces(order.cache / "workspaces", found.settings.sandbox)
         )
         fixer = await open_fixer(opened, found, fix) if fix else None
-        report = await check(order, workspaces, fixer)
+        reviewer = None
+        if order.settings.model and "quality" in order.tiers:
+            reviewer = await open_reviewer(opened, found, order.settings.model)
+        report = await check(order, workspaces, fixer, reviewer)
         workspaces.trim()
         return report
 
@@ -175,10 +183,29 @@ async def open_fixer(opened: AsyncExitStack, found: Configuration, name: str) ->
         door = await opened.enter_async_context(way)
     return Fixer(
         agent=crew.agent,
-        model=door,
+        door=door,
         variant=crew.variant,
         system=crew.system,
     )
+
+
+async def open_reviewer(
+    opened: AsyncExitStack, found: Configuration, name: str
+) -> Model | Unmeasured:
+    """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
+    from closeloop.judges.review import RULE
+    from closeloop.model.errors import Fault
+    from closeloop.model.finding import Unmeasured
+    from closeloop.runs.gateway import Gateway
+    from closeloop.runs.models.opening import settings_of
+
+    model = settings_of(name, found.settings.models)
+    gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
+    way = gateway.open(name, model, found.settings.limits, first=True)
+    try:
+        return await opened.enter_async_context(way)
+    except Fault as fault:
+        return Unmeasured(rule=RULE.name, reason=str(fault))
 
 
 @contextmanager
@@ -221,6 +248,7 @@ def write_report(report: Report, name: str, path: Path | None) -> None:
     from closeloop import plugins
     from closeloop.changes.reports import render, terminal
     from closeloop.cli.console import json_of, show
+    from closeloop.judges.review import RULE
     from closeloop.model.errors import MachineFailed
 
     if name == "terminal":
@@ -230,6 +258,7 @@ def write_report(report: Report, name: str, path: Path | None) -> None:
         text = json_of(report)
     else:
         rules = [rule for check in plugins.every("checks") for rule in check.rules]
+        rules += [RULE] if any(one.rule == RULE.name for one in report.findings) else []
         text = render(name, report, rules)
     if path is None:
         print(text, end="")  # noqa: T201

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from closeloop.judges.pairs import joined, pose_pair, read_pair
-from closeloop.judging.asking import ask
 from closeloop.judging.bench import Bench, OpenJudge, rubric_for, version_of
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Output, Preference
 from closeloop.model.rates import Rate, rate
 from closeloop.model.usage import total
 from closeloop.runs.executors.local import each
+from closeloop.runs.models.asking import ask
 
 
 async def prefer(bench: Bench, pairs: Sequence[tuple[Case, Case]]) -> list[Preference]:

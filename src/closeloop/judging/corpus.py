@@ -15,7 +15,6 @@ from closeloop.judges.questions import (
     read_question,
 )
 from closeloop.judges.windows import window
-from closeloop.judging.asking import ask
 from closeloop.judging.bench import OpenJudge
 from closeloop.judging.calibrate import consensus
 from closeloop.model.analysis import Analysis, Question, Tally, TraceAnswer
@@ -25,6 +24,7 @@ from closeloop.model.plan import Story
 from closeloop.model.rates import rate
 from closeloop.model.record import Record, digest
 from closeloop.runs.executors.local import each
+from closeloop.runs.models.asking import ask
 from closeloop.stats.agreement import agreement
 from closeloop.stats.corrected import rogan_gladen
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from closeloop.judges.families import same_family
 from closeloop.judges.joining import of_panel, of_samples
 from closeloop.judges.scoring import Scores, nothing_came, scored
-from closeloop.judging.asking import Told, ask
 from closeloop.judging.bench import Bench, OpenJudge, panel_version, rubric_for, version_of
 from closeloop.model.attempt import Usage
 from closeloop.model.dependencies import in_order
@@ -30,6 +29,7 @@ from closeloop.model.evaluation import (
 )
 from closeloop.model.record import digest
 from closeloop.runs.executors.local import each
+from closeloop.runs.models.asking import Told, ask
 
 LONGEST_SUMMARY = 2_000
 

@@ -150,6 +150,8 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """Which tests run: all, those that reach the change, or those when the suite is slow."""
     fix_cycles: int = 2
     """How often an agent is asked to mend what the tools say, where one is named."""
+    model: str | None = None
+    """Who reviews what tools cannot see; nobody, unless one is named."""
     complexity: int = 15
     function_lines: int = 80
     class_methods: int = 25
