@@ -41,14 +41,12 @@ def test_a_model_is_served_and_recorded_until_it_is_stopped(tmp_path: Path) -> N
         for path in ("/v1/messages", "/v1/chat/completions"):
             response = httpx.post(address + path, json=asked, trust_env=False)
             assert "Hello." in response.text
-        lines = (tmp_path / "talk.jsonl").read_bytes().splitlines()
-        assert [json.loads(line)["path"] for line in lines] == [
-            "/v1/messages",
-            "/v1/chat/completions",
-        ]
     finally:
         running.send_signal(signal.SIGINT)
         rest, _ = running.communicate(timeout=20)
+    lines = (tmp_path / "talk.jsonl").read_bytes().splitlines()
+    paths = [json.loads(line)["path"] for line in lines]
+    assert paths == ["/v1/messages", "/v1/chat/completions"]
     assert rest.endswith("tokens in, 4 out.\n")
     assert "Traceback" not in rest
 

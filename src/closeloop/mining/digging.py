@@ -141,7 +141,12 @@ def _extract(repo: Path, commit: str, names: Sequence[str], place: Path) -> None
         packed = git(repo, "archive", "--format=tar", commit, "--", *names[start : start + 500])
         content = packed.encode("utf-8", "surrogateescape")
         with suppress(tarfile.TarError, OSError), tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            tar.extractall(place, filter="data")
+            for member in tar:
+                file = tar.extractfile(member) if member.isreg() else None
+                if file is not None:
+                    path = place / member.name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(file.read())
 
 
 def _patch(repo: Path, work: Work, paths: Sequence[str]) -> str:

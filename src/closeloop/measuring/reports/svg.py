@@ -90,7 +90,8 @@ def nice(value: float) -> float:
     if value <= 0:
         return 1.0
     size: float = 10.0 ** floor(log10(value))
-    return next(size * step for step in (1, 1.5, 2, 3, 4, 5, 8, 10) if size * step >= value)
+    steps = (size * step for step in (1, 1.5, 2, 3, 4, 5, 8, 10))
+    return next((each for each in steps if each >= value), value)
 
 
 def _y(value: float, top: float) -> float:
