@@ -16,6 +16,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.record import Record
 from closeloop.model.task import Runner
+from closeloop.tasks.exchange.trees import extract
 from closeloop.tasks.mining import code
 from closeloop.tasks.mining.candidates import MOST_PATCH_BYTES, Candidate, ranked, score, unfit
 from closeloop.tasks.mining.history import Work, git, words_in, works
@@ -142,11 +143,8 @@ def _extract(repo: Path, commit: str, names: Sequence[str], place: Path) -> None
         content = packed.encode("utf-8", "surrogateescape")
         with suppress(tarfile.TarError, OSError), tarfile.open(fileobj=io.BytesIO(content)) as tar:
             for member in tar:
-                file = tar.extractfile(member) if member.isreg() else None
-                if file is not None:
-                    path = place / member.name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(file.read())
+                with suppress(BadInput):  # a link that leads elsewhere tells nothing
+                    extract(tar, member, place.resolve())
 
 
 def _patch(repo: Path, work: Work, paths: Sequence[str]) -> str:

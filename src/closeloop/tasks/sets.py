@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from closeloop.model.patches import parse
 from closeloop.model.record import Record, Time
 from closeloop.model.task import Split, Task
 from closeloop.tasks.files import Resolve, is_address, load_task, load_tasks, task_files
+from closeloop.tasks.repositories import asked
 from closeloop.tasks.split import When, area, folder
 
 SETS: tuple[Split, ...] = ("dev", "held-out")
@@ -94,7 +94,7 @@ def times_of(tasks: Sequence[Task]) -> When:
     known: dict[str, datetime] = {}
     for repo in _local(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
-        told = _git(
+        told = asked(
             repo,
             *("log", "--no-walk=unsorted", "--ignore-missing", "--format=%H %ct", "--stdin"),
             given="\n".join(bases),
@@ -150,7 +150,7 @@ def _lost(task: Task, present: Mapping[str, frozenset[str]]) -> bool:
 def _present(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
     found = {}
     for repo in _local(tasks):
-        listed = _git(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
+        listed = asked(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
         if listed:
             found[repo] = frozenset(listed.split("\0"))
     return found
@@ -161,7 +161,7 @@ def _recent(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
     found = {}
     for repo in _local(tasks):
         log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
-        listed = _git(repo, *log, "--name-only", "-z", "--format=", "HEAD")
+        listed = asked(repo, *log, "--name-only", "-z", "--format=", "HEAD")
         found[repo] = Counter(folder(path.strip()) for path in listed.split("\0") if path.strip())
     return found
 
@@ -169,10 +169,3 @@ def _recent(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
 def _local(tasks: Sequence[Task]) -> list[str]:
     repos = {task.repo for task in tasks if task.repo and not is_address(task.repo)}
     return sorted(repo for repo in repos if Path(repo).is_dir())
-
-
-def _git(repo: str, *arguments: str, given: str = "") -> str:
-    """What git says; nothing where it fails, as then nothing is known."""
-    command = ["git", "-C", repo, *arguments]
-    done = subprocess.run(command, input=given.encode(), capture_output=True, check=False)
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""

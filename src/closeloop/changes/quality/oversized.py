@@ -68,12 +68,14 @@ def _functions(file: Changed, functions: Past, inspection: Inspection) -> Iterat
         if small or not touched or is_tested(function):
             continue
         size = code_lines(file.lines, function)
-        before = earlier(functions, file, function) if size > limit else None
+        if size <= limit:
+            continue
+        before = earlier(functions, file, function)
         if old is None:
             old_text = inspection.sides.read("before", file.old_path) or b""
             old = old_text.decode("utf-8", "replace").split("\n")
         was = _size_before(before, file, old)
-        if size > limit and _has_grown(size, was, limit):
+        if _has_grown(size, was, limit):
             told = f" ({was} before)" if was else ""
             yield finding(
                 rules[0],

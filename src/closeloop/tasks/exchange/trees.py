@@ -66,12 +66,12 @@ def unpack(archive: Path, folder: Path) -> None:
                 total += member.size
                 if total > MOST_BYTES:
                     raise BadInput(f"{archive} unpacks to more than {MOST_BYTES >> 30} GB.")
-                _extract(opened, member, folder.resolve())
+                extract(opened, member, folder.resolve())
     except (tarfile.TarError, OSError, EOFError) as error:
         raise BadInput(f"{archive} cannot be unpacked: {error}.") from error
 
 
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+def extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     """Files, folders and links that stay below; `filter="data"` is not on every Python 3.11."""
     path = folder / member.name
     inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
