@@ -52,13 +52,19 @@ class Project:
         self.git("commit", "-q", "-m", message)
         return self.git("rev-parse", "HEAD")
 
-    def mine(self, wish: Wish, test: str | None = TEST, model: str | None = None) -> Mined:
+    def mine(
+        self,
+        wish: Wish,
+        test: str | None = TEST,
+        model: str | None = None,
+        sandbox: SandboxSettings | None = None,
+    ) -> Mined:
         self.told: list[Told] = []
 
         async def go() -> Mined:
             with open_store(str(self.folder / ".closeloop/closeloop.db")) as store:
                 async with Workspaces(
-                    self.folder / ".closeloop/cache", SandboxSettings()
+                    self.folder / ".closeloop/cache", sandbox or SandboxSettings()
                 ) as workspaces:
                     ground = Ground(
                         repo=self.folder,
@@ -131,15 +137,23 @@ def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:
     assert not (project.folder / "tasks").exists()
 
 
-def test_flaky_tests_are_not_asked_for(project: Project) -> None:
-    flaky = "import os\n\n\ndef test_flaky():\n    assert os.urandom(1)[0] % 2\n"
-    many = "".join(flaky.replace("test_flaky", f"test_flaky_{n}") for n in range(6))
-    project.commit(
-        "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS + many}
+def test_flaky_tests_are_not_asked_for(project: Project, tmp_path: Path) -> None:
+    """Flaky without chance: it fails in every second run, counted outside the workspace."""
+    runs = tmp_path / "runs"
+    flaky = (
+        "\n\ndef test_flaky():\n"
+        f"    with open({str(runs)!r}, 'a') as runs:\n"
+        "        runs.write('x')\n"
+        "        assert runs.tell() % 2\n"
     )
-    project.mine(Wish(repeats=3))
-    for task in project.tasks():
-        assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
+    project.commit(
+        "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS + flaky}
+    )
+    project.mine(Wish(repeats=3), sandbox=SandboxSettings(kind="none"))
+    assert runs.stat().st_size > 2
+    (task,) = project.tasks()
+    assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
+    assert "test_shop.py::test_flaky" not in task.acceptance.pass_to_pass
 
 
 def test_a_repository_without_tests_says_so(project: Project) -> None:
