@@ -35,8 +35,17 @@ def test_a_function_that_the_module_does_not_have(tmp_path: Path) -> None:
         "def clean_up(name):\n    return name\n\n\ndef title(name):\n    return clean_up(name)\n",
         "import json\n\n\ndef title(name):\n    return json.dumps(name)\n",
         "def title(thing):\n    return thing.whatever_it_has()\n",
+        "def made(kind):\n    return kind\n\n\n@made\nclass Tag:\n    pass\n\n\nTag(width=3)\n",
+        "import inspect\n\n\ndef arguments(call):\n    return inspect.getargspec(call)\n",
     ],
-    ids=["real", "defined in the change", "standard library", "unknown receiver"],
+    ids=[
+        "real",
+        "defined in the change",
+        "standard library",
+        "unknown receiver",
+        "made by a decorator",
+        "of an older Python",
+    ],
 )
 def test_what_exists_or_cannot_be_known_is_left_alone(tmp_path: Path, added: str) -> None:
     assert found(tmp_path, {"shop/user.py": f"{USER}\n\n{added}"}) == []

@@ -52,6 +52,9 @@ def _judged(one: Complaint, search: Search) -> Suspect | None:
         if one.where is None and search.exists(one.name, use):
             return None
         where = (one.where or "").rpartition(" ")[2]
+        if where == "object.__init__":
+            # The class has none of its own: a decorator may have made it one as it runs.
+            return None
         near = nearest(one.name, _parameters(where, search))
         return Suspect(use=use, near=near, where=where or None, certain=near is not None)
     if one.message.startswith("Module "):
@@ -67,12 +70,12 @@ def _judged(one: Complaint, search: Search) -> Suspect | None:
 
 def _in_module(one: Complaint, use: Use, search: Search) -> Suspect | None:
     where = one.where or ""
-    if use.text in ELSEWHERE.get(where, ()):
+    around = search.around
+    if use.text in ELSEWHERE.get(where, ()) or use.text in around.standard_module(where):
         return None
     names: set[str] = set()
-    for path in search.around.python_files(one.path, where):
-        names |= search.around.words_of(path)
-    around = search.around
+    for path in around.python_files(one.path, where):
+        names |= around.words_of(path)
     installed = around.installed.names("python", where.partition(".")[0])
     near = nearest(use.text, names or around.standard_module(where) or installed or set())
     return Suspect(use=use, near=near, where=where, certain=near is not None)
