@@ -146,6 +146,9 @@ def main(installed: Path, folder: Path, names: list[str]) -> int:
     there = {name: program(installed, name) for name in sorted(PROGRAMS)}
     agents = {name: path for name, path in there.items() if path.exists()}
     agents = {name: path for name, path in agents.items() if not names or name in names}
+    if not agents:
+        print(f"No agent is installed in {installed}: is `npm` there, and its registry in reach?")
+        return 2
     table = []
     for project in (python(), node()):
         table += anyio.run(run, project, agents, folder / project.name)
