@@ -1,4 +1,4 @@
-"""Find an agent, reader, detector, check or judge by name: built-in ones by the same door."""
+"""Find a plug-in by its kind and name: built-in ones by the same door."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from closeloop.model.errors import PluginFailed, unknown
 
-Kind = Literal["agents", "checks", "detectors", "judges", "readers"]
+Kind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers"]
 
 
 def known(kind: Kind) -> dict[str, EntryPoint]:

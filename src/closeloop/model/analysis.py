@@ -26,6 +26,8 @@ class TraceAnswer(Record):
     """What a judge says of one trace."""
 
     attempt: str
+    question: Question | None = None
+    """What was asked; None in what was kept before this was."""
     verdict: Literal["yes", "no"] | None
     """None: it cannot be told, or the judge abstains."""
     text: str = ""

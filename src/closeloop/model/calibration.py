@@ -38,6 +38,8 @@ class Trust(Record):
     passed: int
     corrected: Corrected
     """The rate of passes among them, as people would have given it."""
+    powered: Corrected | None = None
+    """The same by prediction-powered inference, where some are judged that nobody labelled."""
     may_block: bool
     """Else it advises."""
     why_not: str | None = None

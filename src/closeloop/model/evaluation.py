@@ -53,6 +53,16 @@ class Fact(Record):
     """Unless its verdict is yes, the task fails."""
 
 
+class Site(Record):
+    """Where a change belongs: a repository as it was before."""
+
+    repo: str
+    commit: str
+    setup: tuple[str, ...] = ()
+    beneath: tuple[str, ...] = ()
+    """Patches of other tasks that the change was made on top of, in order."""
+
+
 class Case(Record):
     """All that a judge sees of one task: nothing of the others but their places in the plan."""
 
@@ -61,6 +71,8 @@ class Case(Record):
     task: PlanTask
     output: Output
     facts: tuple[Fact, ...] = ()
+    site: Site | None = None
+    """For a judge that looks at files."""
 
 
 class Submission(Record):

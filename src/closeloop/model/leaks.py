@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +27,11 @@ def find(data: bytes) -> Iterator[Found]:
     """Every secret, in the order of the words that lead to them."""
     for searcher, forms in _searchers():
         for word, start, end in searcher.find_matches_as_indexes(data):
-            yield from _at(data, forms[word], start, end)
+            for form in forms[word]:
+                found = form(data, start, end)
+                if found is not None:
+                    yield found
+    yield from _in_addresses(data)
 
 
 def without(data: bytes, counts: dict[str, int]) -> bytes:
@@ -46,14 +50,7 @@ def without(data: bytes, counts: dict[str, int]) -> bytes:
     return data
 
 
-def _at(data: bytes, forms: tuple[Any, ...], start: int, end: int) -> Iterator[Found]:
-    for form in forms:
-        found = form(data, start, end) if callable(form) else _formed(data, form, start)
-        if found is not None:
-            yield found
-
-
-def _formed(data: bytes, form: _Form, start: int) -> Found | None:
+def _formed(form: _Form, data: bytes, start: int, end: int) -> Found | None:
     """A secret that is known by its own form."""
     rule, pattern, back, entropy = form
     for place in range(max(start - back, 0), start + 1) if back else (start,):
@@ -94,7 +91,16 @@ def _assigned(data: bytes, start: int, end: int) -> Found | None:
     return (*place, "password" if password else "assignment")
 
 
-def _in_address(data: bytes, start: int, end: int) -> Found | None:
+def _in_addresses(data: bytes) -> Iterator[Found]:
+    """Texts are full of addresses, and few have an `@`: only the last before one may matter."""
+    end = 0
+    while (first := data.find(b"://", end)) >= 0 and (end := data.find(b"@", first)) >= 0:
+        found = _in_address(data, data.rfind(b"://", first, end))
+        if found is not None:
+            yield found
+
+
+def _in_address(data: bytes, start: int) -> Found | None:
     """`scheme://user:password@host`."""
     match = secrets.URL_PASSWORD.match(data, start)
     if match is None:
@@ -145,6 +151,10 @@ def _in_docker_config(data: bytes, start: int, end: int) -> Found | None:
     return (*match.span(1), "docker-auth") if chosen else None
 
 
+def _searched(form: Any) -> Any:
+    return form if callable(form) else partial(_formed, form)
+
+
 @cache
 def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
     """Groups of words, each with what may stand there."""
@@ -157,7 +167,6 @@ def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
         table.setdefault(word, []).append(_assigned)
     for word in ("Bearer", "bearer", "Basic", "basic"):
         table.setdefault(word, []).append(_in_header)
-    table["://"] = [_in_address]
     table["curl "] = [_given_to(secrets.CURL_USER, "curl-user")]
     table["sshpass "] = [_given_to(secrets.SSHPASS, "sshpass")]
     for word in ("machine", "default login"):
@@ -188,7 +197,7 @@ def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
                 matchkind=MatchKind.LeftmostLongest,
                 implementation=Implementation.DFA,
             ),
-            [(*table[word], *begun[word]) for word in group],
+            [tuple(map(_searched, (*table[word], *begun[word]))) for word in group],
         )
         for group in groups
     ]

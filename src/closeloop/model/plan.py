@@ -8,6 +8,8 @@ from typing import Literal
 
 from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.model.change import Change
+from closeloop.model.evaluation import Evaluation
+from closeloop.model.event import Event
 from closeloop.model.exchange import Exchange
 from closeloop.model.insight import Insight
 from closeloop.model.measurement import Measurement
@@ -45,6 +47,8 @@ class Slot(Record):
     number: int
     experiment: str
     feedback: bool = False
+    context: str = ""
+    """What reviewers taught, for the end of the system prompt."""
 
     @property
     def place(self) -> Place:
@@ -90,6 +94,7 @@ class Made(Record):
     exchanges: Sequence[Exchange] = ()
     """Read one by one: together they are many times as long as what they share."""
     insights: tuple[Insight, ...] = ()
+    events: tuple[Event, ...] = ()
     mend: str | None = None
     """What the user must mend before it is of any use to try again."""
 
@@ -194,3 +199,5 @@ class Story(Record):
     measurement: Measurement
     """What the rules say of it."""
     insights: tuple[Insight, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    """What judges say of it, where somebody looked that up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.chat import ModelReply, ModelRequest
@@ -18,6 +18,10 @@ from closeloop.model.session import Session
 from closeloop.model.steps import Reading
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits, Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Ran(Record):
@@ -252,6 +256,34 @@ class Judge(Protocol):
 
     def read(self, value: Any, posed: Posed, rubric: Rubric) -> Sequence[CheckAnswer] | str:
         """One answer for each check, from a reply that fits the schema; or why it is none."""
+        ...
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors whose nearness is likeness of meaning. It retrieves, it never
+    decides."""
+
+    @property
+    def id(self) -> str:
+        """Its name with what it was made of; only vectors of one id are held against each other."""
+        ...
+
+    @property
+    def floor(self) -> float:
+        """The least likeness of a text and a rule that it may restate."""
+        ...
+
+    @property
+    def alike(self) -> float:
+        """The likeness from which on two texts mostly say the same."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether all that it needs is here."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """A row for each text, of length one; of zeros for a text that says nothing."""
         ...
 
 

@@ -11,6 +11,7 @@ from closeloop.model.record import Record, Time
 Level = Literal["low", "medium", "high", "critical"]
 Gate = Literal["strict", "regression_only", "informational"]
 Verdict = Literal["pass", "warn", "block"]
+Tier = Literal["tools", "quality", "risk"]
 ToolState = Literal["passed", "failed", "timed out", "inert", "machine trouble"]
 """Inert: the command is missing, or it ran no test. Trouble: no space, killed."""
 
@@ -100,6 +101,8 @@ class Report(Record):
     held: bool = False
     """Whether its risk alone is enough to wait for a person: `check.hold_at`."""
     gate: Gate = "regression_only"
+    tiers: tuple[Tier, ...] = ("tools", "quality", "risk")
+    """Those that were asked for."""
     tools: tuple[ToolRun, ...] = ()
     mending: Mending | None = None
     findings: tuple[Finding, ...] = ()
@@ -109,3 +112,20 @@ class Report(Record):
     version: int = 1
     at: Time | None = None
     seconds: float | None = None
+
+
+class ReportRow(Record):
+    """A report that was kept, in a line."""
+
+    number: int
+    at: Time
+    repo: str | None = None
+    title: str
+    base: str | None = None
+    head: str | None = None
+    attempt: str | None = None
+    """Whose change it is, where one is known."""
+    level: Level | None = None
+    verdict: Verdict
+    findings: int
+    """Those that are not silenced."""

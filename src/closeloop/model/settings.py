@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from closeloop.model.access import Scope
 from closeloop.model.evaluation import CriterionName
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
@@ -173,6 +174,8 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """A built-in one, or the path of a file."""
     judge: str = "checks"
     """The way of asking: a plug-in's name."""
+    variant: str | None = None
+    """Whose agent judges, looking at the files, which it cannot change."""
     samples: int = 1
     """How often each model is asked about each output."""
     temperature: float = 0.1
@@ -182,6 +185,105 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """The score to pass, and the least of any criterion; None is as the rubric says."""
     weights: dict[CriterionName, float] = {}
     """Of criteria, where they differ from the rubric's."""
+
+
+class ServeSettings(Record, forbid_unknown_fields=True):
+    """Who may use the dashboard besides this machine."""
+
+    user_header: str | None = None
+    """The header in which a proxy before it names the user it has logged in."""
+    user_scopes: tuple[Scope, ...] = ("read", "review")
+    """What such a user may do."""
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """Addresses of proxies that are believed."""
+    hosts: tuple[str, ...] = ()
+    """More names under which the dashboard may be reached on this machine."""
+
+
+class OrchestrateSettings(Record, forbid_unknown_fields=True):
+    """How plans are made and carried out; `agent_config.json` may say the same."""
+
+    planner: str | None = None
+    """The model that plans; the first worker's own when not given."""
+    workers: tuple[str, ...] = ()
+    """Variants that a planner may choose from; the first works on tasks that name none."""
+    judges: tuple[str, ...] = ()
+    """The models that judge; those of `[judge]` when none is named, else the first worker's own."""
+    max_retries: int = 2
+    """How often a task that fails is tried again with what was wrong."""
+    stop_when_ignored: bool = False
+    """Try no more once all that was wrong is wrong again."""
+    concurrency: int = 4
+    """How many sub-agents work at once."""
+    seconds: float | None = None
+    """For the whole plan: after that nothing is begun."""
+    budget: float | None = None
+    """US dollars for the whole plan: once they are spent, no try is begun."""
+    pass_at: float | None = None
+    floor: float | None = None
+    weights: dict[CriterionName, float] = {}
+    """Thresholds and weights, where they differ from those of `[judge]`."""
+
+
+class AgentSigns(Record, forbid_unknown_fields=True):
+    """By what a pull request is known as the work of one agent; `*` stands for anything."""
+
+    authors: tuple[str, ...] = ()
+    """Accounts that open pull requests or write commits."""
+    labels: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
+    co_authors: tuple[str, ...] = ()
+    """Names or addresses in `Co-Authored-By:`."""
+
+
+class PullSettings(Record, forbid_unknown_fields=True):
+    """How pull requests are read."""
+
+    agents: dict[str, AgentSigns] = {}
+    """By the agent's name; those that are known already are replaced."""
+    github_secret_env: str = "CLOSELOOP_GITHUB_SECRET"  # noqa: S105
+    gitlab_token_env: str = "CLOSELOOP_GITLAB_TOKEN"  # noqa: S105
+    """Environment variables that hold what webhooks are signed or sent with."""
+
+
+class WebhookSettings(Record, forbid_unknown_fields=True):
+    """Where events are sent."""
+
+    url: str
+    secret_env: str = "CLOSELOOP_WEBHOOK_SECRET"  # noqa: S105
+    """The environment variable that holds the key to sign with."""
+    events: tuple[str, ...] = ("*",)
+    """Which kinds; `*` stands for anything."""
+
+
+class ReviewSettings(Record, forbid_unknown_fields=True):
+    """How the review queue is worked off."""
+
+    double: float = 0.2
+    """The share of items that two people look at."""
+    golden: float = 0.1
+    """How often an item comes up of which the answer is known."""
+    seed: int = 0
+    """Gives the lots by which both are drawn."""
+
+
+class MemorySettings(Record, forbid_unknown_fields=True):
+    """How rules are learned from reviews, and told to agents."""
+
+    encoder: str = "auto"
+    """`minilm`, `ngrams`, another plug-in, or a model that gives embeddings; `auto` is the best
+    that is here."""
+    activate: Literal["person", "always"] = "person"
+    """Whether a person looks at a rule before agents are told it."""
+    model: str | None = None
+    """Who puts remarks into rules and says what it thinks of likenesses; patterns do without."""
+    tokens: int = 1500
+    """What an agent is told, at the most."""
+    control: float = 0.0
+    """The share of work that is told nothing, to see what memory is worth."""
+    seed: int = 0
+    hydrate: bool = False
+    """Whether `run` and `orchestrate` tell their agents, too: in their system prompts."""
 
 
 class Settings(Record, forbid_unknown_fields=True):
@@ -206,3 +308,10 @@ class Settings(Record, forbid_unknown_fields=True):
     silence: tuple[Silence, ...] = ()
     check: CheckSettings = CheckSettings()
     judge: JudgeSettings = JudgeSettings()
+    orchestrate: OrchestrateSettings = OrchestrateSettings()
+    serve: ServeSettings = ServeSettings()
+    pulls: PullSettings = PullSettings()
+    review: ReviewSettings = ReviewSettings()
+    memory: MemorySettings = MemorySettings()
+    webhooks: dict[str, WebhookSettings] = {}
+    """By name: who is told what happens."""

@@ -56,6 +56,13 @@ class Judged:
 
         return [unpack(body, Evaluation) for body in self._read(work)]
 
+    def evaluation(self, name: str) -> Evaluation | None:
+        """One, by its id."""
+        table = tables.evaluations
+        query = select(table.c.body).where(table.c.id == _plain(name))
+        body = self._read(lambda on: on.execute(query).scalar())
+        return None if body is None else unpack(body, Evaluation)
+
     def verdicts(self, judge: str) -> list[tuple[str, Evaluation]]:
         """What one version said, by item: the attempt where there is one, else the evaluation."""
         newest: dict[str, Evaluation] = {}
@@ -159,6 +166,18 @@ class Judged:
                 on.execute(statement, rows)
 
         self._write(work)
+
+    def found(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
+        """Every yes of any judge, by attempt; of one, or of all."""
+        table = tables.answers
+        query = select(table.c.body).where(table.c.verdict == "yes").order_by(table.c.number)
+        if attempt is not None:
+            query = query.where(table.c.attempt == attempt)
+        found: dict[str, list[TraceAnswer]] = {}
+        for body in self._read(lambda on: list(on.execute(query).scalars())):
+            answer = unpack(body, TraceAnswer)
+            found.setdefault(answer.attempt, []).append(answer)
+        return found
 
     def answers(self, judge: str) -> dict[str, TraceAnswer]:
         """By attempt."""

@@ -51,6 +51,13 @@ def has(connection: Connection, attempt: str) -> bool:
     return connection.execute(found).first() is not None
 
 
+def body_of(connection: Connection, start: str, column: str) -> Any:
+    """One of the bodies of an attempt, by its id or the beginning of it."""
+    query = select(attempt_bodies.c[column])
+    query = query.where(attempt_bodies.c.attempt == full_id(connection, start))
+    return connection.execute(query).scalar()
+
+
 def full_id(connection: Connection, start: str) -> str:
     """The id that is, or alone begins with, what a person typed."""
     near = select(attempts.c.id).where(attempts.c.id >= start, attempts.c.id < start + "\U0010ffff")

@@ -53,6 +53,12 @@ def release(connection: Connection, owner: str, key: str | None) -> int:
     return connection.execute(given_back).rowcount
 
 
+def take_over(connection: Connection, key: str, holder: str, owner: str, seconds: float) -> bool:
+    """Claim a job whose holder is dead."""
+    release(connection, holder, key)
+    return claim(connection, key, owner, seconds)
+
+
 def _held_by(owner: str) -> Any:
     # The state is written out so that the index of claimed jobs is used.
     return (jobs.c.owner == owner) & (jobs.c.state == literal_column("'claimed'"))

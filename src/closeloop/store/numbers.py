@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
+    Text,
     func,
     insert,
     select,
@@ -20,31 +21,25 @@ from sqlalchemy import (
 
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput
-from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
-from closeloop.store import facts, measured, rows, schema
+from closeloop.store import facts, rows, schema
 from closeloop.store.bodies import unpack
+from closeloop.store.columns import Columns, gathered
 
 Do = Callable[[Callable[[Connection], Any]], Any]
-Columns = dict[str, list[Any]]
-"""By name; all of one length, a place an attempt."""
 AT_ONCE = 4000
 
 OF_ATTEMPT = (
-    "id", "origin", "task", "task_digest", "variant", "number", "retry", "started",
-    "seconds", "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
+    "origin", "task", "task_digest", "variant", "number", "retry", "started", "seconds",
+    "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
 )  # fmt: skip
 OF_GRADE = ("grading", "version", "outcome", "broken")
 OF_SESSION = ("agent", "model", "repo", "branch")
-OF_ALL = (*OF_ATTEMPT, *OF_GRADE, *OF_SESSION)
-OF_MEASUREMENT = tuple(
-    column.name
-    for column in schema.measurements.c
-    if column.name not in ("number", "found", "body")
-)
-OF_DELIVERY = tuple(name for name in Delivery.__struct_fields__ if name != "at")
+OF_MEASUREMENT = ("basis", "findings", "category", "modes", "converged_after")
+RATES = ("handoff", "feedback", "recovery", "convergence")
+OF_DELIVERY = tuple(name for name in Delivery.__struct_fields__ if name not in ("attempt", "at"))
 
 
 class Span(Record):
@@ -65,26 +60,30 @@ class Numbers:
         self._write = write
 
     def attempts(self, span: Span) -> Columns:
-        """Columns `OF_ALL`, with the grade that counts; moments are microseconds since 1970."""
+        """With the grade that counts and the session; moments are microseconds since 1970."""
         attempts, grades, sessions = schema.attempts, schema.grades, schema.sessions
         shown: list[ColumnElement[Any]] = [attempts.c[name] for name in OF_ATTEMPT]
-        shown[OF_ATTEMPT.index("started")] = type_coerce(attempts.c.started, BigInteger)
+        shown[OF_ATTEMPT.index("started")] = type_coerce(attempts.c.started, BigInteger).label(
+            "started"
+        )
         shown += [grades.c[name] for name in OF_GRADE]
         shown += [sessions.c[name] for name in OF_SESSION]
-        query = rows.counting().with_only_columns(*shown, maintain_column_froms=True)
-        query = query.where(*_within(span)).order_by(None)
-        return self._columns(OF_ALL, query)
+        query = rows.counting().with_only_columns(attempts.c.id, *shown, maintain_column_froms=True)
+        return self._columns(query.where(*_within(span)).order_by(None))
 
     def measurements(self, span: Span) -> Columns:
-        """All that were made of them, on whatever basis."""
-        return self._columns(OF_MEASUREMENT, _of(span, schema.measurements, OF_MEASUREMENT))
+        """All that were made of them, on whatever basis; rates as shares."""
+        table = schema.measurements
+        shares = [
+            (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
+            for name in RATES
+        ]
+        return self._columns(_of(span, table, OF_MEASUREMENT).add_columns(*shares))
 
     def deliveries(self, span: Span) -> Columns:
-        """Of each attempt the newest."""
-        table, later = schema.deliveries, schema.deliveries.alias()
-        newest = select(func.max(later.c.number)).where(later.c.attempt == table.c.attempt)
-        query = _of(span, table, OF_DELIVERY).where(table.c.number == newest.scalar_subquery())
-        return self._columns(OF_DELIVERY, query)
+        """All that were told, the newest of an attempt last."""
+        query = _of(span, schema.deliveries, OF_DELIVERY)
+        return self._columns(query.order_by(schema.deliveries.c.number))
 
     def save_delivery(self, delivery: Delivery) -> None:
         """Add what became of an attempt's change; it counts from now on."""
@@ -112,25 +111,21 @@ class Numbers:
         found: list[tuple[str, bytes]] = self._read(lambda on: on.execute(query).all())
         return dict(found).items()
 
-    def _columns(self, names: Sequence[str], query: Select[Any]) -> Columns:
-        """Straight from the driver, some rows at a time: else rows take more than their content."""
+    def _columns(self, query: Select[Any]) -> Columns:
+        """Straight from the driver: rows of its wrapper would take more than their content."""
+        kinds = {column.name: isinstance(column.type, Text) for column in query.selected_columns}
+        kinds.pop(next(iter(kinds)))
 
         def work(on: Connection) -> Columns:
-            columns: Columns = {name: [] for name in names}
-            cursor = on.execute(query).cursor
-            while cursor and (part := cursor.fetchmany(AT_ONCE)):
-                for column, values in zip(columns.values(), zip(*part, strict=True), strict=True):
-                    column.extend(values)
-            return columns
+            return gathered(_parts(on.execute(query).cursor), kinds)
 
         found: Columns = self._read(work)
         return found
 
 
-def columns_of(made: Sequence[tuple[str, str, Measurement]]) -> Columns:
-    """What the table will show of measurements that were made just now."""
-    rows = [measured.columns(*one) for one in made]
-    return {name: [row[name] for row in rows] for name in OF_MEASUREMENT}
+def _parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+    while cursor and (part := cursor.fetchmany(AT_ONCE)):
+        yield part
 
 
 def _within(span: Span) -> list[ColumnElement[bool]]:
@@ -145,8 +140,8 @@ def _within(span: Span) -> list[ColumnElement[bool]]:
     return found
 
 
-def _of(span: Span, table: Table, names: Sequence[str]) -> Select[Any]:
-    query = select(*(table.c[name] for name in names))
+def _of(span: Span, table: Table, names: Collection[str]) -> Select[Any]:
+    query = select(table.c.attempt, *(table.c[name] for name in names))
     if limits := _within(span):
         query = query.where(table.c.attempt.in_(select(schema.attempts.c.id).where(*limits)))
     return query

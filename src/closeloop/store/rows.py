@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, TypedDict
 
 from sqlalchemy import Connection, Select, func, select
@@ -98,8 +98,7 @@ class Wanted(TypedDict, total=False):
 
 def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
     """Attempts, latest start first, each with the grade that counts."""
-    named = select(variants.c.digest, variants.c.name, variants.c.agent, variants.c.model)
-    names = {row.digest: row for row in connection.execute(named.order_by(variants.c.number))}
+    names = _variants(connection)
     query = counting(wanted.get("gradings"))
     if (origin := wanted.get("origin")) is not None:
         query = query.where(attempts.c.origin == origin)
@@ -121,6 +120,17 @@ def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
     return [_row(row, names.get(row["variant"])) for row in rows]
 
 
+def with_variants(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
+    """Rows of `counting`, with the names of their variants."""
+    names = _variants(connection)
+    return [_row(row, names.get(row["variant"])) for row in rows]
+
+
+def _variants(connection: Connection) -> dict[str, Any]:
+    named = select(variants.c.digest, variants.c.name, variants.c.agent, variants.c.model)
+    return {row.digest: row for row in connection.execute(named.order_by(variants.c.number))}
+
+
 def _row(row: Any, variant: Any) -> AttemptRow:
     if variant is None:
         return AttemptRow(**row)
@@ -128,8 +138,8 @@ def _row(row: Any, variant: Any) -> AttemptRow:
     return AttemptRow(**{**row, **of_variant})
 
 
-def counting(gradings: Collection[str] | None = None) -> Select[Any]:
-    """The attempts that count, with their sessions and the grades that count."""
+def counting(gradings: Collection[str] | None = None, *, every: bool = False) -> Select[Any]:
+    """The attempts that count, or every one, with their sessions and the grades that count."""
     other = grades.alias()
     newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
     if gradings is not None:
@@ -143,18 +153,23 @@ def counting(gradings: Collection[str] | None = None) -> Select[Any]:
     later = (
         select(version.c.number)
         .join(grown, grown.c.id == version.c.attempt)
-        .where(version.c.key == sessions.c.key, (ends > end) | last_stored)
+        .where(
+            version.c.key == sessions.c.key,
+            version.c.number != sessions.c.number,
+            (ends > end) | last_stored,
+        )
     )
     # A copy counts where nothing better is known of the session.
     better = sessions.alias()
     own, marked = (func.substr(sessions.c.key, 1, length) for length in (OWN, OWN + 1))
     is_copy = func.substr(marked, OWN + 1) >= MARKS["exported"]
     told = select(better.c.number).where(is_copy, better.c.key >= own, better.c.key < marked)
+    counts = () if every else (~later.exists(), ~told.exists())
     return (
         select(attempts, *shown)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
         .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
-        .where(~later.exists(), ~told.exists())
+        .where(*counts)
         .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
     )
 

@@ -1,8 +1,9 @@
 """The tables, as queries see them; `migrations` is what makes them.
 
-Everything but `jobs` is a fact: added, never changed. Where content may be said anew under the
-same name (a task with other tags, a grade by a better grader) rows carry a running number and the
-newest one counts. A body holds the whole record; the other columns are there to search by.
+Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`) and
+`pulls`, which is made of facts. Where content may be said anew under the same name (a task with
+other tags, a grade by a better grader) rows carry a running number and the newest one counts. A
+body holds the whole record; the other columns are there to search by.
 """
 
 from __future__ import annotations

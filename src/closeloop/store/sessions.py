@@ -14,7 +14,9 @@ from closeloop.model.record import Record, digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Trace
 from closeloop.store.bodies import pack
+from closeloop.store.facts import full_id
 from closeloop.store.jobs import INSERT
+from closeloop.store.links import add_links
 from closeloop.store.rows import MARKS, OWN, attempt_columns, line
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
 
@@ -89,6 +91,7 @@ def keep(connection: Connection, new: Sequence[Packed], files: Sequence[Imported
             table.append(row)
     for target, values in zip((attempts, attempt_bodies, sessions), rows, strict=True):
         _insert(connection, target, values)
+    add_links(connection, (each.attempt for each in added))
     _insert(connection, imports, [_import_row(file) for file in files])
     return [each.attempt.id for each in added]
 
@@ -100,6 +103,12 @@ def _rows(each: Packed) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
     bodies = {"attempt": name, "body": pack(each.attempt), "change": None, "trace": each.trace}
     session = {"attempt": name, "key": each.key, "body": each.session}
     return {**columns, "parent": each.attempt.parent}, bodies, {**session, **own}
+
+
+def body_of(connection: Connection, attempt: str) -> bytes | None:
+    """The session behind an attempt, by its id or the beginning of it."""
+    query = select(sessions.c.body).where(sessions.c.attempt == full_id(connection, attempt))
+    return connection.execute(query).scalar()
 
 
 def imported(connection: Connection, paths: Sequence[str]) -> dict[str, Imported]:

@@ -24,13 +24,23 @@ from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
 from closeloop.store import exchanges as talk
 from closeloop.store import facts, jobs, measured, schema, sessions
+from closeloop.store.access import Access
 from closeloop.store.bodies import pack, pack_shared, unpack
+from closeloop.store.counts import Counts
 from closeloop.store.course import Course, add_insights
 from closeloop.store.engine import faults, lost_connection, open_engines
 from closeloop.store.evaluations import Judged
+from closeloop.store.events import Events, add_events
 from closeloop.store.heldout import HeldOut
+from closeloop.store.listing import Listing
+from closeloop.store.memory import Memory
 from closeloop.store.migrations import migrate
 from closeloop.store.numbers import Numbers
+from closeloop.store.plans import Plans
+from closeloop.store.prompts import Prompts
+from closeloop.store.pulls import Pulls
+from closeloop.store.reports import Reports
+from closeloop.store.reviews import Reviews
 from closeloop.store.rows import Wanted, attempt_columns, list_rows
 from closeloop.store.sessions import Imported, Packed, Sent
 from closeloop.store.trials import Trials
@@ -62,14 +72,34 @@ class Store:
         self._reader = reader
         self._writer = writer
         self._where = where
+        self.access = Access(self._read, self._write)
+        """Who may come in over HTTP."""
+        self.counts = Counts(self._read, self._write)
+        """How many there are."""
         self.course = Course(self._read, self._write)
         """How experiments go."""
+        self.events = Events(self._read, self._write)
+        """What happened, one after the other."""
         self.held_out = HeldOut(self._read, self._write)
         """What is held out, and who looked."""
         self.judged = Judged(self._read, self._write)
         """What judges and people said of outputs."""
+        self.listing = Listing(self._read, self._write)
+        """Attempts, page by page."""
+        self.memory = Memory(self._read, self._write)
+        """What reviewers taught."""
         self.numbers = Numbers(self._read, self._write)
         """What metrics are made of."""
+        self.plans = Plans(self._read, self._write)
+        """Plans that sub-agents carry out."""
+        self.prompts = Prompts(self._read)
+        """Prompts, and what ran under them."""
+        self.pulls = Pulls(self._read, self._write)
+        """What people did with changes."""
+        self.reports = Reports(self._read, self._write)
+        """What checks said of changes."""
+        self.reviews = Reviews(self._read, self._write)
+        """What people answered in the queue."""
         self.trials = Trials(self._read, self._write)
         """Variants that share the work in production."""
 
@@ -239,6 +269,7 @@ class Store:
                 facts.add_grade(on, graded, first=first)
             add_insights(on, made.insights)
             talk.add(on, asked)
+            add_events(on, made.events if first else ())
             return True
 
         return self._write(work)
@@ -277,13 +308,7 @@ class Store:
         return self._read(lambda on: talk.kept(on, facts.full_id(on, attempt)))
 
     def _body(self, attempt: str, column: str) -> Any:
-        table = schema.attempt_bodies
-
-        def work(on: Connection) -> Any:
-            name = facts.full_id(on, attempt)
-            return on.execute(select(table.c[column]).where(table.c.attempt == name)).scalar()
-
-        return self._read(work)
+        return self._read(lambda on: facts.body_of(on, attempt, column))
 
     def grade(self, attempt: str, grading: str | None = None) -> Grade | None:
         """The grade that counts, for this grading or for any."""
@@ -333,13 +358,7 @@ class Store:
 
     def session(self, attempt: str) -> Session | None:
         """What the agent's files say besides the trace, which is left empty."""
-        table = schema.sessions
-
-        def work(on: Connection) -> bytes | None:
-            query = select(table.c.body).where(table.c.attempt == facts.full_id(on, attempt))
-            return on.execute(query).scalar()
-
-        body = self._read(work)
+        body = self._read(lambda on: sessions.body_of(on, attempt))
         return None if body is None else unpack(body, Session)
 
     def add_spans(self, new: Sequence[Sent]) -> int:
@@ -366,12 +385,7 @@ class Store:
         holder = self._read(lambda on: jobs.holder(on, key)) if dead else None
         if dead is None or holder is None or not dead(holder):
             return False
-
-        def steal(on: Connection) -> bool:
-            jobs.release(on, holder, key)
-            return jobs.claim(on, key, owner, seconds)
-
-        return self._write(steal)
+        return self._write(lambda on: jobs.take_over(on, key, holder, owner, seconds))
 
     def heartbeat(self, owner: str, seconds: float) -> int:
         """Renew all leases of an owner; how many it still has."""

@@ -21,6 +21,11 @@ from closeloop.store.migrations import (
     m0007_looks,
     m0008_evaluations,
     m0009_trials,
+    m0010_plans,
+    m0011_pulls,
+    m0012_memory,
+    m0013_access,
+    m0014_reports,
 )
 
 MIGRATIONS = (
@@ -33,6 +38,11 @@ MIGRATIONS = (
     m0007_looks,
     m0008_evaluations,
     m0009_trials,
+    m0010_plans,
+    m0011_pulls,
+    m0012_memory,
+    m0013_access,
+    m0014_reports,
 )
 
 WORDS = {

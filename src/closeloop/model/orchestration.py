@@ -1,0 +1,192 @@
+"""An orchestrated plan: a request in tasks that sub-agents work on, each output judged at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.model.attempt import CommandResult, Exit, Usage
+from closeloop.model.evaluation import Evaluation, Fact, Issue, PlanTask
+from closeloop.model.record import Record, Time
+from closeloop.model.settings import VariantSettings
+from closeloop.model.trace import Trace
+
+Stage = Literal["started", "returned", "judged", "blocked", "held"]
+MERGE = "merge"
+"""The check that a change fails which does not go together with those of other tasks."""
+
+
+# What is to be done
+
+
+class Part(PlanTask, forbid_unknown_fields=True):
+    """One task of a plan, and who works on it within which bounds."""
+
+    variant: str | None = None
+    """A variant of closeloop.toml; None is whoever works on the plan."""
+    scope: tuple[str, ...] = ()
+    """Globs of the files it may change; none given means anywhere."""
+    commands: tuple[str, ...] = ()
+    """Must exit with 0 after the change, whatever a judge says."""
+
+
+class Blueprint(Record):
+    """A plan as somebody wrote it."""
+
+    request: str
+    plan: tuple[Part, ...]
+
+
+class Planning(Record):
+    """How a model came to a plan."""
+
+    model: str
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+class Orchestration(Record):
+    """A plan that is carried out."""
+
+    id: str
+    at: Time
+    request: str
+    tasks: tuple[Part, ...]
+    repo: str | None = None
+    base: str | None = None
+    """The commit that all begin from; None for work without code."""
+    about: str = ""
+    """What is known of the repository beforehand."""
+    worker: str
+    """The variant for tasks that name none."""
+    written: VariantSettings | None = None
+    """As it was given, for a plan that is gone on with later."""
+    judges: tuple[str, ...] = ()
+    """Models."""
+    planning: Planning | None = None
+    """None: the plan was given."""
+
+
+# What became of it
+
+
+class Execution(Record):
+    """One try of a sub-agent at a task."""
+
+    plan: str
+    task: str
+    number: int
+    """Which try, from 1."""
+    variant: str
+    agent: str
+    model: str | None = None
+    brief: str
+    built_on: tuple[str, ...] = ()
+    """Tasks whose changes were there when it began."""
+    exit: Exit
+    cause: str | None = None
+    report: str = ""
+    patch: str = ""
+    files: tuple[str, ...] = ()
+    """Those that the patch changes."""
+    checks: tuple[CommandResult, ...] = ()
+    """The task's commands, run where it had worked."""
+    facts: tuple[Fact, ...] = ()
+    """What was found out about it without a judge."""
+    usage: Usage = Usage()
+    started: Time
+    ended: Time
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended - self.started).total_seconds()
+
+
+class Assessment(Record):
+    """What a try was found to be worth."""
+
+    plan: str
+    task: str
+    number: int
+    passed: bool | None
+    """None: the judge abstains, or the machine lost the try."""
+    score: float | None = None
+    issues: tuple[Issue, ...] = ()
+    why: str | None = None
+    """Why there is no verdict."""
+    ignored: bool = False
+    """All that was wrong with the try before is wrong again, and nothing is better."""
+    evaluation: Evaluation | None = None
+    at: Time
+
+
+class Try(Record):
+    """A try, and what it was worth once that is known."""
+
+    execution: Execution
+    assessment: Assessment | None = None
+    judged_before: Usage = Usage()
+    """What judges used who were asked about it before and gave no verdict."""
+
+
+class Tried(Record):
+    """A try as it is handed to the store."""
+
+    execution: Execution
+    trace: Trace | None = None
+    exchanges: bytes | None = None
+    """What went between the sub-agent and its model, packed."""
+
+
+class Ending(Record):
+    """What came of a plan when its last task was settled, or nothing more could be begun."""
+
+    plan: str
+    at: Time
+    passed: bool | None
+    """None: no task fails, but some have no verdict."""
+    summary: str
+    held: str | None = None
+    """Why not everything was begun."""
+    not_begun: dict[str, str] = {}
+    """Tasks that nobody tried, and why."""
+    checks: tuple[CommandResult, ...] = ()
+    """The commands of all tasks, run on all changes together."""
+    attempt: str | None = None
+    """The attempt with the trace and the merged change."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+class PlanStory(Record):
+    """All that is kept of a plan."""
+
+    plan: Orchestration
+    tries: tuple[Try, ...] = ()
+    """In the order they were begun."""
+    ending: Ending | None = None
+    """The newest; None while it goes on, or when it was cut short."""
+
+
+class PlanRow(Record):
+    """A plan as far as a list shows it."""
+
+    id: str
+    at: Time
+    request: str
+    passed: bool | None = None
+    ended: bool = False
+    tasks: int
+    tries: int = 0
+    cost: float | None = None
+    seconds: float | None = None
+    summary: str | None = None
+
+
+class Told(Record):
+    """What there is to tell while a plan is carried out."""
+
+    stage: Stage
+    task: str
+    number: int = 0
+    assessment: Assessment | None = None
+    why: str | None = None

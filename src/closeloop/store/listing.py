@@ -1,0 +1,212 @@
+"""Attempts page by page: from columns alone, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
+
+from closeloop.model.attempt import AttemptRow
+from closeloop.model.listing import After, Choices, Filter, Marks
+from closeloop.store.pull_tables import events
+from closeloop.store.rows import counting, with_variants
+from closeloop.store.schema import (
+    attempts,
+    deliveries,
+    grades,
+    measurements,
+    proofs,
+    sessions,
+    tasks,
+    variants,
+)
+
+Do = Callable[[Callable[[Connection], Any]], Any]
+MOST_CHOICES = 500
+
+
+class Listing:
+    """The part of an open store that lists."""
+
+    def __init__(self, read: Do, write: Do) -> None:
+        self._read = read
+        self._write = write
+
+    def page(self, wanted: Filter, limit: int, after: After | None = None) -> list[AttemptRow]:
+        """The latest start first, each with the grade that counts."""
+
+        def work(on: Connection) -> list[AttemptRow]:
+            query = counting().where(*_wanted(wanted))
+            found: list[AttemptRow] = []
+            for part in _parts(after):
+                if len(found) < limit:
+                    rest = query.where(part).limit(limit - len(found))
+                    found += with_variants(on, on.execute(rest).mappings())
+            return found
+
+        rows: list[AttemptRow] = self._read(work)
+        return rows
+
+    def row(self, attempt: str) -> AttemptRow | None:
+        """One attempt by its full id, also a version of a session that no longer counts."""
+
+        def work(on: Connection) -> AttemptRow | None:
+            query = counting(every=True).where(attempts.c.id == attempt)
+            return next(iter(with_variants(on, on.execute(query).mappings())), None)
+
+        found: AttemptRow | None = self._read(work)
+        return found
+
+    def newer(self, attempt: str) -> str | None:
+        """The attempt that holds the newest version of the same session, if this one does not."""
+        own, other, ended = sessions.alias(), sessions.alias(), attempts.c.ended
+        query = (
+            select(other.c.attempt)
+            .join(own, own.c.key == other.c.key)
+            .join(attempts, attempts.c.id == other.c.attempt)
+            .where(own.c.attempt == attempt)
+            .order_by(func.coalesce(ended, 0).desc(), other.c.number.desc())
+            .limit(1)
+        )
+        found: str | None = self._read(lambda on: on.execute(query).scalar())
+        return None if found == attempt else found
+
+    def marks(self, ids: Iterable[str]) -> dict[str, Marks]:
+        """What the rules last said, by attempt."""
+        table = measurements.c
+        fields = (table.attempt, table.findings, table.found, table.category, table.iterations)
+        query = select(*fields).where(table.attempt.in_(list(ids))).order_by(table.number)
+        rows = self._read(lambda on: on.execute(query).all())
+        return {
+            row.attempt: Marks(
+                findings=row.findings,
+                rules=tuple(row.found.split()),
+                category=row.category,
+                iterations=row.iterations,
+            )
+            for row in rows
+        }
+
+    def choices(self, sealed: Collection[str] = ()) -> Choices:
+        """What there is to choose from, in order; never the name of a sealed task."""
+        shown = attempts.c.task_digest.not_in(sealed)
+        columns = {
+            "variants": variants.c.name,
+            "repos": sessions.c.repo,
+            "users": attempts.c.user,
+            "categories": measurements.c.category,
+        }
+
+        def work(on: Connection) -> Choices:
+            found = {name: _distinct(on, column) for name, column in columns.items()}
+            agents = {*_distinct(on, variants.c.agent), *_distinct(on, sessions.c.agent)}
+            tasks = _distinct(on, attempts.c.task, shown)
+            return Choices(tasks=tasks, agents=tuple(sorted(agents)), **found)
+
+        choices: Choices = self._read(work)
+        return choices
+
+    def proof_states(self) -> dict[str, str]:
+        """By grading, what is known of a task by its controls."""
+        table = proofs
+        query = select(table.c.grading, table.c.state).order_by(table.c.number)
+        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
+
+    def passed(self) -> dict[str, tuple[int, int]]:
+        """By the task's digest, how many attempts passed, and how many were scored."""
+        task, outcome = attempts.c.task_digest, grades.c.outcome
+        query = (
+            counting()
+            .with_only_columns(task, outcome, func.count(), maintain_column_froms=True)
+            .where(task.is_not(None), outcome.in_(("pass", "fail")))
+            .group_by(task, outcome)
+            .order_by(None)
+        )
+        found: dict[str, tuple[int, int]] = {}
+        for digest, result, number in self._read(lambda on: on.execute(query).all()):
+            hits, of = found.get(digest, (0, 0))
+            found[digest] = (hits + number * (result == "pass"), of + number)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """How many of what is kept."""
+        tables = {
+            "attempts": attempts,
+            "grades": grades,
+            "measurements": measurements,
+            "sessions": sessions,
+            "tasks": tasks,
+            "variants": variants,
+        }
+        counted = [
+            select(func.count()).select_from(one).scalar_subquery() for one in tables.values()
+        ]
+        row = self._read(lambda on: on.execute(select(*counted)).one())
+        return dict(zip(tables, row, strict=True))
+
+    def mark(self) -> str:
+        """Another one whenever an attempt was added, or something was learned of one."""
+        newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED]
+        count = select(func.count()).select_from(attempts).scalar_subquery()
+        row = self._read(lambda on: on.execute(select(count, *newest)).one())
+        return "-".join(str(each or 0) for each in row)
+
+
+_NUMBERED = (grades, measurements, sessions, deliveries, events)
+
+
+def _distinct(connection: Connection, column: Any, *which: ColumnElement[bool]) -> tuple[str, ...]:
+    query = select(column).where(column.is_not(None), *which).distinct().order_by(column)
+    return tuple(connection.execute(query.limit(MOST_CHOICES)).scalars())
+
+
+def _parts(after: After | None) -> list[ColumnElement[bool]]:
+    """What comes after a line: those with a start, then those without; each a range of an index."""
+    started, name = attempts.c.started, attempts.c.id
+    if after is None:
+        return [started.is_not(None), started.is_(None)]
+    if after.started is None:
+        return [and_(started.is_(None), name > after.id)]
+    earlier = or_(started < after.started, name > after.id)
+    return [and_(started <= after.started, earlier), started.is_(None)]
+
+
+def _wanted(wanted: Filter) -> list[ColumnElement[bool]]:
+    found = [
+        attempts.c[name] == value
+        for name in ("task", "origin", "exit", "experiment", "user")
+        if (value := getattr(wanted, name)) is not None
+    ]
+    if wanted.repo is not None:
+        found.append(sessions.c.repo == wanted.repo)
+    if wanted.variant is not None:
+        found.append(attempts.c.variant.in_(_digests(variants.c.name == wanted.variant)))
+    if wanted.agent is not None:
+        own = attempts.c.variant.in_(_digests(variants.c.agent == wanted.agent))
+        found.append(or_(own, sessions.c.agent == wanted.agent))
+    if wanted.outcome is not None:
+        found.append(func.coalesce(grades.c.outcome, "unscored") == wanted.outcome)
+    said = measurements.c
+    if wanted.rule is not None:
+        rules = (" " + said.found + " ").contains(f" {wanted.rule} ", autoescape=True)
+        found.append(_measured(rules))
+    if wanted.category is not None:
+        found.append(_measured(said.category == wanted.category))
+    return found
+
+
+def _digests(condition: ColumnElement[bool]) -> Select[Any]:
+    return select(variants.c.digest).where(condition)
+
+
+def _measured(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether the last measurement of an attempt is like that."""
+    other = measurements.alias()
+    last = select(func.max(other.c.number)).where(other.c.attempt == measurements.c.attempt)
+    query = select(measurements.c.number).where(
+        measurements.c.attempt == attempts.c.id,
+        measurements.c.number == last.scalar_subquery(),
+        condition,
+    )
+    return query.exists()

@@ -1,0 +1,66 @@
+"""What people answered in the review queue, and whose turn an item is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from closeloop.model.queue import Assigned, HumanReview
+from closeloop.store import facts
+from closeloop.store.bodies import pack, unpack
+from closeloop.store.memory_tables import human_reviews, review_assignments
+from closeloop.store.rows import line
+
+Do = Callable[[Callable[[Connection], Any]], Any]
+
+
+class Reviews:
+    """The part of an open store that is the review queue."""
+
+    def __init__(self, read: Do, write: Do) -> None:
+        self._read = read
+        self._write = write
+
+    def save(self, review: HumanReview) -> None:
+        """Add answers, whole or as far as they go; of one person and item the newest count."""
+        columns = {
+            "item": line(review.item),
+            "reviewer": line(review.reviewer),
+            "state": review.state,
+            "merge": review.merge,
+            "at": review.at,
+            "body": pack(review),
+        }
+        self._write(lambda on: facts.append(on, human_reviews, ("item", "reviewer"), columns))
+
+    def all(self, *, item: str | None = None, reviewer: str | None = None) -> list[HumanReview]:
+        """Those that count, drafts among them, in the order they were given."""
+        table = human_reviews
+        last = select(func.max(table.c.number)).group_by(table.c.item, table.c.reviewer)
+        query = select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
+        if item is not None:
+            query = query.where(table.c.item == line(item))
+        if reviewer is not None:
+            query = query.where(table.c.reviewer == line(reviewer))
+        bodies = self._read(lambda on: on.execute(query).scalars().all())
+        return [unpack(body, HumanReview) for body in bodies]
+
+    def assign(self, one: Assigned) -> None:
+        """From now on it is this person's turn as well."""
+        columns = {
+            "item": line(one.item),
+            "reviewer": line(one.reviewer),
+            "at": one.at,
+            "asked": one.asked,
+        }
+        self._write(lambda on: on.execute(insert(review_assignments), columns) and None)
+
+    def assigned(self) -> list[Assigned]:
+        """All that ever were, in the order they were made."""
+        table = review_assignments
+        fields = [table.c[name] for name in Assigned.__struct_fields__]
+        query = select(*fields).order_by(table.c.number)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [Assigned(**row) for row in rows]

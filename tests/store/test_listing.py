@@ -1,0 +1,135 @@
+"""Attempts page by page: every one once, narrowed down by whatever is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.finding import Finding
+from closeloop.model.listing import After, Filter, Marks
+from closeloop.model.measurement import Ending, Measurement
+from closeloop.model.plan import Made
+from closeloop.model.trace import Message, Trace
+from closeloop.model.variant import Variant
+from closeloop.store import Store, open_store
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    with open_store(store_url) as opened:
+        for name in ("a", "b"):
+            opened.save_variant(Variant(digest=f"v{name}", name=name, agent=f"agent-{name}"))
+        for number in range(12):
+            _add(opened, number)
+        yield opened
+
+
+def _add(store: Store, number: int) -> None:
+    result = ("pass", "fail", "unscored")[number % 3]
+    made = Attempt(
+        id=f"{number:012}",
+        origin="experiment",
+        task=f"task-{number % 2}",
+        task_digest=f"d{number % 2}",
+        variant="va" if number % 2 else "vb",
+        exit="finished" if number % 4 else "gave_up",
+        started=START + timedelta(hours=number // 2) if number % 5 else None,
+        user="ann" if number < 6 else None,
+    )
+    grade = Grade(attempt=made.id, grading="g", version=1, outcome=Outcome(result=result))  # type: ignore[arg-type]
+    events = (Message(number=1, lane="r", role="user", text="Do it."),)
+    trace = Trace(reader="x", reader_version=1, events=events)
+    store.keep(Made(attempt=made, trace=trace, grade=grade if number < 9 else None))
+
+
+def names(store: Store, wanted: Filter, limit: int = 100) -> list[str]:
+    return [row.id for row in store.listing.page(wanted, limit)]
+
+
+def test_a_list_is_walked_in_pages_of_any_size(store: Store) -> None:
+    everything = [row.id for row in store.attempts()]
+    for size in (1, 4, 5, 12, 50):
+        seen: list[str] = []
+        after = None
+        while rows := store.listing.page(Filter(), size, after):
+            seen += [row.id for row in rows]
+            after = After(started=rows[-1].started, id=rows[-1].id)
+        assert seen == everything
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        (Filter(task="task-1"), {1, 3, 5, 7, 9, 11}),
+        (Filter(variant="b"), {0, 2, 4, 6, 8, 10}),
+        (Filter(agent="agent-a"), {1, 3, 5, 7, 9, 11}),
+        (Filter(outcome="pass"), {0, 3, 6}),
+        (Filter(outcome="unscored"), {2, 5, 8, 9, 10, 11}),
+        (Filter(exit="gave_up", user="ann"), {0, 4}),
+        (Filter(origin="production"), set()),
+        (Filter(repo="nowhere"), set()),
+        (Filter(experiment="nothing"), set()),
+    ],
+)
+def test_a_list_is_narrowed_down(store: Store, wanted: Filter, numbers: set[int]) -> None:
+    assert set(names(store, wanted)) == {f"{number:012}" for number in numbers}
+
+
+def found(*rules: str) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(rule=rule, version=1, severity="error", message="It is so.") for rule in rules
+    )
+
+
+def test_only_what_the_rules_said_last_counts(store: Store) -> None:
+    first, second = f"{1:012}", f"{2:012}"
+    before = Measurement(rules="old", findings=found("spiral", "drift"))
+    ending = Ending(category="timeout", reason="It took too long.")
+    store.save_measurements([(first, "b1", before), (second, "b1", before)])
+    now = Measurement(rules="new", findings=found("drift"), ending=ending)
+    store.save_measurements([(first, "b2", now)])
+    assert names(store, Filter(rule="spiral")) == [second]
+    assert set(names(store, Filter(rule="drift"))) == {first, second}
+    assert names(store, Filter(rule="dri")) == []
+    assert names(store, Filter(rule="%")) == []
+    assert names(store, Filter(category="timeout")) == [first]
+    marks = store.listing.marks([first, second, "nobody"])
+    assert marks[first] == Marks(findings=1, rules=("drift",), category="timeout")
+    assert marks[second].rules == ("drift", "spiral")
+    assert store.listing.choices().categories == ("timeout",)
+
+
+def test_there_is_something_to_choose_but_nothing_that_is_sealed(store: Store) -> None:
+    choices = store.listing.choices({"d0"})
+    assert choices.tasks == ("task-1",)
+    assert choices.variants == ("a", "b")
+    assert choices.agents == ("agent-a", "agent-b")
+    assert choices.users == ("ann",)
+
+
+def test_what_passed_is_counted_by_task(store: Store) -> None:
+    assert store.listing.passed() == {"d0": (2, 3), "d1": (1, 3)}
+
+
+def test_the_mark_is_another_when_something_was_added(store: Store) -> None:
+    before = store.listing.mark()
+    assert store.listing.mark() == before
+    _add(store, 12)
+    after = store.listing.mark()
+    assert after != before
+    store.save_measurements([(f"{1:012}", "b", Measurement(rules="r"))])
+    assert store.listing.mark() != after
+
+
+def test_one_row_is_found_and_the_things_are_counted(store: Store) -> None:
+    row = store.listing.row(f"{3:012}")
+    assert row is not None
+    assert (row.variant_name, row.outcome) == ("a", "pass")
+    assert store.listing.row("nobody") is None
+    assert store.listing.newer(f"{3:012}") is None
+    assert store.listing.counts()["attempts"] == 12

@@ -1,0 +1,109 @@
+"""What lists and overviews count, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from closeloop.model.attempt import Attempt, Exit, Grade, Outcome
+from closeloop.model.delivery import Delivery
+from closeloop.model.finding import Finding
+from closeloop.model.measurement import Measurement
+from closeloop.model.patches import parse
+from closeloop.model.variant import Experiment
+from closeloop.store import Store, open_store
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+PATCH = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    with open_store(store_url) as opened:
+        yield opened
+
+
+def add(
+    store: Store,
+    name: str,
+    number: int = 1,
+    *,
+    retry: int = 0,
+    how: Exit = "finished",
+    result: str | None = "pass",
+    changed: bool = True,
+) -> None:
+    graded = None
+    if result is not None:
+        outcome = Outcome(result=result)  # type: ignore[arg-type]
+        graded = Grade(attempt=name, grading="g", version=1, outcome=outcome)
+    store.save_attempt(
+        Attempt(
+            id=name,
+            origin="experiment",
+            task="t",
+            task_digest="d",
+            variant="v",
+            number=number,
+            retry=retry,
+            started=START + timedelta(hours=ord(name[0])),
+            exit=how,
+        ),
+        change=parse(PATCH) if changed else None,
+        grade=graded,
+    )
+
+
+def found(*rules: str) -> Measurement:
+    return Measurement(
+        rules="r",
+        findings=tuple(
+            Finding(rule=rule, version=1, severity="warning", message="m", events=(1,))
+            for rule in rules
+        ),
+    )
+
+
+def test_findings_are_those_that_the_rules_found_last(store: Store) -> None:
+    for name in ("a", "b"):
+        add(store, name)
+    store.save_measurements([("a", "old", found("spiral", "drift")), ("b", "old", found("drift"))])
+    store.save_measurements([("a", "new", found("spiral"))])
+    assert store.counts.findings() == {("v", "spiral"): 1, ("v", "drift"): 1}
+
+
+def test_a_change_is_listed_once_with_what_was_learned_last(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        add(store, name)
+        store.numbers.save_delivery(Delivery(attempt=name, at=START, merged=False))
+    store.numbers.save_delivery(Delivery(attempt="a", at=START, merged=True, risk="high"))
+    first = store.counts.delivered(2)
+    assert [(one.delivery.attempt, one.delivery.merged) for one in first] == [
+        ("a", True),
+        ("c", False),
+    ]
+    assert (first[0].task, first[0].variant, first[0].delivery.risk) == ("t", "v", "high")
+    rest = store.counts.delivered(2, below=first[-1].number)
+    assert [one.delivery.attempt for one in rest] == ["b"]
+
+
+def test_what_passed_and_changed_something_waits_oldest_first(store: Store) -> None:
+    add(store, "b")
+    add(store, "a")
+    add(store, "c", result="fail")
+    add(store, "d", result=None)
+    add(store, "e", changed=False)
+    assert store.counts.passed() == [("a", "d"), ("b", "d")]
+
+
+def test_a_place_is_filled_once_and_not_by_what_the_machine_failed(store: Store) -> None:
+    experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=2)
+    assert store.counts.filled(experiment) == 0
+    add(store, "a", 1, how="machine", result=None)
+    assert store.counts.filled(experiment) == 0
+    add(store, "b", 1, retry=1)
+    add(store, "c", 1, retry=2)
+    add(store, "d", 3)
+    assert store.counts.filled(experiment) == 1
