@@ -2,7 +2,9 @@
 
 python bench/metrics.py make FILE ATTEMPTS   a store with so many attempts, half of them sessions
 python bench/metrics.py metrics FILE         all metrics, from a cold start
+python bench/metrics.py trends FILE          all that is followed over time
 python bench/metrics.py compare FILE         two variants of a thousand attempts each
+python bench/metrics.py again FILE           metrics of a new store, and again after new attempts
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
 TASKS, VARIANTS = 100, 50
+FIRST, NEW, EVENTS = 2000, 100, 60
 
 
 def make(file: str, attempts: int) -> dict[str, float]:
@@ -108,6 +111,7 @@ def _rows(number: int, of: int, chance: random.Random, basis: Any) -> dict[str, 
         "cost": chance.lognormvariate(-1, 1),
         "turns": 9,
         "events": 30,
+        "files_changed": 1 if mine else None,
         "user": f"ann{number % 11}",
     }
     rows["measurements"] = _measured(
@@ -165,7 +169,7 @@ def _word(passed: bool) -> str:
 
 def timed(file: str, what: str) -> dict[str, float]:
     """CPU seconds of the whole process, of that what comes after the imports, and memory."""
-    from closeloop.measuring import compare, metrics
+    from closeloop.measuring import compare, metrics, trends
     from closeloop.measuring.attempts import book_of
     from closeloop.measuring.work import work_of
     from closeloop.model.settings import Settings
@@ -178,6 +182,8 @@ def timed(file: str, what: str) -> dict[str, float]:
         begun = time.process_time()
         if what == "metrics":
             assert len(metrics.metrics_of(work_of(store, book), ()).figures) > 30
+        elif what == "trends":
+            assert len(trends.trends_of(work_of(store, book)).courses) > 5
         else:
             assert compare.compare_named(store, book, ("v0", "v1")).pairs
         used = time.process_time() - begun
@@ -185,11 +191,40 @@ def timed(file: str, what: str) -> dict[str, float]:
     return {"cpu": used, "whole": time.process_time(), "memory": memory}
 
 
+def again(file: str) -> dict[str, float]:
+    """CPU seconds of metrics when every trace is new, and when few are."""
+    from closeloop.measuring.attempts import book_of
+    from closeloop.measuring.metrics import metrics_of
+    from closeloop.measuring.work import work_of
+    from closeloop.model.attempt import Attempt
+    from closeloop.model.settings import Settings
+    from closeloop.model.trace import Command, Lane, Trace
+    from closeloop.store import open_store
+
+    book, taken = book_of(Settings()), []
+    events = tuple(
+        Command(number=number, lane="root", command=f"pytest tests/{number}.py", exit_code=0)
+        for number in range(1, EVENTS + 1)
+    )
+    trace = Trace(reader="bench", reader_version=1, lanes=(Lane(id="root"),), events=events)
+    with open_store(file) as store:
+        for count, since in ((FIRST, 0), (NEW, FIRST)):
+            for number in range(since, since + count):
+                attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
+                store.save_attempt(attempt, trace=trace)
+            begun = time.process_time()
+            assert metrics_of(work_of(store, book), ()).attempts == since + count
+            taken.append(time.process_time() - begun)
+    return {"first": taken[0], "again": taken[1]}
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case "make", file, attempts:
             print(json.dumps(make(file, int(attempts))))
-        case ("metrics" | "compare") as what, file:
+        case "again", file:
+            print(json.dumps(again(file)))
+        case ("metrics" | "trends" | "compare") as what, file:
             print(json.dumps(timed(file, what)))
         case _:
             sys.exit(__doc__)

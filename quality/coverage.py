@@ -28,13 +28,13 @@ from closeloop.stats.values import Values
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "statistics.md"
 TASKS, REPEATS = (5, 8, 10, 20, 50), (1, 2, 3, 5, 10)
 BASES, LOST = (0.5, 0.95), (0.0, 0.1)
-EXPERIMENTS = 2000
+EXPERIMENTS = 4000
 FEWER = 400
 """Of them, those that ask about tasks like these: the posterior of a rate takes longer."""
 WEIGHT, OWN = 10, 0.5
 LOW, HIGH = 0.93, 0.995
-FEW = 1.25
-"""Failures expected of a variant: with fewer, no sane bounds can be as narrow as they should be."""
+FEW = 0.5
+"""Failures expected of a variant: with fewer, hardly any bounds can be narrow enough."""
 
 
 class Cell(Record):
@@ -52,7 +52,7 @@ class Cell(Record):
     @property
     def few(self) -> bool:
         """Whether hardly any failure is expected, so that nothing can tell variants apart."""
-        return self.tasks * self.repeats * (1 - self.lost) * (1 - self.base) < FEW
+        return few(self.base, self.lost, self.tasks, self.repeats)
 
     @property
     def holds(self) -> bool:
@@ -61,14 +61,19 @@ class Cell(Record):
         return LOW <= self.rate_here <= HIGH and LOW <= self.difference_here <= difference_high
 
 
+def few(base: float, lost: float, tasks: int, repeats: int) -> bool:
+    return tasks * repeats * (1 - lost) * (1 - base) < FEW
+
+
 def cells(experiments: int = EXPERIMENTS) -> Iterator[Cell]:
-    for base, lost, tasks, repeats in product(BASES, LOST, TASKS, REPEATS):
-        yield cell(base, lost, tasks, repeats, experiments)
+    """Those near the limit are looked at more closely."""
+    for place in product(BASES, LOST, TASKS, REPEATS):
+        yield cell(*place, experiments * (5 if few(*place) else 1))
 
 
 def cell(base: float, lost: float, tasks: int, repeats: int, experiments: int) -> Cell:
     """One line of the table."""
-    chance = np.random.RandomState(int(base * 100) + int(lost * 1000) * tasks + repeats)
+    chance = np.random.RandomState([int(base * 100), int(lost * 1000), tasks, repeats])
     truths = {step: _population(base, step) for step in (0.0, -1.0)}
     hits = {name: [0, 0] for name in Cell.__struct_fields__[4:]}
     for number in range(experiments):
@@ -93,7 +98,8 @@ def _count(
     common = [int(task) for task in sides[0] if task in sides[1]]
     if found := difference(*sides):
         held("difference_here", found.low, found.high, float((rates[1] - rates[0])[common].mean()))
-    if one := here(sides[0]):
+    if sides[0]:
+        one = here(sides[0])
         held("rate_here", one.low, one.high, float(rates[0][list(map(int, sides[0]))].mean()))
     if population is None:
         return

@@ -29,9 +29,10 @@ from closeloop.process.measure import measure
 from closeloop.process.reading import read
 from closeloop.runs.agents.builtin import agent
 from closeloop.runs.facts import out_of_scope
-from closeloop.runs.grade import Submission, grade, prove
+from closeloop.runs.grade import Submission, grade
 from closeloop.runs.models.scripted import ScriptedModel
 from closeloop.runs.models.scripts import load_script
+from closeloop.runs.proof import prove
 from closeloop.runs.workspaces import Workspaces, resolve_commit
 from closeloop.tasks.files import load_task
 

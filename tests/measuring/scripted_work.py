@@ -41,7 +41,7 @@ def add_attempt(
     cost, seconds = given.pop("cost", None), given.pop("seconds", 60.0)
     started = given.pop("started", START)
     attempt = Attempt(
-        id=f"{next(_numbers):012x}",
+        id=given.pop("id", None) or f"{next(_numbers):012x}",
         origin="experiment" if task else "production",
         task=task.id if task else None,
         task_digest=task.digest if task else None,

@@ -59,6 +59,14 @@ def test_what_the_machine_failed_is_coverage_and_no_failure(store: Store) -> Non
     assert (rate.value, rate.attempts, rate.coverage) == (1.0, 3, 0.75)
 
 
+def test_where_nothing_could_be_scored_that_is_said(store: Store) -> None:
+    fill(store, {"a": {"t": [None, None]}})
+    work = work_of(store, BOOK)
+    rate = metrics_of(work, ()).figures[0]
+    assert (rate.value, rate.n, rate.coverage) == (None, 0, 0.0)
+    assert work.notes[0].startswith("None of 2 attempts at tasks could be scored")
+
+
 def test_only_the_last_try_of_a_repeat_counts(store: Store) -> None:
     task, variant = add_task(store, "t"), add_variant(store, "a")
     add_attempt(store, task, variant, None, retry=0)
@@ -170,7 +178,7 @@ def test_work_is_grouped_by_each_of_its_sides(store: Store) -> None:
         assert {key[1]: one.value for key, one in found.items() if key[0] == "pass rate"} == groups
     found = figures(store, "tag", "week")
     assert found["pass rate", "slow", "2026-W46"].value == 0
-    with pytest.raises(BadInput, match="Known: agent, model"):
+    with pytest.raises(BadInput, match="Known: agent, arm, model"):
         figures(store, "moon")
 
 

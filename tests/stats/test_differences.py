@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
+from scipy.stats import beta
 
 from closeloop.stats.differences import alike, difference
-from closeloop.stats.exactly import jeffreys, noisy, variance
-
-Z = 1.959963984540054
+from closeloop.stats.exactly import jeffreys, noisy, posterior_bounds, variance
 
 
 def test_the_variance_is_that_of_the_jeffreys_posterior_widened() -> None:
@@ -30,28 +29,48 @@ def test_repeats_of_an_even_chance_have_their_variance_on_average(repeats: int) 
     assert mean == pytest.approx(0.25 / repeats, abs=1e-12)
 
 
-def test_single_repeats_get_the_bounds_of_agresti_and_caffo() -> None:
-    # 7 of 10 against 3 of 10: (8/12 − 4/12) ± z·√(2 · (8/12)(4/12)/12).
+def test_the_bounds_of_two_sides_are_put_together_as_newcombe_did() -> None:
+    # 7 of 10 against 3 of 10: each side's from scipy.stats, squares of the distances added.
     first = {str(task): [float(task < 3)] for task in range(10)}
     second = {str(task): [float(task < 7)] for task in range(10)}
     found = difference(first, second)
     assert found is not None
-    half = Z * sqrt(2 * (8 / 12) * (4 / 12) / 12)
-    assert (found.low, found.high) == pytest.approx((1 / 3 - half, 1 / 3 + half), abs=1e-9)
+    low, high = beta.ppf([0.025, 0.975], 7.5, 3.5)
+    least, most = beta.ppf([0.025, 0.975], 3.5, 7.5)
+    assert found.low == pytest.approx(0.4 - sqrt((0.7 - low) ** 2 + (most - 0.3) ** 2), abs=1e-9)
+    assert found.high == pytest.approx(0.4 + sqrt((high - 0.7) ** 2 + (0.3 - least) ** 2), abs=1e-9)
     assert found.difference == pytest.approx(0.4)
     assert found.tasks == 10
 
 
+@pytest.mark.parametrize(
+    ("hits", "low", "high"),
+    [(0, 0, 0.292), (1, 0.016, 0.501), (2, 0.065, 0.648), (3, 0.139, 0.766)],
+)
+def test_the_bounds_of_a_rate_are_those_of_jeffreys(hits: int, low: float, high: float) -> None:
+    """Brown, Cai and DasGupta 2001, table 5, of 7; but where none passed the upper is theirs."""
+    found = posterior_bounds(hits / 7, 7)
+    assert found == pytest.approx((low, high), abs=0.0006)
+
+
 def test_tasks_that_always_pass_or_always_fail_have_little_noise() -> None:
-    mixed = noisy([[1.0, 0.0] * 5] * 4, 2)
-    split = noisy([[1.0] * 10] * 2 + [[0.0] * 10] * 2, 2)
+    mixed = noisy([[1.0, 0.0] * 5] * 4)
+    split = noisy([[1.0] * 10] * 2 + [[0.0] * 10] * 2)
     assert mixed.mean == split.mean == 0.5
-    assert split.variance < mixed.variance / 3
+    assert split.attempts > 3 * mixed.attempts
 
 
-def test_a_suite_varies_no_more_than_attempts_of_one_rate() -> None:
-    found = noisy([[1.0]] * 20, 4)
-    assert found.variance == pytest.approx(found.middle * (1 - found.middle) / 24)
+@pytest.mark.parametrize("hits", [0, 1, 10, 20])
+def test_a_suite_varies_no_more_than_attempts_of_one_rate(hits: int) -> None:
+    assert noisy([[1.0]] * hits + [[0.0]] * (20 - hits)).attempts == pytest.approx(20)
+
+
+@pytest.mark.parametrize("other", range(6))
+def test_five_single_tries_tell_apart_what_lies_three_passes_apart(other: int) -> None:
+    first = {str(task): [1.0] for task in range(5)}
+    found = difference(first, {str(task): [float(task < other)] for task in range(5)})
+    assert found is not None
+    assert (found.high < 0) == (other <= 2)
 
 
 def test_a_clean_sheet_is_not_certain() -> None:

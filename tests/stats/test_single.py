@@ -39,16 +39,13 @@ def test_repeats_of_tasks_that_differ_have_the_posterior_of_a_finer_grid() -> No
     assert bounds(values) == pytest.approx(exact, abs=2e-3)
 
 
-def test_single_repeats_get_the_bounds_of_agresti_and_coull() -> None:
-    # 9 of 10: 11/14 ± 1.959964·√(11/14 · 3/14 / 14).
+def test_single_repeats_have_the_bounds_of_the_beta_posterior_here() -> None:
     found = estimate({str(task): [float(task < 9)] for task in range(10)})
     assert found is not None
     assert found.here is not None
     assert found.here.value == 0.9
-    assert found.here.low == pytest.approx(
-        11 / 14 - 1.959963984540054 * (11 / 14 * 3 / 14 / 14) ** 0.5
-    )
-    assert found.here.high == 1.0
+    exact = betaincinv(9.5, 1.5, [0.025, 0.975])
+    assert (found.here.low, found.here.high) == pytest.approx(tuple(exact), abs=1e-9)
 
 
 def test_tasks_weigh_equally_whatever_their_repeats() -> None:

@@ -12,8 +12,7 @@ from closeloop.stats.trend import changes, windows
 
 
 def test_a_window_holds_what_came_within_its_width() -> None:
-    points = [(1.0, 1.0), (2.0, 0.0), (3.0, 1.0), (9.0, 1.0)]
-    found = windows(points, 2, [2, 3, 6, 9])
+    found = windows([1.0, 2.0, 3.0, 9.0], [1.0, 0.0, 1.0, 1.0], 2, [2, 3, 6, 9])
     assert [(one.end, one.estimate.n, one.estimate.value) for one in found] == [
         (2, 2, 0.5),
         (3, 2, 0.5),
@@ -23,15 +22,15 @@ def test_a_window_holds_what_came_within_its_width() -> None:
 
 
 def test_five_items_are_no_longer_faint() -> None:
-    assert not windows([(n / 10, 1.0) for n in range(1, 6)], 1, [1])[0].faint
+    assert not windows([n / 10 for n in range(1, 6)], [1.0] * 5, 1, [1])[0].faint
 
 
 def test_values_that_are_no_shares_get_a_mean_with_bounds() -> None:
     # t(2) at 0.975 is 4.302652729749464; the deviation of 2, 4, 6 is 2.
-    found = windows([(1, 2.0), (2, 4.0), (3, 6.0)], 5, [3])[0].estimate
+    found = windows([1, 2, 3], [2.0, 4.0, 6.0], 5, [3])[0].estimate
     assert found.value == 4
     assert found.high == pytest.approx(4 + 4.302652729749464 * 2 / 3**0.5, abs=1e-9)
-    assert windows([(1, 2.0)], 5, [3]) == []
+    assert windows([1], [2.0], 5, [3]) == []
 
 
 def test_a_drop_is_found_where_it_is() -> None:
@@ -71,7 +70,7 @@ def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(BadInput, match="no number"):
         changes([1.0, float("nan")] * 10)
     with pytest.raises(BadInput, match="no number"):
-        windows([(1, float("inf"))], 1, [1])
+        windows([1], [float("inf")], 1, [1])
 
 
 def test_a_constant_and_a_short_row_are_not_cut() -> None:

@@ -7,7 +7,8 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from closeloop.model.record import Record
-from closeloop.stats.distributions import beta_quantile, t_quantile
+from closeloop.stats.distributions import t_quantile
+from closeloop.stats.exactly import posterior_bounds
 from closeloop.stats.single import estimate
 
 if TYPE_CHECKING:
@@ -50,14 +51,8 @@ def rate_bounds(sums: Array, counts: Array) -> Bounds:
 
 def _once(hits: float, of: int) -> Bounds:
     """With one attempt a task, the posterior of a beta-binomial is that of a binomial."""
-    one, other = hits + 0.5, of - hits + 0.5
-    value = hits / of
-    return Bounds(
-        value=value,
-        low=min(value, beta_quantile(0.025, one, other)) if hits else 0.0,
-        high=max(value, beta_quantile(0.975, one, other)) if hits < of else 1.0,
-        method="Jeffreys posterior",
-    )
+    low, high = posterior_bounds(hits / of, of)
+    return Bounds(value=hits / of, low=low, high=high, method="Jeffreys posterior")
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,8 @@ class Choice(Record):
 
 def choose(name: str, variants: Mapping[str, Variant]) -> Choice:
     """`closer`, a digest or its beginning, `agent:X`, `model:X`, `prompt:ID`, `DAY..DAY`."""
+    if not variants:
+        raise BadInput("No variant has tried a task yet: `closeloop run` lets some.")
     if ".." in name:
         return _window(name)
     field, colon, value = name.partition(":")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.choosing import Choice, choose
 from closeloop.measuring.pairs import Held, against_first, values_of
-from closeloop.measuring.work import SCORED, Tell, Work, is_one, work_of
+from closeloop.measuring.work import SCORED, Tell, Work, work_of
 from closeloop.model.errors import BadInput
 from closeloop.model.versus import CompareReport, Side
 from closeloop.process.rulebook import Rulebook
@@ -43,15 +43,15 @@ def compare_named(
 
 def compare(work: Work, choices: Sequence[Choice], *, margin: float = MARGIN) -> CompareReport:
     """All of them against the first."""
-    masks = [_mask(work, choice) for choice in choices]
+    masks = [mask_of(work, choice) for choice in choices]
     _refuse_shared(masks, choices)
     left_out, dropped = _left_out(work, masks, choices)
     held = [
         Held(side=_side(work, mask, choice), mask=mask, values=values_of(work, mask, dropped))
         for mask, choice in zip(masks, choices, strict=True)
     ]
-    _refuse_apart(held, left_out)
     refusal = next(_refusals(held), None)
+    _refuse_apart(held, left_out if refusal is None else None)
     notes = (*work.notes, *(one.note for one in choices if one.note))
     if any(one.since or one.until for one in choices):
         notes += ("Times differ in more than what you changed: this is observational.",)
@@ -82,12 +82,12 @@ def _extreme(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
     return found
 
 
-def _mask(work: Work, choice: Choice) -> Array:
+def mask_of(work: Work, choice: Choice) -> Array:
     """Attempts at tasks alone: sessions have none to be paired by."""
     columns = work.columns
-    mask: Array = columns["task_digest"] != None  # noqa: E711
+    mask: Array = columns["task_digest"].known()
     if choice.variants is not None:
-        mask = mask & is_one(columns["variant"], choice.variants)
+        mask = mask & columns["variant"].are(choice.variants)
     if choice.since is not None:
         mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
     if choice.until is not None:
@@ -97,7 +97,7 @@ def _mask(work: Work, choice: Choice) -> Array:
 
 def _side(work: Work, mask: Array, choice: Choice) -> Side:
     columns = work.columns
-    scored = is_one(columns["outcome"][mask], SCORED)
+    scored = columns["outcome"][mask].are(SCORED)
     count = int(mask.sum())
     return Side(
         name=choice.name,
@@ -119,15 +119,16 @@ def _refuse_shared(masks: Sequence[Array], choices: Sequence[Choice]) -> None:
                 )
 
 
-def _refuse_apart(held: Sequence[Held], left_out: Sequence[str]) -> None:
+def _refuse_apart(held: Sequence[Held], left_out: Sequence[str] | None) -> None:
+    """Sides without an attempt; and without a common task, where they are to be compared."""
     for one in held:
         if not one.side.attempts:
             raise BadInput(
                 f"{one.side.name!r} has no attempt at a task: `closeloop run` makes some."
             )
     first = held[0]
-    for other in held[1:]:
-        if first.values and other.values and not first.values.keys() & other.values.keys():
+    for other in held[1:] if left_out is not None else ():
+        if not first.values.keys() & other.values.keys():
             why = f" ({left_out[0]})" if left_out else ""
             raise BadInput(
                 f"{first.side.name!r} and {other.side.name!r} have no task in common{why}: "

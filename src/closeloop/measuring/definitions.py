@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
-    Columns = Mapping[str, Array]
+    Columns = Mapping[str, Any]
     Values = Callable[[Columns], Array]
 
 PRIMARY = "pass rate"
@@ -28,19 +28,14 @@ RATES = {
 
 
 def _plain(name: str, columns: Columns) -> Array:
-    return columns[name]
-
-
-def _share(name: str, columns: Columns) -> Array:
-    return columns[f"{name}_hits"] / columns[f"{name}_of"]
+    values: Array = columns[name]
+    return values
 
 
 def _passed(columns: Columns) -> Array:
     """1 and 0 for pass and fail; else not known."""
-    import numpy as np
-
-    outcome = columns["outcome"]
-    return np.where(outcome == "pass", 1.0, np.where(outcome == "fail", 0.0, np.nan))
+    values: Array = columns["outcome"].each({"pass": 1.0, "fail": 0.0}.get)
+    return values
 
 
 def right(columns: Columns) -> Array:
@@ -81,19 +76,11 @@ def _touched(name: str, columns: Columns) -> Array:
 
 
 def _is(column: str, value: str, columns: Columns) -> Array:
-    import numpy as np
-
-    held = columns[column]
-    return np.where(held == None, np.nan, held == value)  # noqa: E711
-
-
-def _shows(mode: str, columns: Columns) -> Array:
-    """Columns of modes are texts that are few: each is looked at once."""
-    import numpy as np
-
-    held = columns["modes"]
-    said = {text: mode in text.split(", ") for text in {*held.tolist()} if text is not None}
-    return np.array([np.nan if text is None else said[text] for text in held.tolist()], np.float64)
+    """Whether that is said; of modes, several may be."""
+    values: Array = columns[column].each(
+        lambda text: None if text is None else value in text.split(", ")
+    )
+    return values
 
 
 def _clean(columns: Columns) -> Array:
@@ -140,7 +127,7 @@ MEMORY: tuple[Row, ...] = (
      "nobody confirmed stand beside it."),
 )
 PROCESS: tuple[Row, ...] = (
-    *((name, "rate", "", "more", partial(_share, name),
+    *((name, "rate", "", "more", partial(_plain, name),
        f"{says}; the mean of the attempts of a task, tasks weighing equally.")
       for name, says in RATES.items()),
     ("iterations to convergence", "mean", "iterations", "less", partial(_plain, "converged_after"),
@@ -154,7 +141,7 @@ ENDINGS: tuple[Row, ...] = tuple(
     for name in get_args(Category)
 )
 MODES: tuple[Row, ...] = tuple(
-    (name, "rate", "", "less", partial(_shows, name),
+    (name, "rate", "", "less", partial(_is, "modes", name),
      f"Attempts that show {name} ÷ measured attempts; one may show several modes.")
     for name in get_args(Mode)
 )

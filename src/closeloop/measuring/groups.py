@@ -8,7 +8,9 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.work import Work
+from closeloop.model.addresses import repository_name
 from closeloop.model.errors import unknown
+from closeloop.store.columns import Texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,69 +33,80 @@ def grouped(work: Work, by: Sequence[str]) -> tuple[list[tuple[str, ...]], Array
         if name not in DIMENSIONS:
             raise unknown("grouping", name, DIMENSIONS)
     places = np.arange(len(work))
-    labels: list[list[str]] = []
+    names: list[tuple[str, ...]] = [()]
+    groups = np.zeros(len(work), dtype=np.intp)
     for name in by:
-        held = DIMENSIONS[name](work)
+        held = DIMENSIONS[name](work)[places]
         if name == "tag":
-            tags = [held[place] or (NONE,) for place in places.tolist()]
-            repeats = [len(each) for each in tags]
-            labels = [
-                [each[i] for i, times in enumerate(repeats) for _ in range(times)]
-                for each in labels
-            ]
-            labels.append([tag for each in tags for tag in each])
-            places = np.repeat(places, repeats)
-        else:
-            labels.append([held[place] or NONE for place in places.tolist()])
-    keys = list(zip(*labels, strict=True)) if by else [()] * len(places)
-    names = sorted(set(keys))
-    codes = {key: code for code, key in enumerate(names)}
-    return names, places, np.array([codes[key] for key in keys], dtype=np.intp)
+            each, held = _apart(held)
+            places, groups = places[each], groups[each]
+        labels = sorted({label or NONE for label in held.labels})
+        ranks = {label: rank for rank, label in enumerate(labels)}
+        parts = np.array([ranks[label or NONE] for label in held.labels], np.intp)[held.codes]
+        there, groups = np.unique(groups * len(labels) + parts, return_inverse=True)
+        pairs = (divmod(code, len(labels)) for code in there.tolist())
+        names = [(*names[before], labels[own]) for before, own in pairs]
+    return names, places, groups
 
 
-def _text(name: str) -> Callable[[Work], Sequence[Any]]:
-    return lambda work: work.columns[name].tolist()
+def _apart(several: Texts) -> tuple[Array, Texts]:
+    """Of rows with any number of labels: for each label its row, and the label."""
+    import numpy as np
+
+    labels = [label or (None,) for label in several.labels]
+    counts = np.array([len(each) for each in labels], np.intp)
+    rows = np.repeat(np.arange(len(several)), counts[several.codes])
+    begun = np.concatenate([[0], np.cumsum(counts)])[several.codes[rows]]
+    within = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    every = tuple(label for each in labels for label in each)
+    return rows, Texts(codes=begun + within, labels=every)
 
 
-def _of_variant(name: str, session: str | None) -> Callable[[Work], Sequence[Any]]:
+def _text(name: str) -> Callable[[Work], Texts]:
+    return lambda work: work.columns[name]
+
+
+def _of_variant(name: str, session: str | None) -> Callable[[Work], Texts]:
     """What the variant says; of a session, what its files do."""
 
-    def held(work: Work) -> Sequence[Any]:
-        known = {key: getattr(variant, name) for key, variant in work.variants.items()}
-        variants = work.columns["variant"].tolist()
-        others = work.columns[session].tolist() if session else [None] * len(variants)
-        return [known.get(one) or other for one, other in zip(variants, others, strict=True)]
+    def held(work: Work) -> Texts:
+        known = {key: getattr(variant, name) or None for key, variant in work.variants.items()}
+        said: Texts = work.columns["variant"].translated(known.get)
+        return said.otherwise(work.columns[session]) if session else said
 
     return held
 
 
-def _repo(work: Work) -> Sequence[Any]:
-    known = {key: task.repo for key, task in work.tasks.items()}
-    pairs = zip(work.columns["task_digest"].tolist(), work.columns["repo"].tolist(), strict=True)
-    return [known.get(task) or repo for task, repo in pairs]
+def _repo(work: Work) -> Texts:
+    known = {key: task.repo or None for key, task in work.tasks.items()}
+    said: Texts = work.columns["task_digest"].translated(known.get)
+    held: Texts = said.otherwise(work.columns["repo"])
+    # A clone says its address, a pull request only owner and name.
+    return held.translated(lambda name: name and repository_name(name))
 
 
-def _tags(work: Work) -> Sequence[Any]:
+def _tags(work: Work) -> Texts:
     known = {key: tuple(dict.fromkeys(task.tags)) for key, task in work.tasks.items()}
-    return [known.get(task, ()) for task in work.columns["task_digest"].tolist()]
+    said: Texts = work.columns["task_digest"].translated(known.get)
+    return said
 
 
-def _week(work: Work) -> Sequence[Any]:
+def _week(work: Work) -> Texts:
     """`2026-W46`, in UTC; each day is looked up once."""
-    days: dict[float, str] = {}
-    found: list[str | None] = []
-    for moment in (work.columns["started"] // DAY).tolist():
-        if isnan(moment):
-            found.append(None)
-            continue
-        if moment not in days:
-            year, week, _ = datetime.fromtimestamp(moment * 86400, UTC).isocalendar()
-            days[moment] = f"{year}-W{week:02}"
-        found.append(days[moment])
-    return found
+    import numpy as np
+
+    days, codes = np.unique(work.columns["started"] // DAY, return_inverse=True)
+    return Texts(codes=codes, labels=tuple(map(_week_of, days.tolist())))
 
 
-DIMENSIONS: dict[str, Callable[[Work], Sequence[Any]]] = {
+def _week_of(day: float) -> str | None:
+    if isnan(day):
+        return None
+    year, week, _ = datetime.fromtimestamp(day * 86400, UTC).isocalendar()
+    return f"{year}-W{week:02}"
+
+
+DIMENSIONS: dict[str, Callable[[Work], Texts]] = {
     "repo": _repo,
     "user": _text("user"),
     "agent": _of_variant("agent", "agent"),
@@ -103,4 +116,6 @@ DIMENSIONS: dict[str, Callable[[Work], Sequence[Any]]] = {
     "tag": _tags,
     "task": _text("task"),
     "week": _week,
+    "risk": _text("risk"),
+    "arm": _text("arm"),
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from closeloop.measuring.bounds import Bounds, mean_bounds, median_bounds, rate_bounds
 from closeloop.measuring.definitions import METRICS
 from closeloop.measuring.groups import grouped
-from closeloop.measuring.work import SCORED, Work, is_one
+from closeloop.measuring.work import SCORED, Work
 from closeloop.model.errors import unknown
 from closeloop.model.figure import Figure, Metric, Metrics
 
@@ -76,10 +76,9 @@ def units_of(work: Work) -> Array:
     """A number for each task; a session is a task of its own."""
     import numpy as np
 
-    codes: dict[Any, int] = {}
-    digests = work.columns["task_digest"].tolist()
-    keys = (place if digest is None else digest for place, digest in enumerate(digests))
-    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
+    tasks = work.columns["task_digest"]
+    own = len(tasks.labels) + np.arange(len(work))
+    return np.where(tasks.known(), tasks.codes, own)
 
 
 def _sources(work: Work) -> dict[str, tuple[Array, Array]]:
@@ -89,11 +88,10 @@ def _sources(work: Work) -> dict[str, tuple[Array, Array]]:
     columns = work.columns
     every = np.ones(len(work), dtype=bool)
     delivered = ~np.isnan(columns["merged"])
-    asked = columns["task_digest"] != None  # noqa: E711
     return {
-        "grade": (is_one(columns["outcome"], SCORED), asked),
+        "grade": (columns["outcome"].are(SCORED), columns["task_digest"].known()),
         "rules": (~np.isnan(columns["findings"]), every),
-        "people": (delivered, delivered | (columns["origin"] == "production")),
+        "people": (delivered, delivered | columns["origin"].are(("production",))),
         "attempt": (every, every),
     }
 
@@ -110,28 +108,36 @@ def _unconfirmed(
 
 
 class Split:
-    """Values by group and task; metrics that are known of the same attempts share the sorting."""
+    """Values by group and task: sorted once for all metrics."""
 
     def __init__(self, units: Array, group: Array, groups: int) -> None:
-        self._keys = group * (int(units.max()) + 1) + units
+        import numpy as np
+
+        keys = group * (int(units.max()) + 1) + units
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
         self._edges = [code * (int(units.max()) + 1) for code in range(groups + 1)]
-        self._sorted: dict[bytes, tuple[Array, Array, Array]] = {}
 
     def parts(self, values: Array) -> Iterator[tuple[Array, Array]]:
         """For each group: by task, the sum of the values that are known, and how many they are."""
         import numpy as np
 
+        values = values[self._order]
         known = np.isfinite(values)
-        name = known.tobytes()
-        if name not in self._sorted:
-            keys, inverse, counts = np.unique(
-                self._keys[known], return_inverse=True, return_counts=True
-            )
-            self._sorted[name] = inverse, counts, np.searchsorted(keys, self._edges)
-        inverse, counts, edges = self._sorted[name]
-        sums = np.bincount(inverse, values[known], minlength=len(counts))
-        for first, last in pairwise(edges.tolist()):
-            yield sums[first:last], counts[first:last]
+        keys, values = self._keys[known], values[known]
+        first = firsts(keys)
+        sums = np.add.reduceat(values, first) if len(first) else values
+        counts = np.diff(first, append=len(keys))
+        edges = np.searchsorted(keys[first], self._edges)
+        for start, end in pairwise(edges.tolist()):
+            yield sums[start:end], counts[start:end]
+
+
+def firsts(keys: Array) -> Array:
+    """Of keys in order, where each begins."""
+    import numpy as np
+
+    return np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
 
 
 def _figure(metric: Metric, sums: Array, counts: Array) -> Bounds | None:

@@ -26,7 +26,7 @@ SIGNIFICANCE = 0.05
 def secondaries(work: Work, first: Array, second: Array) -> tuple[Secondary, ...]:
     """Every other metric that is a rate and that both have, adjusted for their number."""
     found = []
-    tasks = _codes(work)
+    tasks = work.columns["task_digest"].codes
     for name, (metric, values) in METRICS.items():
         if metric.kind == "rate" and name != PRIMARY:
             held = values(work.columns)
@@ -34,14 +34,6 @@ def secondaries(work: Work, first: Array, second: Array) -> tuple[Secondary, ...
             found += [one] if one else []
     adjusted = benjamini_hochberg({one.metric: one.p for one in found if one.p is not None})
     return tuple(_worded(one, adjusted.get(one.metric)) for one in found)
-
-
-def _codes(work: Work) -> Array:
-    import numpy as np
-
-    codes: dict[Any, int] = {}
-    digests = work.columns["task_digest"].tolist()
-    return np.array([codes.setdefault(one, len(codes)) for one in digests], dtype=np.intp)
 
 
 def _by_task(values: Array, tasks: Array, mask: Array) -> tuple[Array, Array]:

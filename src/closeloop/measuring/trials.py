@@ -100,8 +100,8 @@ def joined(work: Work, assigned: Sequence[Lot], trial: Trial) -> dict[str, dict[
     """What came of each piece of work: of its last attempt that began after it was assigned."""
     columns = work.columns
     places: dict[str, list[int]] = {}
-    for name in ("id", "branch", "task"):
-        for place, key in enumerate(columns[name].tolist()):
+    for keys in (work.attempts, columns["branch"].tolist(), columns["task"].tolist()):
+        for place, key in enumerate(keys):
             if key is not None:
                 places.setdefault(key, []).append(place)
     started = columns["started"]

@@ -11,7 +11,8 @@ from closeloop.model.versus import Versus
 def words(pair: Versus) -> Iterator[str]:
     """The answer to both questions, then what is left to do."""
     held = pair.comparison
-    yield _answer(f"On exactly these {_count(held.tasks, 'task')}", held.here_word, held.here, pair)
+    these = "On exactly this task" if held.tasks == 1 else f"On exactly these {held.tasks:,} tasks"
+    yield _answer(these, held.here_word, held.here, pair)
     beyond = _answer("On tasks like these", held.alike_word, held.alike, pair)
     yield beyond + _tested(pair)
     yield from held.notes

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.attempts import AT_ONCE, basis_of, measure_stored
+from closeloop.model.addresses import repository_name
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
 from closeloop.process.rulebook import Rulebook
 from closeloop.store import Store
-from closeloop.store.numbers import Columns, Span, columns_of
+from closeloop.store.columns import Column, Columns, Texts, joined
+from closeloop.store.numbers import Span
 from closeloop.tasks.seal import alias, hide_task, sealed_of
 
 if TYPE_CHECKING:
@@ -22,34 +25,13 @@ if TYPE_CHECKING:
 Tell = Callable[[int, int], None]
 """How many of how many are measured now."""
 SCORED = ("pass", "fail")
-TEXTS = frozenset(
-    [
-        "id",
-        "origin",
-        "task",
-        "task_digest",
-        "variant",
-        "exit",
-        "user",
-        "grading",
-        "outcome",
-        "agent",
-        "model",
-        "repo",
-        "branch",
-        "attempt",
-        "basis",
-        "category",
-        "modes",
-        "risk",
-    ]
-)
 
 
 class Work(Record):
     """Attempts, a place in each column for each."""
 
-    columns: dict[str, Array]
+    attempts: list[str]
+    columns: dict[str, Column]
     """Numbers, NaN where one is not known; and texts, None there."""
     tasks: dict[str, Task]
     variants: dict[str, Variant]
@@ -57,7 +39,7 @@ class Work(Record):
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.columns["id"])
+        return len(self.attempts)
 
 
 def work_of(
@@ -67,114 +49,156 @@ def work_of(
     span = span or Span()
     tables = store.numbers
     known = _last_tries(tables.attempts(span))
-    columns = {name: _array(name, values) for name, values in known.items()}
-    places = {name: place for place, name in enumerate(known["id"])}
-    for part in _measured(store, book, span, known, tell):
-        _put(columns, part, places)
-    _put(columns, tables.deliveries(span), places)
+    places = {name: place for place, name in enumerate(known.attempts)}
+    delivered = tables.deliveries(span)
+    columns = {
+        **known.held,
+        **_measured(store, book, span, known, tell),
+        **joined(delivered, _places(delivered, places), len(places)),
+    }
+    columns["arm"] = _arms(store, known)
     notes = tuple(_set_apart(columns))
     tasks = _sealed(columns, tables.tasks())
-    return Work(columns=columns, tasks=tasks, variants=tables.variants(), notes=notes)
+    return Work(
+        attempts=known.attempts,
+        columns=columns,
+        tasks=tasks,
+        variants=tables.variants(),
+        notes=notes,
+    )
 
 
-def _sealed(columns: dict[str, Array], tasks: dict[str, Task]) -> dict[str, Task]:
+def _places(part: Columns, places: dict[str, int]) -> Array:
+    """Where each row's attempt stands; -1 where it does not count."""
+    import numpy as np
+
+    found = map(places.get, part.attempts, repeat(-1))
+    return np.fromiter(found, np.intp, len(part.attempts))
+
+
+def _arms(store: Store, known: Columns) -> Texts:
+    """Whether each attempt was told what reviewers taught, by its own name or by its branch."""
+    import numpy as np
+
+    arms: dict[tuple[str | None, ...], str] = {}
+    for offer in store.memory.offers():
+        arms[(offer.key,)] = arms[(offer.repo, offer.key)] = offer.arm
+    codes = np.zeros(len(known.attempts), np.intp)
+    labels = (None, "memory", "control")
+    if arms:
+        repos = known.held["repo"].translated(lambda repo: repo and repository_name(repo))
+        branches = zip(repos.tolist(), known.held["branch"].tolist(), strict=True)
+        for place, (name, branch) in enumerate(zip(known.attempts, branches, strict=True)):
+            codes[place] = labels.index(arms.get((name,)) or arms.get(branch))
+    return Texts(codes=codes, labels=labels)
+
+
+def _sealed(columns: dict[str, Column], tasks: dict[str, Task]) -> dict[str, Task]:
     """Held-out tasks go by another name, and say no more of themselves."""
-    sealed = sealed_of([*tasks.values()])
-    if sealed:
-        digests = columns["task_digest"]
-        hidden = is_one(digests, [*sealed])
-        columns["task"][hidden] = [alias(digest) for digest in digests[hidden].tolist()]
+    if sealed := sealed_of([*tasks.values()]):
+        names = columns["task_digest"].translated(
+            lambda digest: alias(digest) if digest in sealed else None
+        )
+        columns["task"] = names.otherwise(columns["task"])
     return {key: hide_task(task) for key, task in tasks.items()}
-
-
-def is_one(column: Array, texts: Sequence[str]) -> Array:
-    """Where a text is one of a few: numpy's own way sorts, which texts are slow at."""
-    import numpy as np
-
-    wanted = frozenset(texts)
-    return np.array([text in wanted for text in column.tolist()], dtype=bool)
-
-
-def _array(name: str, values: Sequence[Any]) -> Array:
-    import numpy as np
-
-    return np.array(values, dtype=object if name in TEXTS else np.float64)
-
-
-def _put(columns: dict[str, Array], part: Columns, places: dict[str, int]) -> None:
-    """Join what is known of some attempts to those that count."""
-    import numpy as np
-
-    at = np.array([places.get(name, -1) for name in part["attempt"]], dtype=np.intp)
-    there = at >= 0
-    for name, values in part.items():
-        blank: Any = None if name in TEXTS else np.nan
-        kind = object if name in TEXTS else np.float64
-        column = columns.setdefault(name, np.full(len(places), blank, dtype=kind))
-        column[at[there]] = _array(name, values)[there]
 
 
 def _last_tries(known: Columns) -> Columns:
     """One attempt a place: of an experiment the last try, of a session all there is."""
-    last: dict[Any, int] = {}
-    places = zip(known["task_digest"], known["variant"], known["number"], strict=True)
-    retries = known["retry"]
-    for index, place in enumerate(places):
-        key = index if place[0] is None or place[1] is None else place
-        if key not in last or retries[last[key]] <= retries[index]:
-            last[key] = index
-    if len(last) == len(retries):
+    import numpy as np
+
+    task, variant, number, retry = (
+        known.held[name] for name in ("task_digest", "variant", "number", "retry")
+    )
+    placed = np.flatnonzero(task.known() & variant.known())
+    keys = (retry[placed], number[placed], variant.codes[placed], task.codes[placed])
+    order = placed[np.lexsort(keys)]
+    same = np.ones(max(0, len(order) - 1), np.bool_)
+    for column in (number, variant.codes, task.codes):
+        same &= column[order][1:] == column[order][:-1]
+    if not same.any():
         return known
-    kept = sorted(last.values())
-    return {name: [column[index] for index in kept] for name, column in known.items()}
+    kept = np.ones(len(known.attempts), np.bool_)
+    kept[order[:-1][same]] = False
+    return Columns(
+        attempts=[name for name, keep in zip(known.attempts, kept.tolist(), strict=True) if keep],
+        held={name: column[kept] for name, column in known.held.items()},
+    )
 
 
 def _measured(
     store: Store, book: Rulebook, span: Span, known: Columns, tell: Tell
-) -> Iterator[Columns]:
+) -> dict[str, Column]:
     """What the rules say of each attempt now; said first where they were never asked."""
-    graded = list(zip(known["grading"], known["version"], known["outcome"], strict=True))
-    bases = {each: basis_of(each, book) for each in set(graded)}
-    missing = {
-        name: bases[each]
-        for name, each, events in zip(known["id"], graded, known["events"], strict=True)
-        if events is not None
-    }
-    made = store.numbers.measurements(span)
-    pairs = zip(made["attempt"], made["basis"], strict=True)
-    right = [missing.get(name) == basis for name, basis in pairs]
-    yield (
-        made
-        if all(right)
-        else {
-            name: [value for value, holds in zip(values, right, strict=True) if holds]
-            for name, values in made.items()
-        }
-    )
-    for name, holds in zip(made["attempt"], right, strict=True):
-        if holds:
-            del missing[name]
-    rest = list(missing.items())
+    import numpy as np
+
+    places = {name: place for place, name in enumerate(known.attempts)}
+    bases = _bases(known, book)
+    made, at = _made(store, span, bases, places)
+    missing = bases.known()
+    missing[at[at >= 0]] = False
+    rest = np.flatnonzero(missing).tolist()
     for first in range(0, len(rest), AT_ONCE):
         part = rest[first : first + AT_ONCE]
-        new = [(name, basis, measure_stored(store, name, book)) for name, basis in part]
-        store.save_measurements(new)
-        yield columns_of(new)
+        named = zip([known.attempts[place] for place in part], bases[part].tolist(), strict=True)
+        store.save_measurements([(*one, measure_stored(store, one[0], book)) for one in named])
         tell(first + len(part), len(rest))
+    if rest:
+        made, at = _made(store, span, bases, places)
+    return joined(made, at, len(places))
 
 
-def _set_apart(columns: dict[str, Array]) -> Iterator[str]:
+def _bases(known: Columns, book: Rulebook) -> Texts:
+    """What each attempt with a trace is measured from."""
+    import numpy as np
+
+    grading, outcome = known.held["grading"], known.held["outcome"]
+    versions, version = np.unique(known.held["version"], return_inverse=True)
+    kinds = (grading.codes.astype(np.int64) * len(versions) + version) * len(outcome.labels)
+    _, rows, codes = np.unique(kinds + outcome.codes, return_index=True, return_inverse=True)
+    labels = [
+        basis_of((graded, None if each != each else int(each), word), book)  # noqa: PLR0124
+        for graded, each, word in zip(
+            grading[rows].tolist(),
+            known.held["version"][rows].tolist(),
+            outcome[rows].tolist(),
+            strict=True,
+        )
+    ]
+    told = ~np.isnan(known.held["events"])
+    return Texts(codes=np.where(told, codes, len(labels)), labels=(*labels, None))
+
+
+def _made(store: Store, span: Span, bases: Texts, places: dict[str, int]) -> tuple[Columns, Array]:
+    """All measurements, and for each that holds now the place of its attempt."""
+    import numpy as np
+
+    made = store.numbers.measurements(span)
+    basis, at = made.held.pop("basis"), _places(made, places)
+    codes = {label: code for code, label in enumerate(basis.labels)}
+    now = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
+    # The last is what -1, an attempt that does not count, finds.
+    return made, np.where(np.append(now, -1)[at] == basis.codes, at, -1)
+
+
+def _set_apart(columns: dict[str, Column]) -> Iterator[str]:
     """Take out what must not be mixed in, and say so: it is not known, and never zero."""
     import numpy as np
 
     outcome, version, seconds = (columns[name] for name in ("outcome", "version", "seconds"))
-    scored = is_one(outcome, SCORED)
+    scored = outcome.are(SCORED)
     if scored.any() and (old := scored & (version < version[scored].max())).any():
-        outcome[old] = None
+        codes = np.where(old, len(outcome.labels), outcome.codes)
+        columns["outcome"] = Texts(codes=codes, labels=(*outcome.labels, None))
         yield (
             f"{old.sum()} attempts were graded by an older grader than version "
             f"{version[scored].max():.0f} and count as unscored: `closeloop run --regrade` grades "
             "them anew."
+        )
+    if (asked := int(columns["task_digest"].known().sum())) and not scored.any():
+        yield (
+            f"None of {asked} attempts at tasks could be scored: `closeloop run --rerun unscored` "
+            "makes them again."
         )
     if (backwards := seconds < 0).any():
         seconds[backwards] = np.nan

@@ -6,18 +6,15 @@ repeats are chance; on tasks like these, so are the tasks.
 
 from __future__ import annotations
 
-from math import sqrt
-from statistics import NormalDist, fmean
+from math import hypot, sqrt
+from statistics import fmean
 from statistics import variance as spread
 
 from closeloop.model.estimate import Estimate
 from closeloop.model.record import Record
 from closeloop.stats.distributions import t_quantile
-from closeloop.stats.exactly import jeffreys, noisy
+from closeloop.stats.exactly import jeffreys, noisy, posterior_bounds
 from closeloop.stats.values import Values, common
-
-ADDED = 2
-"""Attempts to each side, one of them a pass."""
 
 
 class Interval(Record):
@@ -35,20 +32,24 @@ class Interval(Record):
 
 
 def difference(first: Values, second: Values, *, comparisons: int = 1) -> Interval | None:
-    """Bounds that hold at 95 % for all of so many comparisons; None without a common task."""
+    """Bounds that hold at 95 % for all of so many comparisons; None without a common task.
+
+    They come from those of the two sides, as Newcombe (1998) put them together.
+    """
     tasks = common(first, second)
     if not tasks:
         return None
-    before, after = (noisy([side[task] for task in tasks], ADDED) for side in (first, second))
-    value, middle = after.mean - before.mean, after.middle - before.middle
-    z = NormalDist().inv_cdf(1 - 0.025 / comparisons)
-    half = z * sqrt(before.variance + after.variance)
+    before, after = (noisy([side[task] for task in tasks]) for side in (first, second))
+    (least, most), (low, high) = (
+        posterior_bounds(side.mean, side.attempts, 0.05 / comparisons) for side in (before, after)
+    )
+    value = after.mean - before.mean
     return Interval(
         tasks=len(tasks),
         first=before.mean,
         second=after.mean,
-        low=max(-1.0, min(value, middle - half)),
-        high=min(1.0, max(value, middle + half)),
+        low=max(-1.0, value - hypot(after.mean - low, most - before.mean)),
+        high=min(1.0, value + hypot(high - after.mean, before.mean - least)),
     )
 
 

@@ -2,9 +2,9 @@
 
 A task's noise is the variance of its rate's Jeffreys posterior, widened for the few repeats it is
 estimated from. All tasks together vary no more than as many attempts of one rate would (Hoeffding
-1956). Attempts are added, half of them passes, so that a clean sheet is not taken for certainty
-(Agresti and Coull 1998; Agresti and Caffo 2000). Values between 0 and 1 that are no yes or no vary
-less than this allows for, so their bounds are safe. docs/decisions tells why.
+1956), so bounds are those of Jeffreys' posterior after as many attempts of one rate as vary like
+these. Values between 0 and 1 that are no yes or no vary less than this allows for, so their bounds
+are safe. docs/decisions tells why.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from closeloop.model.record import Record
+from closeloop.stats.distributions import beta_quantile
 
 
 class Noisy(Record):
-    """A mean, and the middle and the variance of what it may really be."""
+    """A mean, and how many attempts of one rate would be as noisy."""
 
     mean: float
-    middle: float
-    variance: float
+    attempts: float
 
 
-def noisy(tasks: Sequence[Sequence[float]], added: float) -> Noisy:
-    """Of tasks, each with the values of its repeats; with so many attempts added."""
+def noisy(tasks: Sequence[Sequence[float]]) -> Noisy:
+    """Of tasks, each with the values of its repeats."""
     mean = fmean(map(fmean, tasks))
     attempts = len(tasks) ** 2 / sum(1 / len(repeats) for repeats in tasks)
-    middle = (mean * attempts + added / 2) / (attempts + added)
     seen = sum(map(variance, tasks)) / len(tasks) ** 2
-    most = middle * (1 - middle) / attempts
-    return Noisy(
-        mean=mean,
-        middle=middle,
-        variance=min(seen, most) * attempts / (attempts + added),
+    return Noisy(mean=mean, attempts=max(attempts, mean * (1 - mean) / seen))
+
+
+def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tuple[float, float]:
+    """Of a rate, by Jeffreys' prior; where all is alike, up to the end (Brown and others 2001)."""
+    one, other = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
+    return (
+        min(mean, beta_quantile(outside / 2, one, other)) if mean > 0 else 0.0,
+        max(mean, beta_quantile(1 - outside / 2, one, other)) if mean < 1 else 1.0,
     )
 
 

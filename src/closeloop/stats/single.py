@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from statistics import fmean
 
 from closeloop.model.estimate import Estimate, TwoEstimates
 from closeloop.stats.betabinomial import bounds
-from closeloop.stats.distributions import Z95
-from closeloop.stats.exactly import noisy
+from closeloop.stats.exactly import noisy, posterior_bounds
 from closeloop.stats.values import Values, check_shares
-
-ADDED = 4
-"""Attempts, half of them passes."""
 
 
 def estimate(values: Values) -> TwoEstimates | None:
@@ -29,12 +24,12 @@ def estimate(values: Values) -> TwoEstimates | None:
 
 
 def here(values: Values) -> Estimate:
-    found = noisy(list(values.values()), ADDED)
-    half = Z95 * sqrt(found.variance)
+    found = noisy(list(values.values()))
+    low, high = posterior_bounds(found.mean, found.attempts)
     return Estimate(
         value=found.mean,
-        low=max(0.0, min(found.mean, found.middle - half)),
-        high=min(1.0, max(found.mean, found.middle + half)),
+        low=low,
+        high=high,
         n=len(values),
         method="noise of repeats",
     )

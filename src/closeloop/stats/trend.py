@@ -4,62 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, pi, sqrt
-from statistics import fmean, variance
+from typing import TYPE_CHECKING, Any
 
+from closeloop.model.errors import BadInput
 from closeloop.model.estimate import Change, Estimate, Window
 from closeloop.stats.agreement import proportion
 from closeloop.stats.distributions import normal_tail, t_quantile
-from closeloop.stats.values import check_finite
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    Row = Sequence[float] | Array
 
 FAINT = 5
 """Items: fewer are drawn faint, and no change is looked for beside fewer."""
 SIGNIFICANCE = 0.05
 
-Points = Sequence[tuple[float, float]]
-"""When, and what."""
 
-
-def windows(points: Points, width: float, ends: Sequence[float]) -> list[Window]:
+def windows(moments: Row, values: Row, width: float, ends: Sequence[float]) -> list[Window]:
     """Of each stretch of that width, the mean; stretches without items are not there."""
-    check_finite({"trend": [value for _, value in points]})
-    points, found = sorted(points), []
-    first = last = 0
+    import numpy as np
+
+    at, row = np.asarray(moments, np.float64), _finite(values)
+    order = np.argsort(at, kind="stable")
+    at, row = at[order], row[order]
+    found = []
     for end in ends:
-        while last < len(points) and points[last][0] <= end:
-            last += 1
-        while first < last and points[first][0] <= end - width:
-            first += 1
-        inside = [value for _, value in points[first:last]]
+        inside = row[slice(*np.searchsorted(at, (end - width, end), side="right"))]
         if mean := mean_of(inside):
             found.append(Window(end=end, estimate=mean, faint=len(inside) < FAINT))
     return found
 
 
-def mean_of(values: Sequence[float]) -> Estimate | None:
+def mean_of(values: Row) -> Estimate | None:
     """Of independent items: Wilson for shares, else t. None where nothing shows the noise."""
-    if not len(values):
+    import numpy as np
+
+    row = np.asarray(values, np.float64)
+    count = len(row)
+    if not count:
         return None
-    if all(0 <= value <= 1 for value in values):
-        return proportion(sum(values), len(values))
-    if len(values) < 2:
+    if row.min() >= 0 and row.max() <= 1:
+        return proportion(float(row.sum()), count)
+    if count < 2:
         return None
-    value, half = (
-        fmean(values),
-        t_quantile(0.975, len(values) - 1) * sqrt(variance(values) / len(values)),
-    )
-    return Estimate(value=value, low=value - half, high=value + half, n=len(values), method="t")
+    value = float(row.mean())
+    half = t_quantile(0.975, count - 1) * sqrt(float(row.var(ddof=1)) / count)
+    return Estimate(value=value, low=value - half, high=value + half, n=count, method="t")
 
 
-def changes(values: Sequence[float]) -> list[Change]:
+def _finite(values: Row) -> Array:
+    import numpy as np
+
+    row = np.asarray(values, np.float64)
+    if not np.isfinite(row).all():
+        raise BadInput("A trend has a value that is no number: leave out what is not known.")
+    return row
+
+
+def changes(values: Row) -> list[Change]:
     """Where the mean changed: the most evident cut first, then each part by itself."""
-    check_finite({"trend": values})
-    found, parts = [], [(0, len(values))]
+    row = _finite(values)
+    found, parts = [], [(0, len(row))]
     while parts:
         first, last = parts.pop()
-        best = _best(values[first:last])
+        best = _best(row[first:last])
         if best is not None:
             at = first + best[0]
-            before, after = mean_of(values[first:at]), mean_of(values[at:last])
+            before, after = mean_of(row[first:at]), mean_of(row[at:last])
             assert before is not None
             assert after is not None
             found.append(Change(at=at, before=before, after=after, p=best[1]))
@@ -67,14 +80,13 @@ def changes(values: Sequence[float]) -> list[Change]:
     return sorted(found, key=lambda change: change.at)
 
 
-def _best(values: Sequence[float]) -> tuple[int, float] | None:
+def _best(row: Array) -> tuple[int, float] | None:
     """The most evident cut and its p; None where it could be chance."""
     import numpy as np
 
-    count = len(values)
+    count = len(row)
     if count < 2 * FAINT:
         return None
-    row = np.asarray(values, dtype=np.float64)
     if row.min() == row.max():
         return None
     noise = float(row.var(ddof=1))
