@@ -13,6 +13,7 @@ import anyio
 import msgspec
 import pytest
 
+from closeloop.mining import environments
 from closeloop.mining.ledger import Entry, note, read_ledger
 from closeloop.mining.mine import Ground, Mined, Told, Wish, mine
 from closeloop.mining.rewording import open_rewording
@@ -21,8 +22,9 @@ from closeloop.model.settings import Commands, SandboxSettings, Settings
 from closeloop.runs.workspaces import Workspaces, resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks.files import load_tasks
+from closeloop.tasks.mining import recipes
 
-TEST = "python -m pytest -q -p no:cacheprovider"
+TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
 SHOP = "def total(prices):\n    return sum(prices)\n"
 TESTS = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 FIXED = "def total(prices):\n    return sum(price for price in prices if price > 0)\n"
@@ -137,6 +139,24 @@ def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:
     assert not (project.folder / "tasks").exists()
 
 
+def test_tests_that_cannot_even_be_loaded_without_the_work_fail_without_it(
+    project: Project,
+) -> None:
+    project.commit("Prepare", {"conftest.py": "import shop\n"})
+    project.commit(
+        "Prices are refunded by a function of their own",
+        {
+            "shop.py": SHOP + "\n\ndef refund(price):\n    return -price\n",
+            "conftest.py": "from shop import refund\n",
+            "test_shop.py": TESTS + "\n\ndef test_refund():\n    from shop import refund\n\n"
+            "    assert refund(2) == -2\n",
+        },
+    )
+    project.mine(Wish(repeats=2))
+    (task,) = project.tasks()
+    assert "test_shop.py::test_refund" in task.acceptance.fail_to_pass
+
+
 def test_flaky_tests_are_not_asked_for(project: Project, tmp_path: Path) -> None:
     """Flaky without chance: it fails in every second run, counted outside the workspace."""
     runs = tmp_path / "runs"
@@ -163,7 +183,10 @@ def test_a_repository_without_tests_says_so(project: Project) -> None:
         project.mine(Wish(), test=None)
 
 
-def test_a_broken_environment_is_told_and_tried_again_another_day(project: Project) -> None:
+def test_a_broken_environment_is_told_and_tried_again_another_day(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "_UV", ("false",))  # quicker to fail
     project.commit("Use more", {"conftest.py": "import no_such_package\n"})
     fix = project.commit(
         "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
@@ -173,6 +196,19 @@ def test_a_broken_environment_is_told_and_tried_again_another_day(project: Proje
     assert read_ledger(project.folder / ".closeloop/mined.jsonl")[fix].state == "failed"
     mended = f"touch no_such_package.py && {TEST}"
     assert len(project.mine(Wish(repeats=1), test=mended).tasks) == 1
+
+
+def test_of_a_suite_without_end_some_tests_are_selected(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0)
+    slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
+    project.commit("Take forty minutes", {"test_slow.py": slow})
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    project.mine(Wish(repeats=1))
+    (task,) = project.tasks()
+    assert (task.acceptance.run or "").endswith(" test_shop.py")
+    assert "selected-tests" in task.tags
 
 
 def test_time_is_kept_and_nothing_is_half_written(project: Project) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.mining.environments import Environment, narrowed, selection
+from closeloop.mining.environments import (
+    Environment,
+    _telling,
+    acceptance,
+    named,
+    narrowed,
+    selection,
+)
 from closeloop.model.settings import Commands, SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.mutants import mutants
@@ -106,6 +113,13 @@ def test_each_way_to_name_test_requirements_is_known(
     assert first.test == ".venv/bin/pytest"
 
 
+def test_a_lock_of_uv_is_tried_second(tmp_path: Path) -> None:
+    ways = recipes(folder(tmp_path, {"pyproject.toml": PYPROJECT, "uv.lock": ""}), NOTHING, AT)
+    assert [way.how for way in ways][:2] == ["packages as of 2024-07-01", "as uv.lock says"]
+    assert "uv sync --frozen --inexact" in ways[1].setup[-1]
+    assert ways[1].setup[-1].endswith("--extra tests")
+
+
 def test_a_version_that_comes_from_tags_is_given(tmp_path: Path) -> None:
     text = PYPROJECT + "[build-system]\nrequires = ['hatch-vcs']\n"
     way = recipes(folder(tmp_path, {"pyproject.toml": text}), NOTHING, AT, "v2.3.1")[0]
@@ -151,6 +165,7 @@ INSTALL = ("python3 -m venv .venv", "X=1 .venv/bin/uv pip install --no-cache -e 
         ("pyproject.toml", PYPROJECT.replace("rich", "poor"), False),
         ("requirements.txt", "rich\n", False),
         ("fast.c", "int a;\n", False),
+        ("uv.lock", "version = 1\n", True),
     ],
 )
 def test_commits_share_an_environment_while_they_ask_for_the_same(
@@ -210,9 +225,50 @@ def test_a_slow_suite_is_selected_from_by_kinship_time_and_presence(repo: Path) 
     seconds = {"test_shop_tax.py": 9.0, "test_slow.py": 14.0, "test_shop.py": 2.0, "gone.py": 0.1}
     way = Recipe(setup=(), test="pytest", how="so")
     environment = Environment(recipe=way, runner="pytest", seconds=60.0, files=seconds)
-    chosen = selection(repo, environment, candidate)
+    chosen = selection(repo, environment, candidate, commit)
     assert chosen == ("test_quick.py", "test_shop.py", "test_shop_tax.py")
     assert narrowed(environment, chosen) == "pytest test_quick.py test_shop.py test_shop_tax.py"
+
+
+def test_only_what_must_pass_is_repeated_where_the_runner_can_be_told() -> None:
+    way = Recipe(setup=(), test="pytest", how="so")
+    environment = Environment(recipe=way, runner="pytest", seconds=60.0, files={})
+    tests = ("tests/test_a.py::test_b[1]", "tests/test_a.py::test_b[2]", "tests/test_a.py::C::d")
+    line = named(environment, ("tests/test_a.py",), tests)
+    assert line == "pytest tests/test_a.py::test_b tests/test_a.py::C::d"
+    many = [f"tests/test_a.py::test_{number}" for number in range(99)]
+    assert named(environment, ("tests/test_a.py",), many) == "pytest tests/test_a.py"
+
+
+def test_mocha_is_told_other_files_in_place_of_its_own() -> None:
+    way = Recipe(setup=(), test="A=1 npx mocha --require test/env -R dot --bail test/", how="so")
+    environment = Environment(recipe=way, runner="mocha", seconds=60.0, files={})
+    line = narrowed(environment, ("test/app.js",))
+    assert line == "A=1 npx mocha --require test/env -R dot --bail test/app.js"
+
+
+@pytest.mark.parametrize("line", ["mvn -B test", "./mvnw -B test", "./gradlew test"])
+def test_the_tools_of_java_are_read_by_their_reports(line: str) -> None:
+    wanted = acceptance(line, 1.0)
+    assert wanted.runner == "junit"
+    assert (wanted.report or "").endswith("/TEST-*.xml")
+
+
+@pytest.mark.parametrize(
+    ("said", "telling"),
+    [
+        (
+            "  × No solution\n  ╰─▶ Because x was not found in\n      and y",
+            "Because x was not found in",
+        ),
+        ("error: No solution\n  cause: Because x was not found\n", "Because x was not found"),
+        ("Traceback\n\nValueError: no\n", "ValueError: no"),
+        ("[\x1b[1;31mERROR\x1b[m] No pom\n[ERROR] Help\n\x1b[0m", "[ERROR] No pom"),
+        ("", "it said nothing"),
+    ],
+)
+def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, telling: str) -> None:
+    assert _telling(said) == telling
 
 
 PATCH = """diff --git a/shop.py b/shop.py

@@ -71,10 +71,21 @@ def test_a_pull_request_is_one_piece_of_work_with_its_title(history: History) ->
     assert found[0].message == "Count to three\n\nWhy it is wanted."
 
 
-def test_a_merged_release_branch_counts_by_its_own_commits(history: History) -> None:
+def test_a_pull_request_may_be_merged_under_its_own_title(history: History) -> None:
+    history.branch("topic")
+    history.commit("first", {"shop.py": "A = 2\n"})
+    history.commit("Count better\n\nBy hand.", {"shop.py": "A = 3\n"})
+    merge = history.merge("topic", "Count to three (#3)")
+    found = works(history.folder)
+    assert [work.commit for work in found] == [merge]
+    assert found[0].message == "Count to three (#3)\n\nBy hand."
+
+
+@pytest.mark.parametrize("message", ["Merge branch '8.1.x'", "Merge `stable` into `main` (#4)"])
+def test_a_merged_release_branch_counts_by_its_own_commits(history: History, message: str) -> None:
     history.branch("8.1.x")
     fix = history.commit("Mend it", {"shop.py": "A = 2\n"})
-    history.merge("8.1.x", "Merge branch '8.1.x'")
+    history.merge("8.1.x", message)
     assert [work.commit for work in works(history.folder)] == [fix]
 
 
@@ -139,11 +150,15 @@ def lines(count: int) -> list[FileChange]:
 
 
 def test_an_hours_work_with_a_telling_message_comes_first() -> None:
-    good = score(work("Fix rounding of totals in refunds"), lines(25), lines(20))
-    assert good > score(work("Fix rounding of totals in refunds"), lines(700), lines(20))
-    assert good > score(work("Fix rounding of totals in refunds"), lines(1), lines(20))
-    assert good > score(work("Refactor refunds and totals again"), lines(25), lines(20))
-    assert good > score(work("oops"), lines(25), lines(20))
+    good = score("Fix rounding of totals in refunds", False, lines(25), lines(20))
+    assert good > score("Fix rounding of totals in refunds", False, lines(700), lines(20))
+    assert good > score("Fix rounding of totals in refunds", False, lines(1), lines(20))
+    assert good > score("Refactor refunds and totals again", False, lines(25), lines(20))
+    assert good > score("oops", False, lines(25), lines(20))
+    assert good > score("Add more tests for rounding of totals", False, lines(25), lines(20))
+    assert good > score("`shop.total`: add tests", False, lines(25), lines(20))
+    assert good > score("test: fix rounding of totals in refunds", False, lines(25), lines(20))
+    assert good < score("Fix rounding of totals in refunds", True, lines(25), lines(20))
 
 
 def test_newer_work_comes_before_equal_older_work() -> None:

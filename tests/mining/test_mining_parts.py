@@ -68,6 +68,7 @@ def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> Non
         ("go", "cmd/run_test.go", "cmd/latest.go"),
         ("jest", "src/sum.test.ts", "src/latest.ts"),
         ("vitest", "src/sum.spec.tsx", "src/spec.ts"),
+        ("mocha", "test/sum.js", "lib/test.js"),
         ("cargo", "tests/sum.rs", "src/tests.rs"),
         ("junit", "core/src/test/java/a/SumTest.java", "core/src/main/java/a/Contest.java"),
         ("unittest", "test_sum.py", "latest.py"),

@@ -53,6 +53,12 @@ TESTS = patch(
         "@@ -1,2 +1,2 @@",
         "Add tests for it",
         "* Update changelog",
+        "Assisted-by: A machine",
+        "Reverts #12",
+        "Extracted from #12",
+        "Thanks to :user:`b12` for\nthe patch.",
+        "- Added a test case that sees to it",
+        "- by [@b12] in [#12](https://example.org/12)",
     ],
 )
 def test_what_leads_to_the_answer_is_gone(answer: str) -> None:
@@ -68,6 +74,35 @@ def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
     assert request("#7 Round totals") == "Round totals"
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("It was lost when #12 began to round.", "It was lost when an earlier change began to"),
+        (
+            "It was lost when :pr:`12` began to round.",
+            "lost when an earlier change began to round.",
+        ),
+        ("It was late (a1b2c3d, #12), so it failed.", "It was late, so it failed."),
+        ("`tuple[int, ...]` is meant (#12).", "`tuple[int, ...]` is meant."),
+        ("Call `total()` and see (:issue:`12`)", "Call `total()` and see"),
+        ("The way of the #12 to round is odd.", "The way of the earlier change to round is odd."),
+        ("```\ntotal(1)\n```", "```\ntotal(1)\n```"),
+        ("As documented in :raises: of total.", "As documented in :raises: of total."),
+    ],
+)
+def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) -> None:
+    assert kept in clean(f"Round totals\n\n{said}")
+
+
+def test_tests_are_not_asked_for_in_a_title() -> None:
+    assert request("Round totals half up and add comprehensive tests") == "Round totals half up"
+
+
+def test_short_lines_that_are_sentences_of_their_own_stay_apart() -> None:
+    told = request("Round totals\n\nRound half up\nDocument it\nso that it is known")
+    assert told == "Round totals\n\nRound half up\nDocument it so that it is known"
+
+
 def test_names_keep_their_case() -> None:
     assert request("make_class(): accept a namespace") == "make_class(): accept a namespace"
 
@@ -81,6 +116,30 @@ def test_what_the_change_log_says_is_added_unless_it_was_said() -> None:
     noted = changelog_of(patch("CHANGES.rst", "+- Totals are rounded half up. :issue:`7`"))
     assert request("Mend shop", noted) == "Mend shop\n\nTotals are rounded half up."
     assert request("Totals are now rounded half up", noted).count("rounded") == 1
+
+
+def test_what_is_moved_or_edited_in_the_change_log_is_no_news() -> None:
+    lines = (
+        "-- Totals are rounded half up.",
+        "+Features:",
+        "+- Refunds are possible.",
+        "+- Totals are now rounded half up.",
+        "+- Same for *refunds*.",
+        "+- Refunds are possible.",
+    )
+    assert changelog_of(patch("CHANGES.rst", *lines)) == "Refunds are possible."
+
+
+def test_a_title_may_name_what_is_used_but_not_what_is_invented() -> None:
+    brings = patch("shop.py", "+from decimal import ROUND_UP", "+def half_up(): ...")
+    assert leaked("Round with ROUND_UP", brings, "") == ["ROUND_UP"]
+    assert leaked("Round with ROUND_UP", brings, "", title=True) == []
+    assert leaked("Add half_up", brings, "", title=True) == ["half_up"]
+
+
+def test_a_sentence_does_not_end_behind_an_abbreviation() -> None:
+    told = 'Totals are cut off (e.g. "1.5"). Use whole = _rounded_half_up(sum(prices)) there.'
+    assert without_leaks(told, SOURCE, TESTS) == 'Totals are cut off (e.g. "1.5").'
 
 
 def test_a_line_of_the_fix_is_a_leak() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,12 +15,14 @@ import anyio
 import pytest
 
 import small_project
+from closeloop.cli.mine import _report
 from closeloop.cli.sources import ask_for_pulls, name_of
 from closeloop.mining.given import Given, dressed
+from closeloop.mining.mine import Mined
 from closeloop.mining.pulls import Pull, from_pulls, kept_requests, linked, read_requests
 from closeloop.mining.sessions import from_sessions
 from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Lane, Message, Trace
 from closeloop.store import open_store
@@ -160,7 +164,13 @@ def github(repo: Path) -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
     line = json.loads(export(repo).read_text())
     answers = {
-        "pulls": [line["pull"], {**line["pull"], "number": 8, "merged_at": None}],
+        "pulls": [
+            line["pull"],
+            {**line["pull"], "number": 8, "merged_at": None},
+            {**line["pull"], "number": 9, "body": None},
+        ],
+        "pulls/9/comments": [],
+        "pulls/9/commits": [],
         "pulls/7/comments": line["comments"],
         "pulls/7/commits": [{"sha": "a" * 40}],
         f"commits/{'a' * 40}/check-runs": {"check_runs": line["checks"]},
@@ -172,7 +182,12 @@ def github(repo: Path) -> Iterator[tuple[str, list[str]]]:
             name = self.path.partition("?")[0].removeprefix("/repos/ann/calculator/")
             asked.append(name)
             body = json.dumps(answers[name]).encode()
-            self.send_response(200)
+            # The first question about the second pull request is one too many.
+            limited = name == "pulls/9/comments" and asked.count(name) == 1
+            self.send_response(403 if limited else 200)
+            if limited:
+                self.send_header("x-ratelimit-remaining", "0")
+                self.send_header("x-ratelimit-reset", str(int(time.time()) + 3600))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -187,19 +202,39 @@ def github(repo: Path) -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
-def test_github_is_asked_once_for_each_pull_request(repo, github, monkeypatch, tmp_path):
+def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
+    repo, github, monkeypatch, tmp_path
+):
     address, asked = github
     monkeypatch.setenv("GITHUB_API_URL", address)
     monkeypatch.setenv("GITHUB_TOKEN", "t")
     small_project.git(repo, "remote", "add", "origin", "git@example.org:ann/calculator.git")
     kept = tmp_path / "kept/pulls.jsonl"
-    [request] = anyio.run(ask_for_pulls, repo, kept)
-    assert request == next(read_requests(export(repo)))
+    with pytest.raises(MachineFailed, match=r"no more requests for \d+ minutes"):
+        anyio.run(ask_for_pulls, repo, kept)
+    assert list(kept_requests(kept)) == [7]
     kept.write_bytes(kept.read_bytes() + b'{"pull": {"num')
     before = len(asked)
-    assert anyio.run(ask_for_pulls, repo, kept) == [request]
-    assert asked[before:] == ["pulls"], "what is kept is not asked for again"
-    assert list(kept_requests(kept)) == [7]
+    first, second = anyio.run(ask_for_pulls, repo, kept)
+    assert first == next(read_requests(export(repo)))
+    assert (second.pull.number, second.issue) == (9, None)
+    again = ["pulls", "pulls/9/comments", "pulls/9/commits"]
+    assert asked[before:] == again, "what is kept is not asked for again"
+    assert list(kept_requests(kept)) == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("source", "passed_over", "told"),
+    [
+        ("pulls", {"it was not merged": 3, "x": 1}, "No pull request here .* it was not merged."),
+        ("export.jsonl", {}, "No pull request here .* there are none."),
+        ("sessions", {}, "No session here .* none is imported"),
+        ("git", {"it changes no tests": 1}, "No commit here .* Mostly: it changes no tests."),
+    ],
+)
+def test_a_source_without_work_says_so_in_its_own_words(capsys, source, passed_over, told):
+    _report(Mined(passed_over=passed_over), 20, source)
+    assert re.search(told, " ".join(capsys.readouterr().out.split()))
 
 
 def test_a_clone_of_nowhere_has_no_name(repo):

@@ -16,7 +16,8 @@ from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Message, Trace
 from closeloop.runs import facts
-from closeloop.runs.grade import DOING_NOTHING, NO_REFERENCE, Submission, grade, look, prove
+from closeloop.runs.grade import Submission, grade
+from closeloop.runs.proof import DOING_NOTHING, NO_REFERENCE, look, prove
 from closeloop.runs.workspaces import Workspaces
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
@@ -128,8 +129,8 @@ class Grader:
     def look(self, task):
         return self._with(look, task)
 
-    def prove(self, task, repeats=1):
-        return self._with(prove, task, repeats)
+    def prove(self, task, repeats=1, quick=None):
+        return self._with(prove, task, repeats, quick)
 
     def grade(self, task, patch, *, proof=None, trace=None, **attempt):
         given = {"id": "a1", "origin": "experiment", "exit": "finished", **attempt}
@@ -487,6 +488,28 @@ def test_flaky_tests_are_marked_and_kept_out_of_verdicts(project, grader, tmp_pa
         graded = grader.grade(task, task.reference, proof=proof)
         assert graded.outcome.result == "pass"
         assert graded.pass_to_pass == (1, 1)
+
+
+def test_repeats_of_a_few_tests_only_say_nothing_of_the_others(project, grader, tmp_path):
+    runs = tmp_path / "runs"
+    counted = f"def test_counted():\n    with open({str(runs)!r}, 'a') as runs:\n"
+    counted += "        runs.write('x')\n"
+    task = project.task(acceptance={"patch": project.patch({"test_counted.py": counted})})
+    proof = grader.prove(task, repeats=3, quick=f"{PYTEST} {TOTAL}")
+    assert (proof.state, proof.before.flaky, proof.reference.flaky) == ("proved", (), ())
+    assert runs.read_text() == "xx", "once each way: neither in repeats nor with wrong changes"
+    assert len(proof.before.tests) > 1
+
+
+def test_a_quick_command_that_runs_nothing_is_not_believed(project, grader):
+    """Else every wrong change would seem to fail, and no test to be flaky."""
+    taken = "import billing\n\n\ndef test_total():\n    assert hasattr(billing, 'more')\n"
+    more = f"{BILLING}\n\ndef more(a):\n    return a == 2\n"
+    changes = {"reference": project.patch({"billing.py": more})}
+    task = project.task(acceptance={"patch": project.patch({"test_billing.py": taken})}, **changes)
+    proof = grader.prove(task, repeats=2, quick=f"{PYTEST} nowhere.py")
+    assert proof.state == "unproved"
+    assert "passes with" in proof.reasons[0]
 
 
 def test_an_answer_that_nothing_gives_too_proves_no_task(grader):

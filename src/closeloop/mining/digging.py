@@ -17,15 +17,17 @@ from closeloop.model.patches import parse
 from closeloop.model.record import Record
 from closeloop.model.task import Runner
 from closeloop.tasks.exchange.trees import extract
+from closeloop.tasks.git import git
 from closeloop.tasks.mining import code
 from closeloop.tasks.mining.candidates import MOST_PATCH_BYTES, Candidate, ranked, score, unfit
-from closeloop.tasks.mining.history import Work, git, words_in, works
+from closeloop.tasks.mining.history import Work, words_in, works
 from closeloop.tasks.mining.parts import Collects, Parts, split
 from closeloop.tasks.mining.prompts import changelog_of, compose, request
 from closeloop.tasks.projects.folder import Folder
 
 MANIFESTS = 200_000
 MOST_NAMES = 24
+FEW_WORDS = 6
 _DIFF = ("diff", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv")
 
 
@@ -51,7 +53,8 @@ def survey(repo: Path, rules: Collects, since: str | None, now: datetime) -> Lod
             continue
         files = {file.path: file for file in change.files}
         source, tests = ([files[path] for path in paths] for paths in (parts.source, parts.tests))
-        rated.append((score(work, source, tests), work))
+        noted = any(files[path].added for path in parts.changelog)
+        rated.append((score(work.message, noted, source, tests), work))
     return Lode(works=tuple(ranked(rated, now)), passed_over=passed_over)
 
 
@@ -86,10 +89,14 @@ def _asked(
         return reason
     noted = ""
     new = sorted(code.introduced(source, tests))[: 4 * MOST_NAMES]
-    names = [name for name in new if name not in words_in(repo, work.base, new)]
+    there = words_in(repo, work.base, new)
     with suppress(UnicodeDecodeError):
         noted = changelog_of(_patch(repo, work, parts.changelog))
     message = request(work.message, noted)
+    if len(message.split()) < FEW_WORDS:
+        # Then only the names tell what is to be made, also those that something else has.
+        there -= code.defined(source)
+    names = [name for name in new if name not in there]
     prompt = compose(message, source, tests, names[:MOST_NAMES], code.messages(source, tests))
     if prompt is None:
         return "its message says too little, or only the answer"
@@ -120,7 +127,7 @@ def manifests(repo: Path, commit: str) -> Iterator[Folder]:
 
 def runner_files(runner: Runner | None, files: Sequence[str]) -> tuple[str, ...]:
     """What to hand a runner so that it runs those test files only; nothing where it cannot."""
-    if runner in ("pytest", "jest", "vitest"):
+    if runner in ("pytest", "jest", "vitest", "mocha"):
         return tuple(files)
     if runner == "go":
         return tuple(sorted({f"./{Path(file).parent}".replace("/.", "") for file in files}))

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from closeloop.mining.digging import manifests, runner_files
 from closeloop.model.attempt import TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.record import Record, digest
 from closeloop.model.task import Acceptance, Runner, Task
-from closeloop.runs.grade import prove_base
+from closeloop.runs.proof import prove_base
 from closeloop.runs.protected import files_named
 from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.workspaces import Base, Workspaces
+from closeloop.tasks.git import git
 from closeloop.tasks.mining.candidates import Candidate
-from closeloop.tasks.mining.history import git, nearest_tag
+from closeloop.tasks.mining.history import nearest_tag
 from closeloop.tasks.mining.recipes import Configured, Recipe, recipes
 
 QUICK_SECONDS = 15.0
 """A suite that takes no longer runs whole; of a slower one, tests for about so long are chosen."""
 TRIAL_SECONDS = 120.0
+GLANCE_SECONDS = 3.0
+"""Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
 FEWEST_PASSING = 0.5
-_REPORTS = {"mvn": "**/target/surefire-reports/TEST-*.xml"}
+MOST_NAMED = 40
+_OPTION = re.compile(r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_REPORTS = {
+    "mvn": "**/target/surefire-reports/TEST-*.xml",
+    "gradle": "**/build/test-results/**/TEST-*.xml",
+}
 
 
 class Environment(Record):
@@ -73,27 +84,45 @@ class Environments:
 
     async def _first(self, ways: Sequence[Recipe], candidate: Candidate) -> Environment | Broken:
         """The first recipe with which all tests run, else the one with which most pass."""
-        troubles = ["no command that runs its tests was found"] if not ways else []
+        troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, Environment] | None = None
         for recipe in ways:
             self.made += 1
             try:
                 base = await self.workspaces.base(str(self.repo), candidate.base, recipe.setup)
             except (BadInput, MachineFailed) as fault:
-                troubles.append(f"{recipe.how}: {_last_line(str(fault))}")
+                troubles[_telling(str(fault))] = recipe.how
                 continue
-            task = plain_task(self.repo, candidate.base, recipe, recipe.test, TRIAL_SECONDS)
+            known = self._neighbour(recipe)
+            line = self._glance(known, candidate) if known else recipe.test
+            task = plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
             run = await prove_base(self.workspaces, base, task)
             if (trouble := _trouble(run)) is not None:
-                troubles.append(f"{recipe.how}: {trouble}")
+                troubles[trouble] = recipe.how
                 continue
             found = _environment(recipe, run)
+            if known is not None and line != recipe.test:
+                files = known.files | found.files
+                found = replace(found, seconds=known.seconds, files=files)
             passed = sum(test.status == "passed" for test in run.tests)
-            if not any(test.status == "error" for test in run.tests):
+            # Where time was too short, it is so for other recipes.
+            if run.commands[0].stopped or all(test.status != "error" for test in run.tests):
                 return found
             if best is None or passed > best[0]:
                 best = passed, found
-        return best[1] if best else Broken(why="; ".join(troubles)[:1000])
+        told = [f"{how}: {why}" for why, how in troubles.items()]
+        why = "; ".join(told) or "no command that runs its tests was found"
+        return best[1] if best else Broken(why=why[:1000])
+
+    def _neighbour(self, recipe: Recipe) -> Environment | None:
+        """Another environment that runs its tests alike."""
+        found = (one for one in self._found.values() if isinstance(one, Environment))
+        return next((one for one in found if one.recipe.test == recipe.test), None)
+
+    def _glance(self, known: Environment, candidate: Candidate) -> str:
+        """Enough tests to see that an environment works."""
+        chosen = selection(self.repo, known, candidate, candidate.base, GLANCE_SECONDS)
+        return narrowed(known, chosen) if chosen else known.recipe.test
 
 
 def plain_task(repo: Path, base: str, recipe: Recipe, run: str, timeout: float) -> Task:
@@ -120,18 +149,47 @@ def acceptance(run: str, timeout: float) -> Acceptance:
 def narrowed(environment: Environment, files: Sequence[str]) -> str:
     """The test command for some test files only; the whole one where the runner cannot."""
     words = runner_files(environment.runner, files)
+    line = environment.recipe.test
     if environment.runner == "go":
-        return environment.recipe.test.replace("./...", " ".join(words))
-    return " ".join([environment.recipe.test, *map(shlex.quote, words)])
+        return line.replace("./...", " ".join(words))
+    if environment.runner == "mocha" and words:
+        line = _without_paths(line)
+    return " ".join([line, *map(shlex.quote, words)])
 
 
-def selection(repo: Path, environment: Environment, candidate: Candidate) -> tuple[str, ...]:
+def _without_paths(line: str) -> str:
+    """Of a call of mocha, what does not say where its tests are."""
+    words = shlex.split(line)
+    start = next((at for at, word in enumerate(words) if word.endswith("mocha")), len(words))
+    kept = [
+        word
+        for at, word in enumerate(words)
+        if at <= start or word.startswith("-") or _OPTION.fullmatch(words[at - 1])
+    ]
+    return shlex.join(kept)
+
+
+def named(environment: Environment, files: Sequence[str], tests: Sequence[str]) -> str:
+    """The test command for some tests only; for their files where that cannot be said."""
+    names = dict.fromkeys(test.partition("[")[0] for test in tests)
+    if environment.runner != "pytest" or len(names) > MOST_NAMED:
+        return narrowed(environment, files)
+    return " ".join([environment.recipe.test, *map(shlex.quote, names)])
+
+
+def selection(
+    repo: Path,
+    environment: Environment,
+    candidate: Candidate,
+    commit: str,
+    seconds: float = QUICK_SECONDS,
+) -> tuple[str, ...]:
     """Test files for a run of bearable length: those of the change, their kin, then quick ones."""
     stems = {Path(path).stem.strip("_") for path in candidate.source_files}
-    chosen = dict.fromkeys(candidate.test_files)
-    left = QUICK_SECONDS - sum(environment.files.get(path, 0.0) for path in chosen)
     # The environment was tried at another commit, which may have had other files.
-    there = git(repo, "ls-tree", "-r", "-z", "--name-only", candidate.commit).split("\0")
+    there = git(repo, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
+    chosen = dict.fromkeys(path for path in candidate.test_files if path in there)
+    left = seconds - sum(environment.files.get(path, 0.0) for path in chosen)
 
     def distance(path: str) -> tuple[bool, float, str]:
         akin = any(stem and stem in Path(path).stem for stem in stems)
@@ -151,6 +209,11 @@ def _environment(recipe: Recipe, run: TestRun) -> Environment:
         for name in files_named((test.id,), runner):
             files[name] = files.get(name, 0.0) + (test.seconds or 0.0)
     ended = run.commands[0]
+    if ended.stopped:
+        # What was under way then takes nobody knows how long.
+        under_way = (test.id for test in run.tests if test.status == "error")
+        for name in files_named(under_way, runner):
+            files.pop(name, None)
     seconds = None if ended.stopped else ended.seconds
     return Environment(recipe=recipe, runner=runner, seconds=seconds, files=files)
 
@@ -165,9 +228,15 @@ def _trouble(run: TestRun) -> str | None:
         return None
     if run.commands[0].stopped and not run.tests:
         return None
-    return f"{failed} of {passed + failed} tests fail ({_last_line(run.commands[0].output)})"
+    return f"{failed} of {passed + failed} tests fail ({_telling(run.commands[0].output)})"
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+def _telling(text: str) -> str:
+    """The line that says why: resolvers give a reason first, most others last."""
+    plain = (_COLOUR.sub("", line).strip(" ╰─▶│×\t") for line in text.splitlines())
+    lines = [line for line in plain if line]
+    for sign in ("Because ", "error: ", "ERROR: ", "[ERROR] "):
+        for line in lines:
+            if line.removeprefix("cause: ").startswith(sign):
+                return line.removeprefix("cause: ")[:200]
     return lines[-1][:200] if lines else "it said nothing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from closeloop.mining import digging
-from closeloop.mining.environments import Environments
+from closeloop.mining.environments import Environments, acceptance
 from closeloop.mining.given import Gathered, dressed
 from closeloop.mining.ledger import Entry, note, read_ledger
 from closeloop.mining.proving import Proved, Refused, prove
@@ -23,18 +23,20 @@ from closeloop.model.record import Record, digest
 from closeloop.model.settings import Commands
 from closeloop.model.task import Task
 from closeloop.runs.executors.local import plainly
-from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.workspaces import Workspaces
 from closeloop.store import Store
 from closeloop.tasks.mining.candidates import Candidate
 from closeloop.tasks.mining.code import sides
 from closeloop.tasks.mining.history import Work, is_shallow
 from closeloop.tasks.mining.parts import Collects, collects
-from closeloop.tasks.mining.recipes import Configured, configured, recipes
+from closeloop.tasks.mining.recipes import Configured, configured, recipes, until
 from closeloop.tasks.write import render
 
 ROT = 12
 """After so many environments in a row that cannot be made, older ones are not tried."""
+
+NEAR = 8
+"""So many of the best are about as good: of them, those are tried that need no new environment."""
 
 Reword = Callable[[Candidate], Awaitable[Candidate]]
 
@@ -84,6 +86,8 @@ class Mined(Record):
     """Mined earlier."""
     tried: int = 0
     candidates: int = 0
+    left: int = 0
+    """Candidates that were never tried."""
     passed_over: dict[str, int] = {}
     """Reason → pieces of work that could not be tasks, without running anything."""
     refused: dict[str, str] = {}
@@ -127,7 +131,7 @@ class _Dig:
         repo = self.ground.repo
         with digging.manifests(repo, work.commit) as folder:
             ways = recipes(folder, self.known, work.at)
-            rules = collects(folder, runner_of(ways[0].test) if ways else None)
+            rules = collects(folder, acceptance(ways[0].test, 1.0).runner if ways else None)
         candidate = digging.candidate(repo, work, rules)
         if isinstance(candidate, str):
             return Refused(why=candidate)
@@ -181,8 +185,7 @@ async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mine
     with digging.manifests(ground.repo, "HEAD") as folder:
         known = configured(ground.commands, folder)
         ways = recipes(folder, known, datetime.now(UTC))
-        runner = runner_of(ways[0].test) if ways else None
-        rules = collects(folder, runner)
+        rules = collects(folder, acceptance(ways[0].test, 1.0).runner if ways else None)
     if not ways:
         raise BadInput(
             f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
@@ -196,13 +199,14 @@ async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mine
     works = [work for work in lode.works if _is_open(dig.entries.get(work.commit))]
     tell(Told(stage="surveyed", about=f"{len(works)} of {len(lode.works)} candidates to try"))
     if left.limit > 0:
-        await _all(dig, iter(works))
+        await _all(dig, works)
     reasons = lode.passed_over.values()
     return Mined(
         tasks=tuple(dig.tasks),
         before=len(before),
         tried=len(dig.tasks) + len(dig.refused),
         candidates=len(lode.works),
+        left=len(works),
         passed_over={reason: list(reasons).count(reason) for reason in dict.fromkeys(reasons)},
         refused=dig.refused,
         environments=dig.environments.made,
@@ -221,11 +225,14 @@ def _lode(ground: Ground, rules: Collects, wish: Wish) -> digging.Lode:
     )
 
 
-async def _all(dig: _Dig, works: Iterator[Work]) -> None:
+async def _all(dig: _Dig, works: list[Work]) -> None:
     """Several at once, each taking the best that is left."""
+    begun: set[str] = set()
 
     async def worker() -> None:
-        for work in works:
+        while works:
+            work = works.pop(_best(works, begun))
+            begun.add(until(work.at))
             await dig.one(work)
 
     if dig.wish.seconds is not None:
@@ -234,6 +241,12 @@ async def _all(dig: _Dig, works: Iterator[Work]) -> None:
         async with anyio.create_task_group() as group:
             for _ in range(dig.wish.jobs or os.cpu_count() or 1):
                 group.start_soon(worker)
+
+
+def _best(works: Sequence[Work], begun: Collection[str]) -> int:
+    """Of the best few, the first whose packages are there already, else the best."""
+    near = (place for place, work in enumerate(works[:NEAR]) if until(work.at) in begun)
+    return next(near, 0)
 
 
 def write_whole(task: Task, folder: Path) -> Path:

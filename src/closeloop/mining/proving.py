@@ -13,6 +13,7 @@ from closeloop.mining.environments import (
     Environment,
     Environments,
     acceptance,
+    named,
     narrowed,
     plain_task,
     selection,
@@ -21,7 +22,7 @@ from closeloop.model.attempt import Proof, TestRun
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.task import Acceptance, Task
-from closeloop.runs import grade
+from closeloop.runs import proof as controls
 from closeloop.runs.workspaces import Base
 from closeloop.tasks.digests import with_digests
 from closeloop.tasks.mining.candidates import Candidate
@@ -62,8 +63,9 @@ async def prove(candidate: Candidate, environments: Environments, repeats: int) 
     task = _task(candidate, environments.repo, environment, first)
     # The tests that must turn from failing to passing have been run once each way already.
     more = max(1, repeats - 1)
+    quick = named(environment, candidate.test_files, first)
     for _ in range(TRIES):
-        proof = await grade.prove(environments.workspaces, base, task, more)
+        proof = await controls.prove(environments.workspaces, base, task, more, quick)
         if proof.state == "proved" and not _unsteady(proof):
             break
         steady = _steady(task, proof)
@@ -83,7 +85,7 @@ async def _fail_to_pass(
     task = plain_task(environments.repo, candidate.base, environment.recipe, run, FILE_SECONDS)
     wanted = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
     task = msgspec.structs.replace(task, acceptance=wanted, reference=candidate.source)
-    after = await grade.run_reference(environments.workspaces, base, task)
+    after = await controls.run_reference(environments.workspaces, base, task)
     if after.trouble is not None:
         return Refused(why=after.trouble, lasting=False)
     passing = {test.id for test in after.tests if test.status == "passed"}
@@ -91,7 +93,7 @@ async def _fail_to_pass(
         return Refused(
             why="none of its tests passes with the change: this machine may lack something"
         )
-    before = await grade.prove_base(environments.workspaces, base, task)
+    before = await controls.prove_base(environments.workspaces, base, task)
     if before.trouble is not None:
         return Refused(why=before.trouble, lasting=False)
     already = {test.id for test in before.tests if test.status == "passed"}
@@ -103,10 +105,11 @@ def _task(
     candidate: Candidate, repo: Path, environment: Environment, failing: tuple[str, ...]
 ) -> Task:
     """All tests where that is quick, else a selection, which the task says by its command."""
-    whole = environment.seconds is not None and environment.seconds <= QUICK_SECONDS
+    # By the tests' own times: what else a busy machine takes for a run says nothing of them.
+    whole = environment.seconds is not None and sum(environment.files.values()) <= QUICK_SECONDS
     run = environment.recipe.test
     if not whole:
-        run = narrowed(environment, selection(repo, environment, candidate))
+        run = narrowed(environment, selection(repo, environment, candidate, candidate.commit))
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
     tags += [] if whole or run == environment.recipe.test else ["selected-tests"]
     # Slower machines than this one must be able to grade it.

@@ -14,7 +14,8 @@ from closeloop.model.attempt import Attempt
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Message, Trace
 from closeloop.store import Store
-from closeloop.tasks.mining.history import Work, git, works
+from closeloop.tasks.git import git
+from closeloop.tasks.mining.history import Work, works
 
 MOST_SESSIONS = 50
 LATEST = timedelta(days=14)

@@ -17,6 +17,7 @@ from closeloop.model.task import Runner, Task
 STEERING = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),
     *("**/tox.ini", "**/jest.config.*", "**/vitest.config.*", "**/vitest.workspace.*"),
+    *("**/.mocharc.*", "**/mocha.opts"),
     # Programs that start in the repository find these before those that they want.
     *("pytest.py", "pytest/**", "_pytest/**", "unittest.py", "unittest/**", "sitecustomize.py"),
 )

@@ -30,6 +30,7 @@ NO_REPOSITORY = "none"
 PLACEHOLDER = "<!-- Write the request here, in the words you would use to a colleague. -->"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
@@ -182,6 +183,8 @@ def _base(written: str | None, repo: str | None, name: str, resolve: Resolve) ->
     try:
         return resolve(repo, written or "HEAD")
     except BadInput as fault:
+        if written is not None and _COMMIT.fullmatch(written):
+            return written  # gone since: that spoils this task and no other
         raise BadInput(f"{name}: {fault}") from fault
 
 

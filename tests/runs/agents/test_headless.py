@@ -108,7 +108,12 @@ def test_a_program_that_ignores_sigterm_is_out_of_time(stage: Stage) -> None:
 def test_a_program_that_prints_megabytes_goes_on_and_its_words_are_bounded(stage: Stage) -> None:
     work = stage.play(ASKS + "ask('?')\nfor i in range(150_000): print('x' * 79)\n").work
     assert work.exit == "finished"
-    assert len(work.summary or "") <= 2000
+    assert len(work.summary or "") <= 30_000
+
+
+def test_what_a_program_says_last_is_kept_as_far_as_a_judge_may_answer(stage: Stage) -> None:
+    work = stage.play(ASKS + "ask('?')\nprint('{' + 'x' * 29_000 + '}')\n").work
+    assert work.summary == "{" + "x" * 29_000 + "}"
 
 
 def test_what_a_program_leaves_running_dies_with_it(stage: Stage) -> None:

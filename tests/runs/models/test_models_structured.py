@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anyio
@@ -50,10 +51,18 @@ def ask(model: Saying) -> Any:
         'Here it is:\n```\n{"score": 0.5}\n```\nDone.',
         'I think {"score": 0.5} is fair.',
         '<think>{"score": 9} or so</think>\n{"score": 0.5}',
+        'Looked at {a, b}.\n{"score": 0.5}',
+        '{"step": 1}\n{"step": 2}\n{\n  "score": 0.5\n}\n',
     ],
 )
 def test_json_is_found_in_what_models_wrap_it_in(text: str) -> None:
     assert ask(Saying(text)) == {"score": 0.5}
+
+
+def test_a_reply_of_empty_lines_is_no_json_at_once() -> None:
+    began = time.process_time()
+    assert read_json(ModelReply(text="```" + "\n" * 200_000), SCHEMA)[0] is None
+    assert time.process_time() - began < 2
 
 
 def test_one_repair_is_asked_for_with_what_is_wrong() -> None:

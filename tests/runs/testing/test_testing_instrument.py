@@ -32,6 +32,7 @@ ASIDE = ">>/w/.x/output 2>&1"
         ("npx jest", "jest"),
         ("npx --yes vitest run", "vitest"),
         ("yarn jest --ci", "jest"),
+        ("npx mocha --require test/env test/", "mocha"),
         ("node node_modules/.bin/jest", "jest"),
         ("go test ./...", "go"),
         ("CGO_ENABLED=0 go test ./...", "go"),

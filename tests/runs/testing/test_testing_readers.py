@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from closeloop.runs.testing.cargo import read_cargo
 from closeloop.runs.testing.golang import read_go
-from closeloop.runs.testing.javascript import read_jest
+from closeloop.runs.testing.javascript import read_jest, read_mocha
 from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
 from closeloop.runs.testing.sheet import Reading
 from closeloop.runs.testing.xml import read_junit
@@ -212,6 +212,22 @@ def test_jest_and_vitest_are_read_alike(name, end):
     assert not read_jest(fixture("vitest_none.json"), "/project").ran
 
 
+@pytest.mark.parametrize("printed", [b"", b"listening on 3000\n"])
+def test_mocha_is_read_from_its_file_and_from_what_it_prints(printed):
+    reading = read_mocha(printed + fixture("mocha.json"), "/project")
+    assert statuses(reading) == {
+        "test/sum.js > lonely": "passed",
+        "test/sum.js > sum adds": "passed",
+        "test/sum.js > sum more fails": "failed",
+        "test/sum.js > sum more waits": "skipped",
+        "test/sum.js > sum more is to be written": "skipped",
+        'test/sum.js > hook "before all" hook for "never runs"': "failed",
+    }
+    assert "2 == 3" in message(reading, "test/sum.js > sum more fails")
+    assert reading.complete
+    assert not read_mocha(printed, "/project").ran
+
+
 def test_records_of_a_wrong_type_are_counted_and_skipped():
     document = {
         "testResults": [
@@ -289,6 +305,7 @@ def test_no_reader_raises_whatever_it_is_given(report, output):
     read_go(report)
     read_cargo(report)
     read_jest(report, "/")
+    read_mocha(report, "/")
     read_junit([report, output])
 
 

@@ -212,6 +212,13 @@ def test_go_reports_each_test_by_its_package(run):
     assert result.notes == ()
 
 
+@pytest.mark.skipif(shutil.which("mocha") is None, reason="mocha is not installed")
+def test_mocha_reports_each_test_by_its_file(run):
+    files = {"test/a.js": "it('adds', () => {}); it('fails', () => { throw Error('no') });\n"}
+    result = run(files, "mocha --reporter spec test/")
+    assert statuses(result) == {"test/a.js > adds": "passed", "test/a.js > fails": "failed"}
+
+
 @pytest.mark.parametrize("tool", ["jest", "vitest"])
 def test_jest_and_vitest_report_each_test_by_its_file(run, tool):
     if shutil.which(tool) is None:

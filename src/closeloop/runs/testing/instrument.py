@@ -17,6 +17,7 @@ _PROGRAMS: dict[str, Runner] = {
     "unittest": "unittest",
     "jest": "jest",
     "vitest": "vitest",
+    "mocha": "mocha",
     "go": "go",
     "cargo": "cargo",
 }
@@ -125,7 +126,7 @@ def _subcommand(words: list[Word], at: int) -> int:
 def _insertions(hit: _Hit, path: str, output: str) -> list[tuple[int, str]]:
     """What to add, and where, in the order of the places."""
     arguments, last = _arguments(hit.runner, path), hit.words[-1].end
-    if hit.runner in ("pytest", "jest", "vitest"):
+    if hit.runner in ("pytest", "jest", "vitest", "mocha"):
         return [(_end(hit.words[hit.at :]), f" {arguments}")]
     aside = f" >>{shlex.quote(output)} 2>&1"
     if hit.runner == "unittest":
@@ -154,6 +155,9 @@ def _arguments(runner: Runner, path: str) -> str:
             return f"--json --outputFile={quoted}"
         case "vitest":
             return f"--reporter=default --reporter=json --outputFile.json={quoted}"
+        case "mocha":
+            # The last reporter counts. Before 9.2, it prints its report all the same.
+            return f"--reporter json --reporter-option output={quoted}"
         case "go":
             return "-json"
         case "cargo":
@@ -165,7 +169,7 @@ def _arguments(runner: Runner, path: str) -> str:
 def _unseen(command: str, runner: Runner | None, folder: str) -> Plan:
     """A command that hides its runner, such as `make test`: what the environment can ask for."""
     path = f"{folder}/report-1"
-    if runner in ("jest", "vitest"):
+    if runner in ("jest", "vitest", "mocha"):
         added = _script_arguments(command, _arguments(runner, path))
         return Plan(command=added, reports=(Report(runner=runner, path=path),))
     reports = tuple(Report(runner=name, path=None) for name in get_args(Runner) if name == runner)

@@ -1,4 +1,4 @@
-"""Results of jest and of vitest, which writes jest's format."""
+"""Results of jest, of vitest, which writes jest's format, and of mocha."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _STATUS: dict[str, Status] = {
     "todo": "skipped",
     "disabled": "skipped",
 }
+_MOCHA = b'{\n  "stats": {'
+_MOCHA_STATUS: dict[str, Status] = {"passes": "passed", "failures": "failed", "pending": "skipped"}
 
 
 def read_jest(report: bytes, root: str) -> Reading:
@@ -36,8 +38,46 @@ def read_jest(report: bytes, root: str) -> Reading:
     return sheet.reading(True)
 
 
+def read_mocha(report: bytes, root: str) -> Reading:
+    """Ids are `path/to/file.js > describe name`. Printed, it may come after other output."""
+    sheet = Sheet()
+    start = report.rfind(_MOCHA)
+    try:
+        document = msgspec.json.Decoder(strict=False).decode(report[max(start, 0) :].rstrip())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return sheet.reading(False)
+    if not isinstance(document, dict) or not isinstance(document.get("stats"), dict):
+        return sheet.reading(False)
+    for kind, status in _MOCHA_STATUS.items():
+        tests = document.get(kind)
+        for test in tests if isinstance(tests, list) else ():
+            if isinstance(test, dict) and isinstance(test.get("fullTitle"), str):
+                _add_mocha(sheet, test, status, root)
+            else:
+                sheet.unread += 1
+    return sheet.reading(True)
+
+
+def _add_mocha(sheet: Sheet, test: dict[str, Any], status: Status, root: str) -> None:
+    file, error = test.get("file"), test.get("err")
+    path = _path(file, root) if isinstance(file, str) else ""
+    milliseconds = number(test.get("duration"))
+    sheet.add(
+        " > ".join(filter(None, (path, test["fullTitle"]))),
+        status,
+        seconds=None if milliseconds is None else milliseconds / 1000,
+        message=_text(error.get("stack") or error.get("message"))
+        if isinstance(error, dict)
+        else None,
+    )
+
+
+def _path(file: str, root: str) -> str:
+    return file.replace("\\", "/").removeprefix(root.rstrip("/") + "/")
+
+
 def _add_file(sheet: Sheet, file: dict[str, Any], root: str) -> None:
-    path = file["name"].replace("\\", "/").removeprefix(root.rstrip("/") + "/")
+    path = _path(file["name"], root)
     tests = file.get("assertionResults")
     if not isinstance(tests, list):
         tests = []

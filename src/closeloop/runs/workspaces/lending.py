@@ -32,10 +32,12 @@ _COMPILED = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".pyx", ".pxd", ".f90", 
 _ASSIGNED = re.compile(r"[A-Z_]+=[\w.+-]*")
 _INSTALLS = re.compile(
     r"(?:\S*python[\d.]* -m venv .*|(?:\S*python[\d.]* -m |\S*uv )?\S*pip3? install .*"
-    r"|uv (?:sync|venv)\b.*|(?:poetry|pdm|pipenv) install\b.*"
+    r"|\S*uv (?:sync|venv)\b.*|(?:poetry|pdm|pipenv) install\b.*"
     r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|go mod download|cargo fetch"
     r"|\S*mvnw? -B dependency:go-offline)"
 )
+_LOCKED = re.compile(r"\buv (?:sync|run|export)\b")
+"""What of uv reads its lock; `uv pip` does not."""
 _ITSELF = re.compile(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
 _TOOLS = frozenset(
     {"setuptools", "hatch", "poetry", "pdm", "uv", "flit", "maturin", "scikit-build"}
@@ -50,6 +52,8 @@ def kinship(repo: str, commit: str, setup: Sequence[str], root: str) -> str | No
     folder, facts = git_folder(repo), []
     python = any("pip" in command or "venv" in command for command in setup)
     for mode, blob, path in _files(folder, commit):
+        if PurePosixPath(path).name == "uv.lock" and not _LOCKED.search("\n".join(setup)):
+            continue
         if mode == "160000" or (python and path.endswith(_COMPILED)):
             facts.append((path, blob))
         elif _MANIFESTS.search(path):

@@ -46,6 +46,13 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
     return found
 
 
+def uncommitted(repo: Path) -> int:
+    """How many files are changed or new since the last commit; ours are none."""
+    options = ("--porcelain", "--untracked-files=normal", "--", ":(exclude).closeloop")
+    told = _ask("--no-optional-locks", "-C", str(repo), "status", *options)
+    return len((told or "").splitlines())
+
+
 def is_address(repo: Path | str) -> bool:
     return isinstance(repo, str) and bool(ADDRESS.match(repo)) and not Path(repo).exists()
 
@@ -61,7 +68,9 @@ async def start_repository(repo: str, commit: str, folder: str) -> str:
         await git(folder, *fetch, env={})
         tree = await git(folder, "rev-parse", "--verify", f"{commit}^{{tree}}")
     except MachineFailed as error:
-        raise BadInput(f"Commit {commit} cannot be had from {repo}: {error}") from error
+        raise BadInput(
+            f"Commit {commit} cannot be had from {repo}: fetch it, or take the task out ({error})"
+        ) from error
     start = await git(folder, "commit-tree", tree, "-m", "Start", env=PLAIN | START)
     await git(folder, "update-ref", "HEAD", start)
     await git(folder, "read-tree", "-u", "--reset", "HEAD")

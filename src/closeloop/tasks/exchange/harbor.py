@@ -16,7 +16,8 @@ from closeloop.model.globs import matches
 from closeloop.model.patches import parse
 from closeloop.model.task import Runner, Task
 from closeloop.tasks.exchange.named import Named
-from closeloop.tasks.exchange.trees import check_out, git, packed
+from closeloop.tasks.exchange.trees import check_out, packed
+from closeloop.tasks.git import git
 
 SCHEMA = "1.4"
 RECORD = "closeloop.json"
@@ -24,6 +25,7 @@ RECORD = "closeloop.json"
 _IMAGES: dict[Runner, str] = {
     "jest": "node:22-bookworm",
     "vitest": "node:22-bookworm",
+    "mocha": "node:22-bookworm",
     "go": "golang:1-bookworm",
     "cargo": "rust:1-bookworm",
     "junit": "maven:3-eclipse-temurin-21",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import subprocess
 import tarfile
 from pathlib import Path
 
-from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.errors import BadInput
+from closeloop.tasks.git import git
 
 MOST_BYTES = 2 << 30
-_IDENTITY = {
+_PLAIN = {
     "GIT_AUTHOR_NAME": "closeloop",
     "GIT_AUTHOR_EMAIL": "closeloop@localhost",
     "GIT_COMMITTER_NAME": "closeloop",
@@ -28,11 +28,10 @@ _IDENTITY = {
 def check_out(repo: str, commit: str, folder: Path) -> None:
     """All files of a commit in an empty folder. Not `git archive`, which leaves out what it may."""
     index = folder.parent / f".{folder.name}.index"
-    environ = {"GIT_INDEX_FILE": str(index)}
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        git(Path(repo), "read-tree", commit, environ=environ)
-        git(Path(repo), "checkout-index", "-a", f"--prefix={folder}/", environ=environ)
+        _git(Path(repo), "read-tree", commit, GIT_INDEX_FILE=str(index))
+        _git(Path(repo), "checkout-index", "-a", f"--prefix={folder}/", GIT_INDEX_FILE=str(index))
     finally:
         index.unlink(missing_ok=True)
 
@@ -91,10 +90,10 @@ def extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> 
 
 def commit_all(folder: Path) -> str:
     """Make a folder a repository with one commit, and say which."""
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", "-A", "-f")
-    git(folder, "commit", "-q", "--allow-empty", "--no-verify", "-m", "The task's environment")
-    return git(folder, "rev-parse", "HEAD").strip()
+    _git(folder, "init", "-q", "-b", "main")
+    _git(folder, "add", "-A", "-f")
+    _git(folder, "commit", "-q", "--allow-empty", "--no-verify", "-m", "The task's environment")
+    return _git(folder, "rev-parse", "HEAD").strip()
 
 
 def patch_adding(folder: Path, files: dict[str, bytes]) -> str:
@@ -103,22 +102,12 @@ def patch_adding(folder: Path, files: dict[str, bytes]) -> str:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    git(folder, "add", "-f", "--", *files)
-    patch = git(folder, "diff", "--cached", "--binary", "HEAD")
-    git(folder, "reset", "-q", "--hard", "HEAD")
+    _git(folder, "add", "-f", "--", *files)
+    patch = _git(folder, "diff", "--cached", "--binary", "HEAD")
+    _git(folder, "reset", "-q", "--hard", "HEAD")
     return patch
 
 
-def git(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> str:
-    # Content of others: no hooks, no filters of the user's own.
-    command = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *arguments]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        check=False,
-        env={**os.environ, **_IDENTITY, **(environ or {})},
-    )
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise MachineFailed(f"git {arguments[0]} failed in {folder}: {said[-1] if said else '?'}.")
-    return done.stdout.decode("utf-8", "surrogateescape")
+def _git(folder: Path, *arguments: str, **environ: str) -> str:
+    """Content of others: no filters of the user's own."""
+    return git(folder, *arguments, environ=_PLAIN | environ)

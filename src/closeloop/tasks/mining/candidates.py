@@ -12,6 +12,7 @@ from closeloop.model.change import Change, FileChange
 from closeloop.model.record import Record, Time
 from closeloop.tasks.mining.history import Work
 from closeloop.tasks.mining.parts import Parts
+from closeloop.tasks.mining.prompts import request
 
 MOST_SOURCE_FILES = 12
 MOST_SOURCE_LINES = 800
@@ -20,8 +21,13 @@ _CHORE = re.compile(
     r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
     r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
     r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b|drop (?:support|python)"
-    r"|modernize|pyupgrade|rename\b|refactor|type hints?|typing\b|annotat|move\b|deprecat)"
+    r"|remove support|modernize|upgrade\b|migrate\b|pyupgrade|rename\b|refactor|type hints?"
+    r"|typing\b|annotat|move\b|deprecat)"
 )
+_ABOUT_TESTS = re.compile(
+    r"(?i)(?:\w+ ){1,5}tests?\b(?! runner| client| suite)|(?:\S+ ){0,4}add(?:ed|s)? tests?\b"
+)
+_KIND = re.compile(r"(?i)(?:tests?|docs?|chore|ci|build|style|refactor)(?:\([^()]{0,40}\))?!?:")
 _WORTHY = re.compile(r"(?i)\b(?:fix|bug|add|support|allow|handle|raise|prevent|correct|implement)")
 
 
@@ -62,15 +68,23 @@ def unfit(change: Change, parts: Parts) -> str | None:
     return None
 
 
-def score(work: Work, source: Sequence[FileChange], tests: Sequence[FileChange]) -> float:
-    """How good a task this may be, by size, files, message and tests; a point is a notch."""
+def score(
+    message: str, noted: bool, source: Sequence[FileChange], tests: Sequence[FileChange]
+) -> float:
+    """How good a task this may be, by size, files, message and tests; a point is a notch.
+
+    `noted`: the change log has more words for it.
+    """
     lines = sum(file.added + file.removed for file in source)
     # Around 25 lines in one or two files are an hour's work: neither a typo nor a project.
     points = 3.0 - abs(math.log(max(lines, 1) / 25)) - 0.5 * max(0, len(source) - 2)
-    subject, _, body = work.message.partition("\n")
-    points += min(len(re.findall(r"\w+", subject)), 8) / 4 + min(len(body.strip()), 300) / 200
+    subject, _, body = request(message).partition("\n")
+    points += min(len(re.findall(r"\w+", subject)), 8) / 4
+    points += min(len(body.strip()) + 200 * noted, 300) / 200
     points += 1.5 if _WORTHY.search(subject) else 0.0
-    points -= 3.0 if _CHORE.match(re.sub(r"^\W*\w*\W*: *", "", subject) or subject) else 0.0
+    told = re.sub(r"^(?:\[[^\]\n]{0,40}\] *|\W*\w*\W*: *)", "", message) or message
+    dull = any(map(_CHORE.match, (subject, told))) or _ABOUT_TESTS.match(subject)
+    points -= 3.0 if dull or _KIND.match(message) else 0.0
     points += min(sum(file.added for file in tests), 40) / 40
     return points
 

@@ -14,6 +14,7 @@ _USED = re.compile(
     r"(?:[.@(\[]|\b(?:def|class|import|func|function|fn|type|const|let|var) )"
     r"([A-Za-z_][A-Za-z0-9_]{2,80})\b(?![ ][a-z])|\b([A-Za-z_][A-Za-z0-9_]{2,80})(?=\(|\[| ?=[^=])"
 )
+_DEFINED = re.compile(r"\b(?:def|class|func|function|fn)(?: \([^()]{1,80}\))? ([A-Za-z]\w{2,80})\b")
 _TEXT = re.compile(r'"([^"\\\n]{8,200})"|' + r"'([^'\\\n]{8,200})'")
 _COMMENT = re.compile(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
 
@@ -63,6 +64,11 @@ def introduced(source: str, tests: str) -> frozenset[str]:
     fix, proof = sides(source), sides(tests)
     old = names(fix.removed) | names(fix.kept) | names(proof.removed) | names(proof.kept)
     return (used(fix.added) & used(proof.added)) - old - frozenset(dir(builtins))
+
+
+def defined(patch: str) -> frozenset[str]:
+    """Functions and classes that a patch adds, by their names."""
+    return frozenset(name for line in sides(patch).added for name in _DEFINED.findall(line))
 
 
 def messages(source: str, tests: str) -> tuple[str, ...]:

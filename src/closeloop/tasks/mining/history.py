@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record, Time
+from closeloop.tasks.git import git
 
 MOST_COMMITS = 100_000
 MOST_INSIDE = 50
 """Commits of one pull request whose messages are read."""
+MOST_BODIES = 2
+"""Of these, such as speak of what the title says."""
+MOST_SUBJECTS = 5
 LARGEST_MESSAGE = 20_000
 FEW_WORDS = 6
 """A pull request that says less is told by the first lines of its commits."""
@@ -22,9 +24,11 @@ _FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
 _PULL_REQUEST = re.compile(
     r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
 )
+_TITLED = re.compile(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
+"""A pull request that was merged under its own title."""
 _SIDE_BRANCH = re.compile(
-    r"Merge (?:remote-tracking )?branch '(?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master|develop\w*"
-    r"|maint\w*|release\w*)\b",
+    r"Merge (?:remote-tracking )?(?:branch )?['`\"](?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master"
+    r"|develop\w*|maint\w*|release\w*)\b",
     re.I,
 )
 
@@ -104,23 +108,6 @@ def words_in(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[s
     return frozenset(found.split("\n"))
 
 
-def git(repo: Path | str, *arguments: str) -> str:
-    """What git says; BadInput when it fails."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    ran = subprocess.run(
-        ["git", "-C", str(repo), "-c", "core.quotePath=false", *arguments],
-        env={**plain, "LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    if ran.returncode != 0:
-        said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = said[-1] if said else "it failed"
-        raise BadInput(f"git {arguments[0]} in {repo}: {reason}.")
-    return ran.stdout.decode("utf-8", "surrogateescape")
-
-
 def _log(repo: Path | str, since: str | None) -> Iterator[Commit]:
     limits = [f"--max-count={MOST_COMMITS}", *([f"--since={since}"] if since else [])]
     for entry in git(repo, "log", f"--format={_FORMAT}", *limits, "HEAD").split("\x01"):
@@ -139,7 +126,8 @@ def _text(told: str) -> str:
 
 
 def _is_pull_request(message: str) -> bool:
-    return bool(_PULL_REQUEST.match(message)) and not _SIDE_BRANCH.match(message)
+    named = _PULL_REQUEST.match(message) or _TITLED.match(message)
+    return bool(named) and not _SIDE_BRANCH.match(message)
 
 
 def _message(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]) -> str:
@@ -147,12 +135,19 @@ def _message(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]
     if len(commit.parents) == 1:
         return commit.message
     inside = [one.message.partition("\n") for one in _inside(commit, commits, seen)]
-    title = commit.message.partition("\n")[2].strip() or (inside[0][0] if inside else "")
-    bodies = [body.strip() for _, _, body in inside]
+    title = commit.message
+    if not _TITLED.match(title):
+        title = title.partition("\n")[2].strip() or (inside[0][0] if inside else "")
+    meant = [one for one in inside if _words(title) & _words(one[0])] or inside
+    bodies = [body.strip() for _, _, body in meant if body.strip()][:MOST_BODIES]
     if len(" ".join((title, *bodies)).split()) < FEW_WORDS:
-        bodies = [subject for subject, _, _ in inside]
+        bodies = [subject for subject, _, _ in inside[:MOST_SUBJECTS]]
     told = dict.fromkeys(text for text in (title, *bodies) if text)
     return "\n\n".join(told)[:LARGEST_MESSAGE]
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w{4,}", text)} - {"with", "from", "when", "this"}
 
 
 def _inside(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]) -> list[Commit]:

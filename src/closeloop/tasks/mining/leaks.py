@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from closeloop.tasks.mining.code import names, sides
+from closeloop.tasks.mining.code import defined, names, sides, used
 
 SHORTEST_LINE = 12
 _COMPOUND = re.compile(r".*(?:_|[a-z][A-Z]|\d).*")
+_SENTENCE = re.compile(r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))")
 _CODE = re.compile(r"[=(){}\[\];.<>]|\w_\w")
 
 
-def leaked(prompt: str, source: str, tests: str) -> list[str]:
+def leaked(prompt: str, source: str, tests: str, *, title: bool = False) -> list[str]:
     """What of the fix is in the request: whole lines of code, and names that only the fix brings.
 
-    Names and lines that the tests have too are no answer: they are what is asked for.
+    Names and lines that the tests have too are no answer: they are what is asked for. A title may
+    name what is used, though not what is invented.
     """
     fix, proof = sides(source), sides(tests)
     told = _plain(prompt)
@@ -26,20 +29,30 @@ def leaked(prompt: str, source: str, tests: str) -> list[str]:
             found.append(line)
     old = names(fix.removed) | names(fix.kept)
     asked = names((*proof.added, *proof.removed, *proof.kept))
-    own = {name for name in names(fix.added) - old - asked if _COMPOUND.fullmatch(name)}
+    brought = used(fix.added)
+    if title:
+        brought = defined(source) | {name for name in brought if name.startswith("_")}
+    own = {name for name in brought - old - asked if _COMPOUND.fullmatch(name)}
     return [*found, *sorted(own & names(tuple(prompt.split("\n"))))]
 
 
 def without_leaks(prompt: str, source: str, tests: str) -> str:
     """The request without the sentences that give the answer away."""
-    kept = []
+    kept: list[str] = []
     for paragraph in prompt.split("\n\n"):
-        sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`\"'])|\n(?=[-*] )", paragraph)
-        sound = [sentence for sentence in sentences if not leaked(sentence, source, tests)]
-        joint = "\n" if paragraph.lstrip().startswith(("- ", "* ")) else " "
-        if sound:
-            kept.append(paragraph if len(sound) == len(sentences) else joint.join(sound))
-    return "\n\n".join(kept).strip()
+        sound = ""
+        for sentence, gap in _sentences(paragraph):
+            title = not kept and not sound
+            if not leaked(sentence, source, tests, title=title):
+                sound += sentence + gap
+        kept.append(sound.strip())
+    return "\n\n".join(filter(None, kept))
+
+
+def _sentences(paragraph: str) -> Iterator[tuple[str, str]]:
+    """Each with the space behind it."""
+    parts = [*_SENTENCE.split(paragraph), ""]
+    yield from zip(parts[::2], parts[1::2], strict=True)
 
 
 def _plain(text: str) -> str:

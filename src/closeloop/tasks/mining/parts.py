@@ -69,6 +69,8 @@ def collects(folder: Folder, runner: Runner | None) -> Collects:
             return Collects(names=("*_test.go",), roots=frozenset({"testdata"}))
         case "cargo":
             return Collects(names=("*.rs",), places=("tests", "*/tests", "*/*/tests"))
+        case "mocha":
+            return _mocha(folder)
         case "junit":
             places = ("src/test", "*/src/test", "*/*/src/test")
             return Collects(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=places)
@@ -118,6 +120,16 @@ def _kind(path: str, roots: frozenset[str], rules: Collects) -> str:
     if _DOCUMENTS.search(path) or name in _LOCKS:
         return "rest"
     return "source"
+
+
+def _mocha(folder: Folder) -> Collects:
+    """The folders that its script names, else its own: `test`."""
+    script = str(table(folder.json("package.json"), "scripts").get("test", ""))
+    named = (re.sub(r"^\./|/?(?:\*.*)?$", "", word) for word in re.findall(r"[^\s'\"]+", script))
+    above = {str(place) for name in folder.files for place in PurePosixPath(name).parents}
+    places = tuple(dict.fromkeys(name for name in named if name in above and name != "."))
+    names = ("*.js", "*.mjs", "*.cjs", "*.ts", "*.mts", "*.cts", "*.jsx", "*.tsx")
+    return Collects(names=names, places=places or ("test",))
 
 
 def _pytest(folder: Folder) -> Collects:

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from closeloop.tasks.mining.code import sides
 from closeloop.tasks.mining.leaks import without_leaks
 
 FEWEST_WORDS = 4
+SHORTEST_WRAPPED = 50
+MOST_NOTES = 100
 LONGEST = 6_000
 _TRAILER = re.compile(
-    r"(?im)^\s*(?:(?:signed-off|co-authored|reviewed|acked|tested|reported|suggested)-by|change-id"
-    r"|reviewed-on|git-svn-id|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
+    r"(?im)^\s*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
+    r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
 )
+_NUMBER = r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b"
+_MARK = r"[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`"
+_COMMIT = r"\b(?:commit )?(?=[0-9a-f]{0,40}\d)[0-9a-f]{7,40}\b"
+_SEE = (
+    r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references|related to|cf|per"
+    r"|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
+)
+_ASIDE = re.compile(rf"(?i)\s*\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&]{{0,3}}){{1,9}}\)")
+_MEANT = re.compile(
+    r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from) "
+    rf"(?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])"
+)
+_MEANT_SO = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
 _CLOSES = re.compile(
-    r"(?i)[ \t,;:–-]{0,9}\(?(?:\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?"
-    r"|references|related to|cf|per|from|in|pr|via|issues?|and)\b[ \t:.]{0,9}){0,4}"
-    r"(?:\b[\w.-]{1,60}/[\w.-]{1,60})?(?:#|\bgh-|\bbpo-)\d+\b\)?"
+    rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
 )
 _URL = re.compile(r"\(?<?https?://[^\s>)\]]+>?\)?")
-_HASH = re.compile(r"(?i)\b(?:commit )?(?=[0-9a-f]*\d)[0-9a-f]{7,40}\b")
-_ROLE = re.compile(r"[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`\.?", re.IGNORECASE)
+_HASH = re.compile(f"(?i){_COMMIT}")
+_EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;]{0,9}\)")
 _REFERENCE = re.compile(
     r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
 )
@@ -31,31 +45,46 @@ _DIFF = re.compile(
 _FENCED_DIFF = re.compile(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
 _PREFIX = re.compile(
     r"^(?:(?:fix|feat|perf|refactor|bugfix|feature|chore|test|docs?)(?:\([\w ,./-]*\))?!?: *"
-    r"|\[[\w #./-]{1,30}\] *|:[a-z_]{2,30}: *|[^\w`\"'(\[{<@.]{1,3}(?=\w))",
+    r"|issue \d+: *|\[[\w #./-]{1,30}\] *|:[a-z_]{2,30}: *|[^\w`\"'(\[{<@.]{1,3}(?=\w))",
     re.IGNORECASE,
 )
 _CHORE = re.compile(
-    r"(?im)^\s*(?:[-*•]\s*)?(?:(?:add|update|fix|write|adjust|improve|more|also add|new)\w*\s+"
-    r"(?:(?:a|an|the|some|more|unit|regression|missing|failing|new|for)\s+)*"
+    r"(?im)^\s*(?:[-*•]\s*)?(?:(?:add|update|fix|write|adjust|improve|refine|more|also add|new)"
+    r"\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|new|for|required|round-trip"
+    r"|comprehensive|indentation|in)\s+)*"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
-    r"|documentation|docstrings?|typos?|lint\w*|pre-commit|coverage|type hints?|authors?)\b.{0,80}"
+    r"|documentation|docstrings?|typos?|lint\w*|pre-commit|coverage|type hints?|authors?)\b.{0,300}"
     r"|apply suggestions from code review.*|co-authored.*|merge (?:pull request|branch|remote).*"
     r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
-    r"|squash!?.*|---+|#\s.*|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
+    r"|squash!?.*|\W{0,4}generated with.*|---+|#\s.*"
+    r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
     r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)\s*$"
 )
-_HEADING = re.compile(r"\W*|Version [\d.]+|Unreleased|#.*|\W*\d.*")
+_HEADING = re.compile(
+    r"\W*|Version [\d.]+|Unreleased|#.*|\W*\d.*|(?:features?|(?:bug ?)?fix(?:es)?|added|changed"
+    r"|fixed|removed|deprecat\w+|other changes|improvements|support|refactoring):?"
+    r"|same (?:for|goes|as) .*",
+    re.IGNORECASE,
+)
+_THANKS = re.compile(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
+_BY = re.compile(r" *[-–—]? *\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_WITH_TESTS = re.compile(
+    r"(?i)[,;]? (?:and|with)(?: add(?:s|ed)?)?"
+    r"(?: (?:more|new|some|unit|regression|comprehensive|corresponding)){0,3} tests?\.?$"
+)
 _GAPS = re.compile(r"\n{3,}")
 
 
 def clean(text: str) -> str:
     """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")[: 4 * LONGEST]
-    for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _ROLE, _URL, _CLOSES):
+    text = _MEANT.sub(r"\1 an earlier change", _ASIDE.sub("", text))
+    text = _MEANT_SO.sub(r"\1 earlier change", text)
+    for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _BY):
         text = pattern.sub("", text)
-    text = _HASH.sub("an earlier commit", text)
+    text = _EMPTY.sub("", _HASH.sub("an earlier commit", text))
     text = re.sub(r"(?<!`)``(?!`)", "`", _REFERENCE.sub(r"`\1`", text))
-    lines = [re.sub(r"\s+([.,;:)])", r"\1", line).rstrip() for line in text.split("\n")]
+    lines = [re.sub(r" +([,;)]|[.:](?= |$))", r"\1", line).rstrip() for line in text.split("\n")]
     text = _CHORE.sub("", "\n".join(line for line in lines if not _is_debris(line)))
     return _GAPS.sub("\n\n", text).strip()[:LONGEST]
 
@@ -73,7 +102,7 @@ def without_steps(message: str) -> str:
 def request(message: str, changelog: str = "") -> str:
     """What a message, and what the change log says of the same work, ask for."""
     subject, _, body = clean(without_steps(message)).partition("\n")
-    subject = _sentence(_PREFIX.sub("", subject.strip()))
+    subject = _sentence(_WITH_TESTS.sub("", _PREFIX.sub("", subject.strip())))
     told = [subject, _unwrapped(body.strip())]
     noted = _unwrapped(clean(changelog))
     if noted and not _says(" ".join(told), noted):
@@ -82,10 +111,13 @@ def request(message: str, changelog: str = "") -> str:
 
 
 def changelog_of(patch: str) -> str:
-    """The lines that a change adds to the change log, as prose."""
-    lines = (re.sub(r"^\s*[-*•]\s+", "", line) for line in sides(patch).added)
-    prose = (line for line in lines if not _HEADING.fullmatch(line))
-    return "\n".join(line.strip() for line in prose)
+    """The lines that a change adds to the change log, as prose; moved and edited ones are old."""
+    lines = sides(patch)
+    old = [_plain(line) for line in lines.removed[:MOST_NOTES]]
+    new = dict.fromkeys(_plain(line) for line in lines.added[:MOST_NOTES])
+    return "\n".join(
+        line for line in new if not _HEADING.fullmatch(line) and not get_close_matches(line, old, 1)
+    )
 
 
 def compose(
@@ -95,7 +127,7 @@ def compose(
 
     Names and texts are those that the tests look for: a colleague would be told them.
     """
-    prompt = without_leaks(message, source, tests)
+    prompt = without_leaks(message, source, tests).lstrip("—–- ")
     if len(re.findall(r"[^\W\d_]{2,}", prompt)) < FEWEST_WORDS:
         return None
     unsaid = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", prompt)]
@@ -105,6 +137,10 @@ def compose(
     if unheard:
         prompt += "\n\nMessages, word for word:\n" + "\n".join(f"- `{text}`" for text in unheard)
     return prompt
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"^\s*[-*•]\s+", "", line).strip()
 
 
 def _sentence(text: str) -> str:
@@ -117,16 +153,30 @@ def _unwrapped(text: str) -> str:
     for paragraph in re.split(r"\n\s*\n", text):
         lines = paragraph.split("\n")
         shaped = any(re.match(r"\s{2,}|\s*([-*+>|]|\d+[.)])\s|```", line) for line in lines)
-        found.append(paragraph if shaped else " ".join(line.strip() for line in lines))
+        found.append(paragraph if shaped else _joined(lines))
     return "\n\n".join(filter(str.strip, found))
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Wrapped lines as one; a short one that another sentence follows was not wrapped."""
+    text, last = "", ""
+    for line in map(str.strip, lines):
+        wrapped = len(last) >= SHORTEST_WRAPPED or not line[:1].isupper()
+        text += (" " if wrapped else "\n") + line
+        last = line
+    return text.strip()
 
 
 def _is_debris(line: str) -> bool:
     """What is left of a line once its reference is gone."""
     return (
         bool(line.strip())
+        and not line.lstrip().startswith("```")
         and re.fullmatch(
-            r"(?i)\W*(?:(?:closes?|fix(?:es|ed)?|resolves?|see|refs?|issue|pr|and|gh)\W*)*", line
+            r"(?i)\W*(?:(?:closes?|fix(?:es|ed)?|resolves?|see|refs?|issue|pr|and|gh|of|to|from|in"
+            r"|re(?:vert|produce|place|late|introduce)[sd]?|supersed\w*|extracted|follow[- ]?up"
+            r"|part|address(?:es)?|backports?|amends?|continues)\W*)*",
+            line,
         )
         is not None
     )

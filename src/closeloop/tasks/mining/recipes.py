@@ -14,6 +14,7 @@ from closeloop.tasks.discover import project_of
 from closeloop.tasks.projects.folder import Folder, table
 
 _PROGRAM = ".venv/bin/"
+_UV = ("python3 -m venv .venv", f"{_PROGRAM}pip install uv")
 _TESTS = ("test", "tests", "testing")
 _DEVELOPMENT = ("dev", "develop", "development")
 _VERSIONED = re.compile(r"setuptools[-_]scm|hatch-vcs|use_scm_version|pdm-backend|\bpbr\b")
@@ -71,7 +72,8 @@ def recipes(
     if found.test and (found.kind != "Python" or not wants(folder).anything):
         setup = tuple(command.line for command in found.setup)
         told = Recipe(setup=setup, test=found.test.line, how=f"as {found.test.source} says")
-        made = [told, *made]
+        # Where nothing but a runner is to be had, its age does not matter.
+        made = [told, *made[:1]]
     if known.commands.test:
         own = Recipe(setup=known.commands.setup, test=known.commands.test, how="as configured")
         made = [own, *made] if known.edited else [*made, own]
@@ -133,9 +135,19 @@ def _python(folder: Folder, test: str, at: datetime, tag: str | None) -> list[Re
     ):
         install = f"{_PROGRAM}uv pip install --python {_PROGRAM}python --no-cache"
         install += f" --compile-bytecode{options} {_arguments(folder, wanted, runner, loose)}"
-        setup = ("python3 -m venv .venv", f"{_PROGRAM}pip install uv", f"{version}{install}")
-        made.append(Recipe(setup=setup, test=line, how=how))
+        made.append(Recipe(setup=(*_UV, f"{version}{install}"), test=line, how=how))
+    if "uv.lock" in folder:
+        # Second: a lock changes with every week, and each would want an environment of its own.
+        locked = (*_UV, f"{version}{_locked(wanted)}")
+        made.insert(1, Recipe(setup=locked, test=line, how="as uv.lock says"))
     return made
+
+
+def _locked(wanted: Wants) -> str:
+    chosen = [f"--extra {shlex.quote(name)}" for name in wanted.extras]
+    chosen += [f"--group {shlex.quote(name)}" for name in wanted.groups]
+    install = f"{_PROGRAM}uv sync --frozen --inexact --python {_PROGRAM}python --no-cache"
+    return " ".join([install, "--compile-bytecode", *chosen])
 
 
 def _arguments(folder: Folder, wanted: Wants, runner: str, loose: bool) -> str:

@@ -12,7 +12,8 @@ SOURCE = "package.json"
 
 _RUNNER = re.compile(
     r"(?P<environment>(?:\w+=\S+ +)*)"
-    r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?(?P<runner>jest|vitest)\b[^&|;]*)"
+    r"(?:(?:nyc|c8)(?: +-\S+)* +)?"
+    r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?(?P<runner>jest|vitest|mocha)\b[^&|;]*)"
 )
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
