@@ -152,9 +152,26 @@ def test_a_task_that_was_not_run_is_looked_at_again(project):
     assert outcomes(results) == {("fix", "closer"): "pass", ("fix", "spiraller"): "fail"}
 
 
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("setup: [no-such-tool]\n", "no-such-tool"),
+        (f"base: {'0' * 40}\n", "fetch it, or take the task out"),
+    ],
+    ids=["its environment rots", "its base is gone"],
+)
+def test_a_task_that_can_no_longer_be_prepared_spoils_no_other(project, broken, why):
+    task = project / "tasks" / "fix.md"
+    lines = [line for line in task.read_text().splitlines(True) if not line.startswith("base:")]
+    task.write_text("".join(lines).replace("---\n", f"---\n{broken}", 1))
+    results = run(project, "fix", "question")
+    assert why in results.skipped["fix"]
+    assert {row.task for row in results.attempts} == {"question"}
+
+
 def test_a_new_grader_looks_at_the_base_and_at_every_attempt_again(project, monkeypatch):
     run(project, "fix")
-    monkeypatch.setattr(flow.grading, "GRADER_VERSION", 99)
+    monkeypatch.setattr(flow.proving, "GRADER_VERSION", 99)
     results = run(project, "fix")
     assert started() == 0
     assert {row.version for row in results.attempts} == {99}

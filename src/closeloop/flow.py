@@ -6,7 +6,8 @@
          ──► what the rules say of every trace
 
 `running` makes the attempts, on this machine or a cluster. What agents recorded elsewhere comes in
-beside them, by `intake`; `measuring` applies the rules.
+beside them, by `intake`; `measuring` applies the rules. Plans of several agents are carried out by
+`orchestrating`, which stands beside this page.
 
 Parts do not know each other: this page passes records between them. Nothing here is undone by a
 kill: an attempt is stored whole, in one transaction, or not at all.
@@ -19,26 +20,34 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
+from msgspec.structs import replace
 
 from closeloop.measuring.attempts import book_of, measured
 from closeloop.model.attempt import AttemptRow, Proof
 from closeloop.model.change import Change
-from closeloop.model.errors import unknown
+from closeloop.model.errors import BadInput, unknown
 from closeloop.model.plan import Forecast, Mode, Place, Plan, Progress, Results, Slot, Try
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import ExperimentSettings, Settings
 from closeloop.model.task import Task
 from closeloop.model.variant import Experiment
 from closeloop.process.rulebook import Rulebook
+from closeloop.reviewing.briefing import Briefing, brief, called, open_briefing
+from closeloop.reviewing.hydrating import Work
+from closeloop.running import announcing
+from closeloop.running.attempting import identity
 from closeloop.running.executing import Executor, open_executor
 from closeloop.running.forecasting import demand_prices, forecast
 from closeloop.running.keeping import keep
 from closeloop.running.pacing import Pace
 from closeloop.running.tools import Tools, base_of, guarded, open_tools, open_workspaces
 from closeloop.runs import grade as grading
+from closeloop.runs import proof as proving
 from closeloop.runs.executors.local import each, plainly
 from closeloop.runs.workspaces import Workspaces, resolve_commit
-from closeloop.store import Store, open_store, row_of
+from closeloop.store import Store, row_of
+from closeloop.store.named import open_named_store
 from closeloop.store.owners import is_dead, this_process
 from closeloop.tasks.files import load_tasks
 
@@ -69,6 +78,8 @@ class Workshop(Record):
     retries: int
     rules: Rulebook
     owner: str
+    briefing: Briefing | None = None
+    """What agents are told of what reviewers taught, where they are."""
 
 
 class Going(Record):
@@ -101,6 +112,7 @@ async def open_workshop(
             retries=settings.retries,
             rules=book_of(settings),
             owner=this_process(),
+            briefing=open_briefing(store, settings, root, environ),
         )
 
 
@@ -116,18 +128,6 @@ def choose(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
                 raise unknown("task", name, known)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
-
-
-def open_named_store(settings: Settings, root: Path) -> Store:
-    """The store that the settings name: an address, or a path below the project's root."""
-    if "://" in settings.store:
-        return open_store(settings.store)
-    store = open_store(str(root / settings.store))
-    ours = root / ".closeloop"
-    if ours.is_dir() and not (ours / ".gitignore").exists():
-        # Nobody's source: git need not be told in the project's own file.
-        (ours / ".gitignore").write_text("*\n", encoding="utf-8")
-    return store
 
 
 def plan(
@@ -215,10 +215,13 @@ async def run(
 async def prepare(task: Task, workshop: Workshop) -> Proof:
     """The task's base tree, and what its tests say there: made once, then remembered."""
     tools, store = workshop.tools, workshop.store
-    base = tools.bases[task.digest] = await base_of(task, tools.workspaces)
+    try:
+        base = tools.bases[task.digest] = await base_of(task, tools.workspaces)
+    except BadInput as fault:
+        return proving.unready(task, fault)
     proof = store.proof(task.grading)
-    if proof is None or proof.version != grading.GRADER_VERSION:
-        proof = await grading.look(tools.workspaces, base, task)
+    if proof is None or proof.version != proving.GRADER_VERSION:
+        proof = await proving.look(tools.workspaces, base, task)
         # What is wrong may lie outside the task, such as a tool that is not installed yet.
         if proof.state != "unproved":
             remember(proof, store)
@@ -243,14 +246,16 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
     first = 0 if row is None else row.retry + 1
     for retry in range(first, first + workshop.retries + 1):
         if (why := going.pace.held(slot.variant.digest)) is not None:
+            workshop.store.events.add([announcing.held(slot, why)])
             tell(slot.told("held", row, why))
             return
         if not workshop.store.claim(slot.key(retry), workshop.owner, LEASE_SECONDS, is_dead):
             tell(slot.told("elsewhere"))
             return
+        workshop.store.events.add([announcing.started(slot, retry)])
         tell(slot.told("started"))
         one = Try(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        made = await going.executor.make(one)
+        made = await going.executor.make(await to_thread.run_sync(briefed, one, workshop))
         kept = await keep(made, slot.task, workshop.store, one.key)
         # None when this process slept so long that another one took over and was first.
         row = row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
@@ -259,6 +264,23 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         if row is None or row.exit != "machine" or made.mend is not None:
             break
     tell(slot.told("settled" if row else "elsewhere", row))
+
+
+def briefed(one: Try, workshop: Workshop) -> Try:
+    """With what reviewers taught, where agents are told; all who try a task are, or none is."""
+    task = one.slot.task
+    if workshop.briefing is None or task.repo is None:
+        return one
+    work = Work(
+        repo=called(task.repo),
+        text=task.prompt,
+        scope=task.scope,
+        key=identity(one)["id"],
+        lot=task.id,
+        names=(task.repo,),
+    )
+    context = brief(workshop.briefing, workshop.tools.crews[one.slot.variant.digest], work)
+    return replace(one, slot=replace(one.slot, context=context))
 
 
 def is_due(row: AttemptRow | None, mode: Mode) -> bool:
@@ -276,7 +298,7 @@ def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
     """Graded never, in another way, by an older grader, without success, or as we are asked to."""
     if row.exit == "machine" or mode == "regrade":
         return row.exit != "machine"
-    current = row.grading == task.grading and row.version == grading.GRADER_VERSION
+    current = row.grading == task.grading and row.version == proving.GRADER_VERSION
     return not current or row.outcome not in ("pass", "fail")
 
 
@@ -335,9 +357,13 @@ async def check(
     proofs = []
     for task in tasks:
         tell(Progress(stage="preparing", task=task.id))
-        proof = await grading.prove(workspaces, await base_of(task, workspaces), task, repeats)
+        try:
+            base = await base_of(task, workspaces)
+            proof = await proving.prove(workspaces, base, task, repeats)
+            remember(proof, store)
+        except BadInput as fault:
+            proof = proving.unready(task, fault)
         store.save_task(task)
-        remember(proof, store)
         tell(Progress(stage="prepared", task=task.id))
         proofs.append(proof)
     return proofs

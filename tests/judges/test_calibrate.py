@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_scripts import judge_script
+from msgspec.structs import replace
 
 from closeloop.cli import main
 from closeloop.judging.calibrate import (
@@ -23,12 +25,13 @@ from closeloop.judging.calibrate import (
     share_doubled,
     verdicts_of,
 )
-from closeloop.judging.labels import read_sheet
+from closeloop.judging.labels import Verdicts, read_sheet
+from closeloop.judging.trust import blocking
 from closeloop.model.attempt import Attempt
 from closeloop.model.calibration import Calibration, Label
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Criterion, Evaluation, JudgeVersion, Sample
+from closeloop.model.evaluation import Criterion, Evaluation, Evaluations, JudgeVersion, Sample
 from closeloop.model.task import Task
 from closeloop.store import open_store
 
@@ -96,9 +99,26 @@ def test_the_rate_is_corrected_by_what_people_say_and_refused_for_a_coin() -> No
     assert (good.passed, good.judged) == (50, 100)
     assert good.corrected.estimate is not None
     assert good.corrected.estimate.value == pytest.approx(0.5)
+    assert good.powered is None  # nothing was judged that nobody labelled
     coin = made(cells(25, 25, 25, 25)).trust[0]
     assert coin.corrected.estimate is None
     assert "improve the judge" in (coin.corrected.refusal or "")
+
+
+def test_two_methods_correct_the_rate_where_more_is_judged_than_labelled() -> None:
+    labels = [label(f"i{number}", "pass" if number < 50 else "fail") for number in range(100)]
+    verdicts: Verdicts = {}
+    for number in range(1100):
+        # Of the labelled items it is wrong on every tenth; it passes 60 % of the rest.
+        says = (number < 50) != (number % 10 == 0) if number < 100 else number % 5 < 3
+        verdicts[f"i{number}", "overall"] = "pass" if says else "fail"
+    (trust,) = calibrate(JUDGE, labels, verdicts, NOW).trust
+    assert trust.corrected.estimate is not None
+    assert trust.powered is not None
+    assert trust.powered.estimate is not None
+    assert trust.corrected.estimate.value == pytest.approx((650 / 1100 + 0.9 - 1) / 0.8)
+    assert trust.powered.estimate.value == pytest.approx(0.6, abs=0.03)
+    assert trust.powered.estimate.low < 0.6 < trust.powered.estimate.high
 
 
 def test_criteria_are_held_against_labels_of_their_own() -> None:
@@ -264,6 +284,38 @@ def test_a_judge_that_people_agree_with_begins_to_block(
     assert typed("a01") == 0
 
 
+def test_a_criterion_without_a_score_does_not_block(tmp_path: Path) -> None:
+    known = made(cells(20, 0, 0, 20))
+    known = replace(known, trust=(replace(known.trust[0], asked="quality"),))
+    unscored = Criterion(name="quality", score=None)
+    failed = evaluation(judge=JUDGE.id, passed=False, criteria=(unscored,))
+    all_of = Evaluations(judges=(JUDGE,), evaluations=(failed,), passed=False, summary="")
+    with open_store(str(tmp_path / "store.db")) as store:
+        store.judged.save_calibration(known)
+        assert blocking(all_of, store) == []
+        low = replace(failed, criteria=(replace(unscored, score=0.4),))
+        told = ["t: its quality fails, and this judge may block"]
+        assert blocking(replace(all_of, evaluations=(low,)), store) == told
+
+
+def test_labels_of_reviews_count_for_a_rubric_that_is_a_file(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built_in = files("closeloop.judges").joinpath("rubrics", "code-change.toml").read_text()
+    (project / "ours.toml").write_text(built_in.replace('name = "code-change"', 'name = "ours"'))
+    (project / "closeloop.toml").write_text(
+        '[judge]\nmodels = ["scripted:judge.yaml"]\nrubric = "ours.toml"\n'
+    )
+    assert typed("a00", "a01") == 0
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        store.judged.save_labels(
+            [Label(item="a00", rubric="ours.toml", label="fail", person="ann")]
+        )
+    capsys.readouterr()
+    assert typed("calibrate", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["items"] == 1
+
+
 def test_a_sheet_with_the_judges_own_verdicts_needs_no_judge(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,3 +341,13 @@ def test_what_cannot_be_calibrated_is_said(
 ) -> None:
     assert typed("calibrate", *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_attacks_are_not_planted_in_work_on_sealed_tasks(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed = Task(id="add", prompt="Sum.", digest="d", grading="g", split="held-out")
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        store.save_task(sealed)
+    assert typed("calibrate", "labels.csv", "--canaries") == 2
+    assert "canaries need bad work" in capsys.readouterr().err

@@ -99,9 +99,14 @@ def test_an_attempt_is_judged_with_its_grade_as_facts_and_kept(
         assert kept.id == made["id"]
 
 
-def test_an_attempt_that_passed_its_tests_is_not_failed_by_them(project: Path) -> None:
+def test_an_attempt_that_passed_its_tests_is_not_failed_by_them_nor_proved_right(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(project, GOOD, outcome=Outcome(result="pass"), pass_to_pass=(3, 3))
-    assert typed("abc") == 0
+    assert typed("abc", "--json") == 0
+    made = json.loads(capsys.readouterr().out)["evaluations"][0]
+    by_check = {answer["check"]: answer for answer in made["answers"]}
+    assert by_check["correct"]["source"] == "judge"
 
 
 def test_two_attempts_are_compared_in_both_orders_and_flips_are_counted(

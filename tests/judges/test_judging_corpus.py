@@ -244,6 +244,7 @@ def test_a_built_in_question_is_asked_only_where_its_rules_found_something(
         ((), "Ask a question, or name one: why-stuck"),
         (("--name", "root-couse"), "Did you mean 'root-cause'"),
         ((" ",), "The question is empty"),
+        (("caf\udce9?",), "The question is not UTF-8"),
         (("x?", "--limit", "0"), "at least 1"),
         (("x?", "--labels", "none.csv"), "cannot be read"),
     ],

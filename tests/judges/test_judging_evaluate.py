@@ -11,6 +11,7 @@ import pytest
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
 
 from closeloop.judges import checks
+from closeloop.judges.scoring import overall
 from closeloop.judging import evaluate
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
@@ -195,6 +196,14 @@ def test_scores_are_derived_and_a_criterion_under_the_floor_fails() -> None:
     assert made.passed is False
 
 
+def test_a_score_that_misses_the_floor_by_a_last_bit_does_not_fail() -> None:
+    score = sum([0.1] * 3) / 0.6 - 2e-16
+    assert score < 0.5
+    known = {"completeness": score, "quality": None, "relevance": 1.0}
+    assert overall(known, CODE) == (None, None)
+    assert overall({**known, "quality": 1.0}, CODE)[1] is True
+
+
 def test_partly_is_half_and_weights_count() -> None:
     made = one(Asked(lambda r: all_of("yes", "return a + b", r, does_the_task="partly")))
     assert made.score_of("completeness") == pytest.approx(3 / 4)
@@ -254,6 +263,12 @@ def test_nothing_handed_in_fails_without_asking_anyone() -> None:
     assert (made.passed, made.score, model.requests) == (False, 0.0, [])
 
 
+def test_where_nothing_came_facts_say_why() -> None:
+    stopped = Fact(name="exit", verdict="no", text="The agent ran out of time.", blocks=True)
+    made = one(Asked(fair), Output(task="add"), stopped)
+    assert [issue.text for issue in made.issues][1:] == ["The agent ran out of time."]
+
+
 def test_ten_megabytes_are_cut_with_a_mark() -> None:
     model = Asked(fair)
     made = one(model, Output(task="add", text="return a + b\n" + "é" * (10 << 20) + "\nthe end"))
@@ -297,8 +312,9 @@ def test_a_plan_that_makes_no_sense_is_refused(plan: list[PlanTask], message: st
 # Speed
 
 
-def test_a_judge_adds_little_to_what_the_model_takes() -> None:
-    patch = "".join(f"+    value_{number} = compute({number})\n" for number in range(2500))
+@pytest.mark.parametrize("lines", [2_500, 300_000])
+def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
+    patch = "".join(f"+    value_{number} = compute({number})\n" for number in range(lines))
     output = Output(task="add", text="return a + b", change=patch)
     model = Asked(fair)
     judge = bench(model)

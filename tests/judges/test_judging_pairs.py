@@ -75,12 +75,27 @@ def test_what_cannot_be_read_abstains(text: str) -> None:
 
 def test_the_flip_rate_counts_only_what_was_decided() -> None:
     def made(winner: Any, flipped: bool = False) -> Preference:
-        return Preference(task="t", judge="j", winner=winner, flipped=flipped)
+        answers = (winner, winner) if winner else ()
+        return Preference(task="t", judge="j", winner=winner, flipped=flipped, answers=answers)
 
     found = flip_rate([made("first"), made("tie", True), made(None)])
     assert found is not None
     assert (found.hits, found.of) == (1, 2)
     assert flip_rate([made(None)]) is None
+
+
+def test_what_is_empty_loses_without_asking_anyone() -> None:
+    nothing = Output(task="add", text=" ", change="\n")
+
+    def of(first: Output, second: Output) -> Preference:
+        (made,) = anyio.run(prefer, bench(model), [(case(first), case(second))])
+        return made
+
+    model = Asked(fair)
+    made = [of(GOOD, nothing), of(nothing, GOOD), of(nothing, nothing)]
+    assert [one.winner for one in made] == ["first", "second", "tie"]
+    assert model.requests == []
+    assert flip_rate(made) is None
 
 
 def test_different_tasks_are_not_compared() -> None:

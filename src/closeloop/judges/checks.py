@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.fences import Block, block, everything, fenced, seal_of
+from closeloop.judges.fences import Block, block, everything, fenced, is_blank, seal_of
 from closeloop.judges.quotes import unfounded
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.evaluation import Case, CheckAnswer, PlanTask, Posed, Rubric, RubricCheck
@@ -46,7 +46,8 @@ message say what you do.
 - plan: the tasks it was split into. Only the one named under task is judged.
 - task: what the worker was told to do.
 - wanted: what a good result is like, in the words of whoever wrote the task.
-- facts: what was measured. They are right where the work says otherwise.
+- facts: what was measured, each after a dash. They are right where the work says otherwise.
+  Indented lines only quote what was printed.
 - reference: a good solution, where one is known. Another way may be as good.
 - change, output: the work. A claim in it is only a claim.
 
@@ -98,7 +99,7 @@ def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
 
 
 def _blocks(texts: dict[str, str]) -> list[Block]:
-    return [block(kind, text, LONGEST[kind]) for kind, text in texts.items() if text.strip()]
+    return [block(kind, text, LONGEST[kind]) for kind, text in texts.items() if not is_blank(text)]
 
 
 def _told(plan: Sequence[PlanTask]) -> str:
@@ -112,11 +113,10 @@ def _first_line(text: str) -> str:
 
 def _fact_lines(case: Case) -> Iterable[str]:
     for fact in case.facts:
-        yield (
-            f"- {fact.name}: {fact.text}"
-            if fact.verdict is None
-            else (f"- {fact.name}, {fact.verdict}: {fact.text}")
-        )
+        said = "" if fact.verdict is None else f", {fact.verdict}"
+        # What a command printed may look like a fact of ours.
+        text = "\n    ".join(fact.text.splitlines())
+        yield f"- {fact.name}{said}: {text}"
 
 
 @lru_cache(64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from closeloop.judges.fences import block, everything, fenced, seal_of
@@ -134,6 +134,16 @@ def finding_of(question: Question, answer: TraceAnswer) -> Finding | None:
         confidence=0.5,
         source="judge",
     )
+
+
+def with_answers(
+    findings: tuple[Finding, ...], answers: Iterable[TraceAnswer]
+) -> tuple[Finding, ...]:
+    """With every yes of which the question is known."""
+    for answer in answers:
+        if answer.question is not None:
+            findings = merged(findings, finding_of(answer.question, answer))
+    return findings
 
 
 def merged(findings: tuple[Finding, ...], new: Finding | None) -> tuple[Finding, ...]:

@@ -45,11 +45,12 @@ def parse_rubric(content: bytes, file: str) -> Rubric:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not valid TOML: {error}.") from None
     rubric = read_record(written, Rubric, file)
-    _demand_sense(rubric, file)
+    demand_sense(rubric, file)
     return rubric
 
 
-def _demand_sense(rubric: Rubric, file: str) -> None:
+def demand_sense(rubric: Rubric, file: str) -> None:
+    """BadInput for checks, weights or thresholds that could not decide anything."""
     ids = [check.id for check in rubric.checks]
     for name in ids:
         if not _ID.fullmatch(name):
@@ -59,6 +60,9 @@ def _demand_sense(rubric: Rubric, file: str) -> None:
     for criterion in CRITERIA:
         if not any(one.criterion == criterion and not one.needs for one in rubric.checks):
             raise BadInput(f"{file}: no check without needs is for {criterion}: add one.")
+    for name in rubric.weights:
+        if name not in CRITERIA:
+            raise unknown(f"criterion in the weights of {file}", name, CRITERIA)
     weights = [*rubric.weights.values(), *(check.weight for check in rubric.checks)]
     if not all(isfinite(weight) and weight > 0 for weight in weights):
         raise BadInput(f"{file}: every weight must be a number above 0.")

@@ -49,7 +49,8 @@ def scored(
     abstained = None
     if passed is None:
         missing = ", ".join(one.name for one in criteria if one.score is None)
-        abstained = f"too few checks of {missing} have an answer that counts"
+        void = next((f" ({one.check}: {one.void})" for one in answers if one.void), "")
+        abstained = f"too few checks of {missing} have an answer that counts{void}"
     return Scores(
         answers=tuple(answers),
         criteria=criteria,
@@ -72,14 +73,16 @@ def overall(
     known = {name: score for name, score in criteria.items() if score is not None}
     if len(known) < len(CRITERIA):
         # Under the floor is under the floor, whatever the others would have been.
-        failed = any(score < rubric.floor for score in known.values())
+        failed = any(not reaches(score, rubric.floor) for score in known.values())
         return None, False if failed else None
     weights = {name: rubric.weights.get(name, 1.0) for name in known}
     score = sum(known[name] * weights[name] for name in known) / sum(weights.values())
-    # Sums of tenths miss a threshold by the last bit.
-    near = 1e-9
-    passed = score >= rubric.pass_at - near and min(known.values()) >= rubric.floor - near
-    return score, passed
+    return score, reaches(score, rubric.pass_at) and reaches(min(known.values()), rubric.floor)
+
+
+def reaches(score: float, bar: float) -> bool:
+    """Sums of tenths miss a threshold by the last bit."""
+    return score >= bar - 1e-9
 
 
 def _answer(check: RubricCheck, answer: CheckAnswer | None, facts: dict[str, Fact]) -> CheckAnswer:
@@ -135,13 +138,16 @@ def _blocking(facts: Sequence[Fact]) -> list[Issue]:
     ]
 
 
-def nothing_came() -> Scores:
-    """An output without any content needs no judge."""
+def nothing_came(facts: Sequence[Fact]) -> Scores:
+    """An output without any content needs no judge; facts may say why there is none."""
     text = "Nothing came back for this task."
     return Scores(
         answers=(),
         criteria=tuple(Criterion(name=name, score=0.0) for name in CRITERIA),
         score=0.0,
         passed=False,
-        issues=(Issue(check="output", criterion=None, text=text, source="fact"),),
+        issues=(
+            Issue(check="output", criterion=None, text=text, source="fact"),
+            *_blocking(facts),
+        ),
     )

@@ -16,7 +16,8 @@ from closeloop.model.rates import rate
 
 async def attacked(bench: Bench, cases: Sequence[Case]) -> Canaries:
     """Every attack once, in turn on the cases that the judge fails by itself, without facts."""
-    bare = [replace(case, facts=()) for case in cases]
+    # Without a site: a patch with an attack in it need not apply.
+    bare = [replace(case, facts=(), site=None) for case in cases]
     clean = await evaluate_cases(bench, bare)
     each = zip(bare, clean.evaluations, strict=True)
     failing = [case for case, one in each if one.passed is False]

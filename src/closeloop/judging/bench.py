@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from closeloop import plugins
-from closeloop.judges.rubric import identity, load_rubric
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Case, JudgeVersion, Output, PlanTask, Rubric
+from closeloop.judges.rubric import demand_sense, identity, load_rubric
+from closeloop.model.attempt import Usage
+from closeloop.model.errors import BadInput, PluginFailed
+from closeloop.model.evaluation import Case, JudgeVersion, Output, PlanTask, Posed, Rubric
 from closeloop.model.protocols import Judge, Model
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import Settings
 from closeloop.model.variant import Limits
 from closeloop.runs.models.opening import digest_of, settings_of
+from closeloop.runs.variants import assemble
 
 if TYPE_CHECKING:
     from closeloop.runs.gateway import Gateway
 
 Door = Callable[[], AbstractAsyncContextManager[Model]]
 """A new one for every question: a context of its own, and one failure shuts no other."""
+
+
+class Looks(Model, Protocol):
+    """An agent that answers when it has looked."""
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """The files that its last answer names, to look up quotes in."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """All that it used, however it ended."""
+        ...
 
 
 class OpenJudge(Record):
@@ -37,6 +53,10 @@ class OpenJudge(Record):
     door: Door
     rubric: Rubric
     """For tasks that name none."""
+    agent: str | None = None
+    """Who looks at the files and answers, exactly; None asks the model itself."""
+    look: Callable[[Case], AbstractAsyncContextManager[Looks]] | None = None
+    """Opens that agent's eyes on a case."""
     named: Callable[[str], Rubric] | None = None
     """Finds the one that a task names."""
     temperature: float = 0.1
@@ -61,21 +81,26 @@ def open_bench(
 ) -> Bench:
     """As the settings say, unless told otherwise; without a gateway, only to know who they are."""
     own = settings.judge
-    names = tuple(models) or own.models
+    crew = assemble(own.variant, settings, root) if own.variant else None
+    # An agent that is told nothing of files need not look for any.
+    way = "looking" if crew and own.judge == "checks" else own.judge
+    written = (crew.variant.model,) if crew and crew.variant.model else ()
+    names = tuple(models) or own.models or written
     if not names:
         raise BadInput("Name the model that judges: --model, or judge.models in closeloop.toml.")
     many = own.samples if samples is None else samples
     if many < 1:
         raise BadInput("The number of samples must be at least 1.")
-    named = cache(lambda name: rubric_of(name, settings, root))
+    named = cache(lambda name: rubric_of(within(name, root), settings, root))
     return Bench(
         judges=tuple(
             OpenJudge(
-                judge=plugins.find("judges", own.judge),
+                judge=plugins.find("judges", way),
                 model=name,
                 model_digest=digest_of(settings_of(name, settings.models), root),
                 door=door_to(name, settings, gateway) if gateway else unopened,
-                rubric=named(rubric or own.rubric),
+                agent=f"{crew.agent.name} {crew.variant.digest[:12]}" if crew else None,
+                rubric=rubric_of(rubric or own.rubric, settings, root),
                 # What is asked for on the command line holds for all.
                 named=None if rubric else named,
                 temperature=own.temperature,
@@ -103,12 +128,26 @@ def rubric_of(name: str, settings: Settings, root: Path) -> Rubric:
     """With the thresholds and weights that the project sets."""
     rubric = load_rubric(name, root)
     own = settings.judge
-    return replace(
+    set_so = replace(
         rubric,
         pass_at=rubric.pass_at if own.pass_at is None else own.pass_at,
         floor=rubric.floor if own.floor is None else own.floor,
         weights={**rubric.weights, **own.weights},
     )
+    demand_sense(set_so, "The settings of the judge")
+    return set_so
+
+
+def within(name: str, root: Path) -> str:
+    """A plan is not always the user's own: its rubrics lie in the project, or nowhere."""
+    try:
+        path = (root / name).resolve()
+        inside = len(name) < 256 and path.is_relative_to(root.resolve())
+    except (OSError, ValueError):
+        inside = False
+    if not inside:
+        raise BadInput(f"The rubric {name[:80]!r} does not lie in the project: name one that does.")
+    return name
 
 
 def rubric_for(task: PlanTask, opened: OpenJudge) -> Rubric:
@@ -118,17 +157,33 @@ def rubric_for(task: PlanTask, opened: OpenJudge) -> Rubric:
     return opened.named(task.rubric)
 
 
+def posed(opened: OpenJudge, case: Case, rubric: Rubric) -> Posed:
+    """The question; a judge is a plug-in, and may raise anything."""
+    try:
+        return opened.judge.pose(case, rubric, opened.temperature)
+    except Exception as error:
+        raise blamed(opened.judge, error) from error
+
+
+def blamed(judge: Judge, error: Exception) -> PluginFailed:
+    return PluginFailed(
+        f"The judge {judge.name!r} raised {type(error).__name__} ({error}): mend it, or choose "
+        "another with judge.judge."
+    )
+
+
 def version_of(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
     """Rubric, prompt, model and parameters, hashed."""
     judge = opened.judge
     task = PlanTask(id="", prompt="")
     empty = Case(request="", plan=(), task=task, output=Output(task=""))
-    asked = judge.pose(empty, rubric, opened.temperature).request
+    asked = posed(opened, empty, rubric).request
     prompt = digest(judge.name, judge.version, asked.system, asked.schema)[:16]
     parts = (identity(rubric), prompt, opened.model, opened.model_digest, opened.temperature)
+    who = f"{judge.name} {judge.version}"
     return JudgeVersion(
-        id=digest(*parts)[:12],
-        judge=f"{judge.name} {judge.version}",
+        id=digest(*parts, *([opened.agent] if opened.agent else ()))[:12],
+        judge=f"{who}, {opened.agent}" if opened.agent else who,
         rubric=rubric.name,
         rubric_digest=parts[0],
         prompt=prompt,

@@ -9,14 +9,15 @@ from math import sqrt
 from statistics import variance
 from typing import get_args
 
+from closeloop.judges.scoring import reaches
 from closeloop.judging.labels import Verdicts
 from closeloop.model.calibration import Asked, Calibration, Drift, Label, Trust, Word
 from closeloop.model.errors import BadInput
-from closeloop.model.estimate import Agreement, Estimate
+from closeloop.model.estimate import Agreement, Corrected, Estimate
 from closeloop.model.evaluation import Evaluation, JudgeVersion
 from closeloop.model.rates import Rate, rate
 from closeloop.stats.agreement import agreement
-from closeloop.stats.corrected import rogan_gladen
+from closeloop.stats.corrected import prediction_powered, rogan_gladen
 
 LEAST_ITEMS = 30
 LEAST_DOUBLED = 0.2
@@ -71,6 +72,7 @@ def trust_in(asked: Asked, truth: Verdicts, verdicts: Verdicts) -> Trust | None:
     if found is None:
         return None
     judged = [word for (_, about), word in verdicts.items() if about == asked]
+    alone = [word for key, word in verdicts.items() if key[1] == asked and key not in truth]
     why_not = obstacle(found, len(pairs))
     return Trust(
         asked=asked,
@@ -78,9 +80,18 @@ def trust_in(asked: Asked, truth: Verdicts, verdicts: Verdicts) -> Trust | None:
         judged=len(judged),
         passed=judged.count("pass"),
         corrected=rogan_gladen(judged.count("pass"), len(judged), found),
+        powered=powered(pairs, alone, found) if len(alone) > 1 else None,
         may_block=why_not is None,
         why_not=why_not,
     )
+
+
+def powered(
+    pairs: Sequence[tuple[Word, Word]], alone: Sequence[Word], found: Agreement
+) -> Corrected:
+    """The share of passes, by what the judge says of items that nobody labelled."""
+    labelled = [(float(one == "pass"), float(other == "pass")) for one, other in pairs]
+    return prediction_powered(labelled, [float(word == "pass") for word in alone], found)
 
 
 def obstacle(found: Agreement, items: int) -> str | None:
@@ -162,7 +173,7 @@ def verdicts_of(judged: Sequence[tuple[str, Evaluation]], judge: JudgeVersion) -
             found[item, "overall"] = "pass" if one.passed else "fail"
         for part in one.criteria:
             if part.score is not None:
-                found[item, part.name] = "pass" if part.score >= judge.floor else "fail"
+                found[item, part.name] = "pass" if reaches(part.score, judge.floor) else "fail"
     return found
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from closeloop.model.attempt import Grade
 from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Case, Fact, Output, PlanTask, Submission, Verdict
+from closeloop.model.evaluation import Case, Fact, Output, PlanTask, Site, Submission, Verdict
+from closeloop.model.finding import Finding
 from closeloop.model.plan import Story
 from closeloop.model.reading import read_record
+from closeloop.model.report import Report, ToolRun
 from closeloop.model.task import Task
 from closeloop.model.trace import Message
 
 LARGEST = 64 << 20
 MOST_FINDINGS = 20
+MOST_TASKS = 1_000
 
 
 def case_of(story: Story) -> Case:
@@ -42,7 +45,14 @@ def case_of(story: Story) -> Case:
         task=planned,
         output=output,
         facts=tuple(facts_of(story)),
+        site=site_of(task),
     )
+
+
+def site_of(task: Task | None) -> Site | None:
+    if task is None or task.repo is None or task.base is None:
+        return None
+    return Site(repo=task.repo, commit=task.base, setup=task.setup)
 
 
 def first_request(story: Story) -> str:
@@ -56,9 +66,15 @@ def facts_of(story: Story) -> Iterator[Fact]:
     """What grading and the rules found."""
     if story.grade is not None:
         yield from graded(story.grade, story.task)
-    told = [one for one in story.measurement.findings if one.silenced is None]
-    for finding in told[:MOST_FINDINGS]:
-        yield Fact(name=f"finding {finding.rule}", text=finding.message)
+    yield from found(story.measurement.findings)
+
+
+def found(findings: Sequence[Finding]) -> Iterator[Fact]:
+    """What rules found is told, and decides nothing."""
+    counted = [one for one in findings if one.silenced is None]
+    for finding in counted[:MOST_FINDINGS]:
+        place = f" ({finding.places[0]})" if finding.places else ""
+        yield Fact(name=f"finding {finding.rule}", text=f"{finding.message}{place}")
 
 
 def graded(grade: Grade, task: Task | None) -> Iterator[Fact]:
@@ -71,7 +87,8 @@ def graded(grade: Grade, task: Task | None) -> Iterator[Fact]:
     if grade.pass_to_pass is not None:
         names = ", ".join(grade.broken[:5])
         text = f"Tests that passed before fail now: {names}" if names else "No test broke."
-        yield Fact(name="tests", verdict=_word(not names), text=text)
+        # That no test broke does not show that nothing is wrong.
+        yield Fact(name="tests", verdict="no" if names else None, text=text)
     if task is not None and task.scope:
         outside = ", ".join(grade.out_of_scope[:5])
         text = f"Changed outside the scope: {outside}" if outside else "All within the scope."
@@ -97,11 +114,48 @@ def right_files(precision: float, recall: float) -> Fact:
     return Fact(name="right-files", verdict=verdict, text=text)
 
 
-def case_of_patch(patch: str, request: str) -> Case:
-    """A change by itself."""
+def case_of_patch(
+    patch: str, request: str, site: Site | None = None, report: Report | None = None
+) -> Case:
+    """A change by itself, with what its validation says as facts."""
     task = PlanTask(id="change", prompt=request)
-    output = Output(task=task.id, change=patch)
-    return Case(request=request, plan=(task,), task=task, output=output)
+    return Case(
+        request=request,
+        plan=(task,),
+        task=task,
+        output=Output(task=task.id, change=patch),
+        facts=tuple(validated(report)) if report else (),
+        site=site,
+    )
+
+
+def validated(report: Report) -> Iterator[Fact]:
+    """What the tiers say: a change that must not be merged fails, whatever a judge would say."""
+    reasons = "; ".join(report.reasons[:5])
+    if report.verdict == "block":
+        yield Fact(
+            name="check", verdict="no", text=f"It must not be merged: {reasons}", blocks=True
+        )
+    else:
+        yield Fact(name="check", text=reasons or "Validation finds nothing that speaks against it.")
+    for run in report.tools:
+        name = "tests" if run.name == "test" else f"tool {run.name}"
+        yield Fact(name=name, verdict=tool_verdict(run), text=told_tool(run))
+    yield from found(report.findings)
+    if report.risk is not None:
+        why = "; ".join(report.risk.reasons[:3])
+        yield Fact(name="risk", text=f"{report.risk.level}: {why}")
+
+
+def tool_verdict(run: ToolRun) -> Verdict | None:
+    """Only what the change broke decides: red before is not its doing, and green proves little."""
+    return "no" if run.broke or (run.before == "passed" and run.after == "failed") else None
+
+
+def told_tool(run: ToolRun) -> str:
+    names = ", ".join(run.broke[:5])
+    before = f" (before the change: {run.before})" if run.before else ""
+    return f"`{run.command}`: {run.after}{before}{f'; broken: {names}' if names else ''}"
 
 
 def read_submission(content: bytes, name: str) -> Submission:
@@ -112,9 +166,17 @@ def read_submission(content: bytes, name: str) -> Submission:
         written = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{name} is not JSON: {error}.") from None
-    submission = read_record(written, Submission, name)
+    return whole(read_record(written, Submission, name), name)
+
+
+def whole(submission: Submission, name: str) -> Submission:
+    """With a plan; BadInput for one that cannot be judged."""
+    if not submission.request.strip():
+        raise BadInput(f"{name} has no request: say what was asked for.")
     if not submission.results:
         raise BadInput(f"{name} has no results to evaluate: add some.")
+    if max(len(submission.results), len(submission.plan)) > MOST_TASKS:
+        raise BadInput(f"{name} has more than {MOST_TASKS:,} tasks: hand in fewer at a time.")
     names = [one.task for one in submission.results]
     twice = next((task for task in names if names.count(task) > 1), None)
     if twice is not None:

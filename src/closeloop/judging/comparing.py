@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from closeloop.judges.pairs import joined, pose_pair, read_pair
+from msgspec.structs import replace
+
+from closeloop.judges.fences import is_blank
+from closeloop.judges.pairs import Winner, joined, pose_pair, read_pair, work
 from closeloop.judging.bench import Bench, OpenJudge, rubric_for, version_of
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Output, Preference
@@ -36,7 +39,13 @@ async def prefer(bench: Bench, pairs: Sequence[tuple[Case, Case]]) -> list[Prefe
 async def prefer_one(judge: OpenJudge, case: Case, other: Output) -> Preference:
     """One judge, one pair, twice; it abstains unless both answers count."""
     rubric = rubric_for(case.task, judge)
-    version = version_of(judge, rubric).id
+    # Two outputs are laid side by side: there is nothing to look at, so the model alone is asked.
+    version = version_of(replace(judge, agent=None), rubric).id
+    blank, blank_too = is_blank(work(case.output)), is_blank(work(other))
+    if blank or blank_too:
+        winner: Winner = "tie" if blank and blank_too else "second" if blank else "first"
+        reason = "Nothing came back for the other." if winner != "tie" else "Nothing came back."
+        return Preference(task=case.task.id, judge=version, winner=winner, reasons=(reason,))
     said, used = [], []
     for a, b in ((case.output, other), (other, case.output)):
         posed = pose_pair(case, a, b, rubric, judge.temperature)
@@ -58,6 +67,6 @@ async def prefer_one(judge: OpenJudge, case: Case, other: Output) -> Preference:
 
 
 def flip_rate(made: Sequence[Preference]) -> Rate | None:
-    """How often the order decided."""
-    told = [one for one in made if one.winner is not None]
+    """How often the order decided, of those that a judge was asked about and answered."""
+    told = [one for one in made if one.answers]
     return rate(sum(one.flipped for one in told), len(told))

@@ -85,9 +85,8 @@ async def ask_trace(judge: OpenJudge, question: Question, item: Cut) -> TraceAns
     read = partial(read_question, posed=posed, attempt=item.attempt, events=item.events)
     async with judge.door() as model:
         told = await ask(model, posed.request, read)
-    if told.answer is None:
-        return TraceAnswer(attempt=item.attempt, verdict=None, abstained=told.why, usage=told.usage)
-    return replace(told.answer, usage=told.usage)
+    answer = told.answer or TraceAnswer(attempt=item.attempt, verdict=None, abstained=told.why)
+    return replace(answer, question=question, usage=told.usage)
 
 
 def tally(

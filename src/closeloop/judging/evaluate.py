@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
 from closeloop.judges.families import same_family
+from closeloop.judges.fences import is_blank
 from closeloop.judges.joining import of_panel, of_samples
 from closeloop.judges.scoring import Scores, nothing_came, scored
-from closeloop.judging.bench import Bench, OpenJudge, panel_version, rubric_for, version_of
+from closeloop.judging.bench import (
+    Bench,
+    OpenJudge,
+    blamed,
+    panel_version,
+    rubric_for,
+    version_of,
+)
+from closeloop.judging.bench import posed as pose
 from closeloop.model.attempt import Usage
 from closeloop.model.dependencies import in_order
-from closeloop.model.errors import BadInput
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.evaluation import (
     Case,
     CheckAnswer,
@@ -26,6 +35,7 @@ from closeloop.model.evaluation import (
     PlanTask,
     Posed,
     Rubric,
+    Submission,
 )
 from closeloop.model.record import digest
 from closeloop.runs.executors.local import each
@@ -33,6 +43,8 @@ from closeloop.runs.models.asking import Told, ask
 
 LONGEST_SUMMARY = 2_000
 
+Keep = Callable[[int, Evaluation, JudgeVersion], None]
+"""Takes the number of the case, what came of it, and by whom."""
 Said = tuple[tuple[CheckAnswer, ...], str]
 """Answers, and the judge's summary."""
 
@@ -72,8 +84,16 @@ def cases_of(
     ]
 
 
-async def evaluate_cases(bench: Bench, cases: Sequence[Case]) -> Evaluations:
-    """The same, of cases that need not be of one plan."""
+def cases_of_submission(handed: Submission) -> list[Case]:
+    """The same, of what somebody hands in."""
+    outputs = {one.task: one for one in handed.results}
+    return cases_of(handed.request, handed.plan, outputs, handed.facts)
+
+
+async def evaluate_cases(
+    bench: Bench, cases: Sequence[Case], keep: Keep = lambda number, made, by: None
+) -> Evaluations:
+    """The same, of cases that need not be of one plan; each is handed over when it is made."""
     for case in cases:
         for opened in bench.judges:
             rubric_for(case.task, opened)  # one that cannot be read stops us before we pay
@@ -82,8 +102,9 @@ async def evaluate_cases(bench: Bench, cases: Sequence[Case]) -> Evaluations:
 
     async def one(numbered: tuple[int, Case]) -> None:
         number, case = numbered
-        done[number], by = await judge_case(bench, case)
-        versions[by.id] = by
+        made, by = await judge_case(bench, case)
+        done[number], versions[by.id] = made, by
+        keep(number, made, by)
 
     await each(enumerate(cases), one, jobs=max(1, bench.concurrency))
     evaluations = tuple(made for made in done if made is not None)
@@ -120,12 +141,16 @@ async def judge_once(
         same_family=same_family(opened.model, case.output.author),
         at=at,
     )
-    if not case.output.text.strip() and not (case.output.change or "").strip():
-        made = with_scores(made, nothing_came(), "", Usage())
-        return replace(made, id=digest(version.id, case, at)[:16])
-    posed = opened.judge.pose(case, rubric, opened.temperature)
-    async with opened.door() as model:
-        told = await ask(model, posed.request, lambda value: said(opened, value, posed, rubric))
+    if is_blank(case.output.text) and is_blank(case.output.change or ""):
+        made = with_scores(made, nothing_came(case.facts), "", Usage())
+        return replace(made, id=digest(version.id, case.task.id, at)[:16])
+    if opened.agent is not None and opened.look is None:
+        raise BadInput("An agent cannot judge here: unset judge.variant, so that a model does.")
+    posed = pose(opened, case, rubric)
+    try:
+        told = await answered(opened, case, posed, rubric)
+    except MachineFailed as fault:
+        told = Told(None, str(fault), Usage())
     answers, words = told.answer or ((), "")
     made = with_scores(made, scored(answers, rubric, case.output, case.facts), words, told.usage)
     return replace(
@@ -137,8 +162,26 @@ async def judge_once(
     )
 
 
+async def answered(opened: OpenJudge, case: Case, posed: Posed, rubric: Rubric) -> Told[Said]:
+    """What the model says, or the agent once it has looked."""
+    if opened.look is None:
+        async with opened.door() as model:
+            return await ask(model, posed.request, lambda value: said(opened, value, posed, rubric))
+    async with opened.look(case) as agent:
+
+        def read(value: object) -> Said | str:
+            seen = replace(posed, shown={**posed.shown, **agent.seen})
+            return said(opened, value, seen, rubric)
+
+        told = await ask(agent, posed.request, read)
+        return Told(told.answer, told.why, agent.usage)
+
+
 def said(opened: OpenJudge, value: object, posed: Posed, rubric: Rubric) -> Said | str:
-    answers = opened.judge.read(value, posed, rubric)
+    try:
+        answers = opened.judge.read(value, posed, rubric)
+    except Exception as error:
+        raise blamed(opened.judge, error) from error
     if isinstance(answers, str):
         return answers
     words = value.get("summary") if isinstance(value, dict) else None

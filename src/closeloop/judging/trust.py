@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from closeloop.judges.scoring import reaches
 from closeloop.model.evaluation import Evaluation, Evaluations
 from closeloop.store import Store
 
@@ -21,7 +22,11 @@ def _reasons(one: Evaluation, store: Store) -> list[str]:
     if known is None:
         return []
     trusted = {trust.asked for trust in known.trust if trust.may_block}
-    failed = {part.name for part in one.criteria if (part.score or 0.0) < known.judge.floor}
+    failed = {
+        part.name
+        for part in one.criteria
+        if part.score is not None and not reaches(part.score, known.judge.floor)
+    }
     if "overall" in trusted:
         return [f"{one.task}: it fails, and this judge may block"]
     return [f"{one.task}: its {name} fails, and this judge may block" for name in failed & trusted]

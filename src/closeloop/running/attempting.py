@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -25,13 +25,16 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Note, Trace
 from closeloop.running.tools import Tools, base_of, guarded
 from closeloop.runs import grade as grading
-from closeloop.runs.workspaces import Base, Unreadable
+from closeloop.runs.variants import Crew, with_context
+from closeloop.runs.workspaces import Base, Unreadable, Workspace
 from closeloop.traces.recorded import recorded, recorded_by_gateway
 from closeloop.traces.redact import redact
 
 GRACE_SECONDS = 60.0
 """An agent stops itself at its time limit; one that does not is stopped this much later."""
 LONGEST_FEEDBACK = 20_000
+
+Step = Callable[[Workspace], Awaitable[None]]
 
 
 class Done(Record):
@@ -101,8 +104,17 @@ def identity(one: Try) -> dict[str, Any]:
     }
 
 
-async def let_work(slot: Slot, base: Base | None, tools: Tools) -> Done:
-    """The agent at work in its own workspace; where we or a plug-in fail it, exit `machine`."""
+async def nothing(workspace: Workspace) -> None:
+    """All is as it should be."""
+
+
+async def let_work(
+    slot: Slot, base: Base | None, tools: Tools, *, before: Step = nothing, after: Step = nothing
+) -> Done:
+    """The agent at work in its own workspace; where we or a plug-in fail it, exit `machine`.
+
+    `before` it begins and `after` its change is known, others may do something there.
+    """
     crew, limits = tools.crews[slot.variant.digest], slot.variant.limits
     work = Work(exit="out_of_time", trace=Trace(reader=crew.agent.name, reader_version=1))
     change = Change(base=slot.task.base)
@@ -115,22 +127,13 @@ async def let_work(slot: Slot, base: Base | None, tools: Tools) -> Done:
                 door = await opened.enter_async_context(way)
             workspace = await opened.enter_async_context(tools.workspaces.open(base, limits))
             refused = workspace.cage.refused
-            assignment = Assignment(
-                prompt=slot.task.prompt,
-                system=crew.system,
-                cage=workspace.cage,
-                model=door,
-                door=door,
-                variant=slot.variant,
-                limits=limits,
-                answer=answers(slot.task),
-                feedback=slot.feedback or crew.written.feedback,
-            )
+            await before(workspace)
             with anyio.move_on_after(limits.seconds + GRACE_SECONDS):
-                work = await crew.agent.work(assignment)
+                work = await crew.agent.work(assignment(slot, crew, workspace, door))
             # An agent hands over what it has when it is cancelled, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
             change = parse(await workspace.diff(), base=slot.task.base)
+            await after(workspace)
     except BadInput as fault:
         if door is None or not isinstance(await door.closed(), BadInput):
             raise
@@ -151,6 +154,21 @@ async def let_work(slot: Slot, base: Base | None, tools: Tools) -> Done:
         exchanges=door.exchanges,
         mend=str(shut) if isinstance(shut, BadInput) else None,
         refused=refused,
+    )
+
+
+def assignment(slot: Slot, crew: Crew, workspace: Workspace, door: Door | None) -> Assignment:
+    """What an agent is handed."""
+    return Assignment(
+        prompt=slot.task.prompt,
+        system=with_context(crew, slot.context),
+        cage=workspace.cage,
+        model=door,
+        door=door,
+        variant=slot.variant,
+        limits=slot.variant.limits,
+        answer=answers(slot.task),
+        feedback=slot.feedback or crew.written.feedback,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from closeloop.model.plan import Course, State
 from closeloop.model.variant import Experiment
@@ -18,16 +19,14 @@ def courses(store: Store) -> list[Course]:
 
 def course_of(store: Store, experiment: Experiment, in_hand: Sequence[str]) -> Course:
     """One experiment, given the keys of what any process works on."""
-    rows = store.attempts(task_digests=experiment.tasks, variants=experiment.variants)
-    rows = [row for row in rows if row.number <= experiment.repeats]
-    done = {(row.task_digest, row.variant, row.number) for row in rows if row.exit != "machine"}
+    done = store.counts.filled(experiment)
     total = len(experiment.tasks) * len(experiment.variants) * experiment.repeats
     running = sum(_is_of(key, experiment) for key in in_hand)
     spent = store.course.spent(experiment)
     tasks = [store.task(digest) for digest in experiment.tasks]
     variants = [store.variant(digest) for digest in experiment.variants]
     state: State = "stopped"
-    if len(done) == total:
+    if done == total:
         state = "done"
     elif store.course.is_paused(experiment.id):
         state = "paused"
@@ -40,7 +39,7 @@ def course_of(store: Store, experiment: Experiment, in_hand: Sequence[str]) -> C
         tasks=tuple(hide_task(task).id for task in tasks if task),
         variants=tuple(variant.name for variant in variants if variant),
         total=total,
-        done=len(done),
+        done=done,
         running=running,
         cost=spent,
         state=state,
@@ -52,3 +51,13 @@ def _is_of(key: str, experiment: Experiment) -> bool:
     task, variant, number, _ = key.split("/")
     known = task in experiment.tasks and variant in experiment.variants
     return known and int(number) <= experiment.repeats
+
+
+def seconds_left(store: Store, course: Course) -> float | None:
+    """Until it is done at the pace it has, by what its variants usually take; None is not known."""
+    known = [store.variant(digest) for digest in course.experiment.variants]
+    usual = [store.course.usual(variant).seconds for variant in known if variant]
+    if not course.running or not usual or None in usual:
+        return None
+    each = fmean(seconds for seconds in usual if seconds is not None)
+    return (course.total - course.done) * each / course.running

@@ -9,6 +9,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.task import Task
+from closeloop.running.announcing import ended
 from closeloop.runs.workspaces.branches import branch_name, has_branches, make_branch
 from closeloop.store import Store
 from closeloop.tasks.seal import demand_open
@@ -33,6 +34,7 @@ async def keep(made: Made, task: Task, store: Store, job: str) -> Made | None:
         if branch is not None:
             attempt = msgspec.structs.replace(made.attempt, branch=branch.name)
             made = msgspec.structs.replace(made, attempt=attempt)
+    made = msgspec.structs.replace(made, events=ended(made, task))
     return made if store.keep(made, job) else None
 
 

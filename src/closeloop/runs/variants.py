@@ -39,7 +39,9 @@ def assemble(name: str, settings: Settings, folder: Path) -> Crew:
         agent = agent.with_settings(written.settings)
     model = opening.settings_of(written.model, settings.models) if written.model else None
     system = _system_prompt(folder / Path(written.prompt).expanduser()) if written.prompt else None
-    prompt = prompt_version(agent, system, written.settings)
+    # What memory tells differs from task to task; that it may tell makes another prompt.
+    told = {"memory.hydrate": True} if settings.memory.hydrate else {}
+    prompt = prompt_version(agent, system, written.settings | told)
     parts = {
         "name": name,
         "agent": written.agent,
@@ -65,6 +67,14 @@ def prompt_version(
     text, tools = agent.prompt(system)
     written = msgspec.json.encode(settings, order="deterministic").decode()
     return PromptVersion(id=digest(text, tools, written), text=text, tools=tools, settings=written)
+
+
+def with_context(crew: Crew, context: str) -> str | None:
+    """The system prompt, and at its end what reviewers taught; None is the agent's own alone."""
+    if not context:
+        return crew.system
+    own, _ = crew.agent.prompt(crew.system)
+    return f"{own.rstrip()}\n\n{context}".lstrip()
 
 
 def _system_prompt(path: Path) -> str:

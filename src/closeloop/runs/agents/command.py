@@ -11,7 +11,8 @@ from closeloop.model.protocols import Recording
 from closeloop.runs.agents.adapter import KEY, Adapter, Call, Said, Use, openai
 from closeloop.runs.agents.headless import Headless, Settings, words
 
-LAST_WORDS = 2000
+LAST_WORDS = 30_000
+"""Enough for the answer of a judge by a large rubric, and all that is kept of any agent."""
 WAYS = ("argument", "stdin", "file")
 
 

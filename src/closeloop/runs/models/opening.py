@@ -88,7 +88,7 @@ def open_model(
     formats = {"openai": openai.FORMAT, "anthropic": anthropic.FORMAT, "gemini": gemini.FORMAT}
     speech = formats[settings.provider]
     base = settings.base_url or speech.address
-    local = _check_address(name, base)
+    local = check_address(name, base)
     place = find_key(name, settings, speech.key_env, environ, folder)
     if place.key is None and not local:
         raise BadInput(
@@ -119,7 +119,7 @@ def demand_price(name: str, settings: ModelSettings, limits: Limits) -> None:
         )
 
 
-def _check_address(name: str, url: str) -> bool:
+def check_address(name: str, url: str) -> bool:
     """Whether it is on this machine; BadInput when it is no address at all."""
     try:
         parts = urlsplit(url)

@@ -12,7 +12,7 @@ from closeloop.model.errors import MachineFailed
 from closeloop.model.protocols import Model
 from closeloop.runs.models.schema import problems
 
-_FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```[a-zA-Z]*[ \t\r]*\n(.*?)```", re.DOTALL)
 
 
 async def ask_json(model: Model, request: ModelRequest) -> ModelReply:
@@ -54,6 +54,8 @@ def _candidates(text: str) -> list[str]:
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
             found.append(text[start : end + 1])
+    # What a program prints before its answer may hold brackets as well.
+    found.append(text[text.rfind("\n{") + 1 : text.rfind("}") + 1])
     return found
 
 

@@ -1,0 +1,133 @@
+"""A plan made by a model: JSON of a schema, looked through, with one chance to repair it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.orchestration import Blueprint, Part, Planning
+from closeloop.model.protocols import Model
+from closeloop.model.usage import total
+from closeloop.runs.models.structured import read_json
+from closeloop.runs.orchestrate.blueprint import demand_sense
+
+TRIES = 2
+TEMPERATURE = 0.1
+MOST_TOKENS = 16_000
+LONGEST_ECHO = 4_000
+NAME = "the plan"
+
+INSTRUCTIONS = """\
+You split a request into tasks for other agents, who work in the same repository and cannot see
+each other or the request's author. You do not do the work.
+
+- As few tasks as the work allows: one is a good plan for a small request.
+- Each task stands by itself: its prompt names files, limits, numbers and what must not change, and
+  says how to check the result. Whatever the request says of a part is in the prompt of its task.
+- `depends_on` names the tasks whose result it needs. Tasks that do not depend on each other run at
+  the same time and must not change the same lines: else let one depend on the other.
+- `wanted` says in a sentence or two what a good result is like, for whoever judges it.
+- `scope` lists globs of the files that the task may change; leave it empty if you cannot know.
+- `commands` lists shell commands that must succeed afterwards; only ones that exist there.
+- `id` is a short word with letters, digits and dashes.
+
+Answer with nothing but one JSON object of the schema.
+"""
+
+
+async def plan_with(
+    model: Model, request: str, about: str, variants: Sequence[str]
+) -> tuple[Blueprint, Planning]:
+    """What the model makes of a request; MachineFailed when that is no plan."""
+    began, used = time.perf_counter(), []
+    asked = question(request, about, variants)
+    wrong = ""
+    for _ in range(TRIES):
+        reply = await model.reply(asked)
+        used.append(reply.usage)
+        if reply.stop == "refused":
+            raise MachineFailed(f"{model.name} refused to plan: hand in a plan of your own.")
+        found = blueprint_in(reply, request, variants)
+        if isinstance(found, Blueprint):
+            seconds = time.perf_counter() - began
+            return found, Planning(model=model.name, usage=total(used), seconds=seconds)
+        wrong = found
+        asked = repaired(asked, reply, wrong)
+    raise MachineFailed(
+        f"{model.name} made no plan, not even the second time ({wrong[:300].rstrip('.')}): "
+        "try another model, or hand in a plan of your own."
+    )
+
+
+def question(request: str, about: str, variants: Sequence[str]) -> ModelRequest:
+    """What is the same for every request comes first, so that providers' caches hit."""
+    parts = [f"The repository:\n{about}"]
+    if len(variants) > 1:
+        parts.append(f"Who can work, for `variant`: {', '.join(variants)}.")
+    parts.append(f"The request:\n{request}")
+    return ModelRequest(
+        system=INSTRUCTIONS,
+        messages=(ChatMessage(role="user", text="\n\n".join(parts)),),
+        schema=schema(variants),
+        temperature=TEMPERATURE,
+        max_tokens=MOST_TOKENS,
+    )
+
+
+def schema(variants: Sequence[str]) -> dict[str, Any]:
+    """A list of tasks, with who works on them where there is a choice."""
+    text = {"type": "string"}
+    texts = {"type": "array", "items": text}
+    fields: dict[str, Any] = {
+        "id": text,
+        "prompt": text,
+        "depends_on": texts,
+        "wanted": text,
+        "scope": texts,
+        "commands": texts,
+    }
+    if len(variants) > 1:
+        fields["variant"] = {"type": "string", "enum": list(variants)}
+    task = {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {"plan": {"type": "array", "items": task}},
+        "required": ["plan"],
+        "additionalProperties": False,
+    }
+
+
+def blueprint_in(reply: ModelReply, request: str, variants: Sequence[str]) -> Blueprint | str:
+    """The plan in a reply; or what is wrong with it, in words."""
+    value, wrong = read_json(reply, schema(variants))
+    if wrong:
+        return "; ".join(wrong[:3])
+    try:
+        made = Blueprint(request=request, plan=tuple(msgspec.convert(value["plan"], list[Part])))
+        demand_sense(made, NAME, variants)
+    except (BadInput, msgspec.ValidationError) as fault:
+        return str(fault)
+    return made
+
+
+def repaired(asked: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
+    """The question again, after what came and what is wrong with it."""
+    said = ChatMessage(
+        role="assistant", text=reply.text[:LONGEST_ECHO] or "(nothing)", echo=reply.echo
+    )
+    text = (
+        f"That cannot be used: {wrong[:1000]} Answer once more, with nothing but the JSON object."
+    )
+    again = ChatMessage(role="user", text=text)
+    return replace(asked, messages=(*asked.messages, said, again))

