@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import anyio.to_thread
 import msgspec
@@ -42,12 +41,11 @@ from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
 from closeloop.model.protocols import Model
 from closeloop.model.record import Record, digest
-from closeloop.model.report import Mending, Report, Risk, ToolRun
+from closeloop.model.report import Mending, Report, Risk, Tier, ToolRun
 from closeloop.model.settings import CheckSettings, Commands, Silence
 from closeloop.model.task import Task
 from closeloop.runs.workspaces import Unreadable, Workspaces
 
-Tier = Literal["tools", "quality", "risk"]
 TIERS: tuple[Tier, ...] = ("tools", "quality", "risk")
 
 
@@ -116,6 +114,7 @@ async def check(
             reasons=judgement.reasons,
             held=judgement.held,
             gate=order.settings.gate,
+            tiers=order.tiers,
             tools=tools.runs,
             mending=tools.mending,
             findings=tuple(findings),

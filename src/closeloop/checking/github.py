@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx
@@ -19,6 +19,7 @@ from closeloop.model.record import Record
 from closeloop.runs.models.wire import delay
 
 API = "https://api.github.com"
+GITLAB_API = "https://gitlab.com/api/v4"
 TRIES = 5
 SECONDS = 30.0
 """For one answer."""
@@ -56,10 +57,11 @@ class GitHub:
     """One repository at its host. Whatever this says, it does not say the token."""
 
     def __init__(
-        self, client: httpx.AsyncClient, api: str, repo: str, token: str, pause: Pause
+        self, client: httpx.AsyncClient, api: str, root: str, token: str, pause: Pause
     ) -> None:
         self._client, self._api, self._token, self._pause = client, api, token, pause
-        self._root = f"{api}/repos/{repo}"
+        self._root = f"{api}/{root}"
+        self._kind = "GitLab" if root.startswith("projects/") else "GitHub"
         self.host = urlsplit(api).netloc
 
     async def rest(self, number: int) -> None:
@@ -174,7 +176,8 @@ class GitHub:
             return msgspec.json.decode(answer.body or b"null", type=kind)
         except (ValueError, RecursionError):
             raise MachineFailed(
-                f"{self.host} answered with something else than GitHub does: check GITHUB_API_URL."
+                f"{self.host} answered with something else than {self._kind} does: "
+                f"check {self._kind.upper()}_API_URL."
             ) from None
 
     def _complaint(self, body: bytes) -> str:
@@ -208,23 +211,40 @@ async def open_github(
     repo: str, token: str, api: str = API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[GitHub]:
     """A connection while the block runs; `api` is another one with GitHub Enterprise."""
-    api = api.rstrip("/")
+    headers = {
+        "authorization": f"Bearer {_demanded(token, 'GitHub', 'GITHUB_TOKEN')}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
+    async with _connected(api, headers) as client:
+        yield GitHub(client, api.rstrip("/"), f"repos/{repo}", token, pause)
+
+
+@asynccontextmanager
+async def open_gitlab(
+    project: str, token: str, api: str = GITLAB_API, pause: Pause = anyio.sleep
+) -> AsyncIterator[GitHub]:
+    """The same for a project at GitLab, which has pages and limits as GitHub has."""
+    headers = {"private-token": _demanded(token, "GitLab", "GITLAB_TOKEN")}
+    async with _connected(api, headers) as client:
+        root = f"projects/{quote(project, safe='')}"
+        yield GitHub(client, api.rstrip("/"), root, token, pause)
+
+
+def _demanded(token: str, host: str, variable: str) -> str:
+    if not token or not token.isascii() or not token.isprintable():
+        raise BadInput(f"There is no token for {host}: set {variable}.")
+    return token
+
+
+def _connected(api: str, headers: Mapping[str, str]) -> httpx.AsyncClient:
     parts = urlsplit(api)
     local = parts.hostname in _LOCAL
     if parts.scheme != "https" and not (local and parts.scheme == "http"):
         raise BadInput(f"A token is not sent to {api!r}: give an address that begins with https.")
-    if not token or not token.isascii() or not token.isprintable():
-        raise BadInput("There is no token for GitHub: set GITHUB_TOKEN.")
-    headers = {
-        "authorization": f"Bearer {token}",
-        "accept": "application/vnd.github+json",
-        "content-type": "application/json",
-        "user-agent": f"closeloop/{__version__}",
-        "x-github-api-version": "2022-11-28",
-    }
+    common = {"content-type": "application/json", "user-agent": f"closeloop/{__version__}"}
     # A proxy for the world outside would not find a server on this machine.
-    async with httpx.AsyncClient(headers=headers, timeout=SECONDS, trust_env=not local) as client:
-        yield GitHub(client, api, repo, token, pause)
+    return httpx.AsyncClient(headers={**common, **headers}, timeout=SECONDS, trust_env=not local)
 
 
 def limit_of(answer: Answer, number: int, now: datetime) -> float | None:

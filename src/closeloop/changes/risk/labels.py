@@ -63,6 +63,8 @@ class Labels:
     def __init__(self) -> None:
         self.reverted: set[int] = set()
         self.fixed: set[int] = set()
+        self.repairs: list[tuple[int, int]] = []
+        """Which step repairs which."""
         self._writers: dict[str, array[int]] = {}
         self._times: list[int] = []
         self._ids: dict[str, int] = {}
@@ -77,7 +79,9 @@ class Labels:
         for file in sources:
             replaced = self._replay(file, number)
             if blames:
-                self.fixed.update(self._recent(replaced, step.at))
+                blamed = self._recent(replaced, step.at)
+                self.fixed.update(blamed)
+                self.repairs += [(number, one) for one in sorted(blamed)]
         self._ids[step.id[:7]] = number
         self._titles[title(step.message)] = number
 

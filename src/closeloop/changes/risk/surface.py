@@ -6,7 +6,6 @@ import math
 from collections import Counter
 
 from closeloop.changes.risk.history import lines_added
-from closeloop.model.change import FileChange
 from closeloop.model.inspection import Inspection
 from closeloop.model.record import Record
 
@@ -37,14 +36,14 @@ def surface_of(inspection: Inspection) -> Surface:
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
         source_added=lines_added((file.path, file.added) for file in files),
-        modules=len(Counter(module_of(file) for file in files)),
+        modules=len(Counter(module_of(file.path) for file in files)),
         entropy=_entropy(lines),
     )
 
 
-def module_of(file: FileChange) -> str:
+def module_of(path: str) -> str:
     """The package or top folder: `src/tally/days.py` belongs to `src/tally`."""
-    folders = file.path.split("/")[:-1]
+    folders = path.split("/")[:-1]
     deep = 2 if folders and folders[0] in _ROOTS else 1
     return "/".join(folders[:deep]) or "."
 

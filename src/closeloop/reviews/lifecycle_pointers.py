@@ -1,0 +1,58 @@
+"""What a message points back at: the change that it takes back, or repairs."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Literal
+
+from closeloop.model.review import Pointer, PointerKind
+
+How = Literal["trailer", "message"]
+
+LOOKED_AT = 20_000
+MOST = 20
+_OTHER = r"([\w.-]{1,100}/[\w./-]{1,200})?[#!](\d{1,9})\b"
+_REVERTED = re.compile(r"\breverts?:? (?:commit )?([0-9a-f]{7,64})\b", re.IGNORECASE)
+_REVERTED_PULL = re.compile(rf"\breverts:? (?:(?:pull|merge) request |pr )?{_OTHER}", re.IGNORECASE)
+_FIXES = re.compile(r"^fixes: ([0-9a-f]{7,64})\b", re.IGNORECASE | re.MULTILINE)
+_BROKEN = (
+    r"\b(?:introduced|broken?|regress(?:ed|ion)|caused|bug)(?: \w{1,20}){0,3}"
+    r" (?:in|by|from|since|with|after) (?:commit |pull request |merge request |pr )?"
+)
+_BROKEN_PULL = re.compile(_BROKEN + _OTHER, re.IGNORECASE)
+_BROKEN_COMMIT = re.compile(_BROKEN + r"([0-9a-f]{7,64})\b", re.IGNORECASE)
+_FOLLOW_UP = re.compile(
+    rf"\bfollow[ -]?up (?:to|of|for) (?:pull request |pr )?{_OTHER}", re.IGNORECASE
+)
+_SAYS_FIX = re.compile(r"\bfix(?:e[sd]|ing)?\b", re.IGNORECASE)
+_BY_COMMIT: tuple[tuple[re.Pattern[str], PointerKind, How], ...] = (
+    (_REVERTED, "revert", "message"),
+    (_FIXES, "fix", "trailer"),
+    (_BROKEN_COMMIT, "fix", "message"),
+)
+_BY_NUMBER: tuple[tuple[re.Pattern[str], PointerKind], ...] = (
+    (_REVERTED_PULL, "revert"),
+    (_BROKEN_PULL, "fix"),
+    (_FOLLOW_UP, "fix"),
+)
+
+
+def pointers_of(message: str, repo: str, by: str, at: datetime) -> list[tuple[int | None, Pointer]]:
+    """What a commit or a pull request of a repository points at: by number, or by commit."""
+    text = message.strip()[:LOOKED_AT]
+    title = (text.splitlines() or [""])[0][:200]
+    found: dict[str, tuple[int | None, Pointer]] = {}
+    for pattern, kind, how in _BY_COMMIT:
+        for match in pattern.finditer(text):
+            sha = match[1].lower()
+            told = Pointer(kind=kind, at=at, how=how, sha=sha, by=by, title=title)
+            found.setdefault(sha, (None, told))
+    for pattern, kind in _BY_NUMBER:
+        if pattern is _FOLLOW_UP and not _SAYS_FIX.search(title):
+            continue
+        for match in pattern.finditer(text):
+            if match[1] in (None, repo) and by != f"#{match[2]}":
+                told = Pointer(kind=kind, at=at, how="message", by=by, title=title)
+                found.setdefault(f"#{match[2]}", (int(match[2]), told))
+    return list(found.values())[:MOST]

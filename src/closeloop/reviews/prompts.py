@@ -1,0 +1,51 @@
+"""What differs between two prompts, and which runs would tell whether it matters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from closeloop.model.prompts import PromptUse, Proposal
+from closeloop.model.variant import PromptVersion
+
+SHORT = 12
+REPEATS = 3
+"""One try of a task says little of a prompt."""
+
+
+def differences(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
+    """Lines of a unified diff: of the text, then of tools and settings."""
+    for name in ("text", "tools", "settings"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield from difflib.unified_diff(
+                before.splitlines(),
+                after.splitlines(),
+                f"{name} of {old.id[:SHORT]}",
+                f"{name} of {new.id[:SHORT]}",
+                lineterm="",
+            )
+
+
+def proposal(old: PromptUse, new: PromptUse) -> Proposal:
+    """The runs that put the new prompt to the tasks which the old one had."""
+    untried = tuple(task for task in old.tasks if task not in new.tasks)
+    compare = f"closeloop compare prompt:{old.id[:SHORT]} prompt:{new.id[:SHORT]}"
+    if not old.tasks:
+        note = "Nothing ran under the old one: run both on the same tasks."
+        commands = (*_both(old, new), compare)
+    elif not untried:
+        note, commands = "Both had the same tasks: compare them.", (compare,)
+    else:
+        note = f"{len(untried)} of {len(old.tasks)} tasks were tried under the old one only."
+        named = [f"--variant {name}" for name in new.variants[:1]]
+        run = " ".join(["closeloop run", *untried, *named, f"--repeats {REPEATS}"])
+        commands = (run, compare)
+    return Proposal(old=old.id, new=new.id, tasks=untried, note=note, commands=commands)
+
+
+def _both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
+    names = [one.id[:SHORT] for one in (old, new)]
+    restore = [f"closeloop prompt restore {name} --to {name}.md" for name in names]
+    files = " ".join(f"--prompt {name}.md" for name in names)
+    return (*restore, f"closeloop run {files} --repeats {REPEATS}")

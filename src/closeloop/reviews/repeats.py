@@ -1,0 +1,89 @@
+"""Whether a remark restates a rule that was there before the work began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from msgspec.structs import replace
+
+from closeloop.model.memory import LearnedRule, Near, Offer, Repeat
+from closeloop.model.record import Record
+from closeloop.model.review import Correction
+
+Opinion = Literal["same", "opposite", "other"]
+
+
+class Counts(Record):
+    """Remarks on one piece of work that repeat what was known."""
+
+    repeated: int = 0
+    unconfirmed: int = 0
+
+
+def is_remark(one: Correction) -> bool:
+    """Whether it is in a person's words; what an edit or a revert says is only its title."""
+    return one.kind in ("comment", "note") and bool(one.text.strip())
+
+
+def born(rule: LearnedRule) -> datetime:
+    """When it was first said."""
+    return min((one.at for one in rule.examples), default=rule.since)
+
+
+def repeats_of(
+    remark: Correction, near: Iterable[Near], began: datetime, encoder: str, told: Offer | None
+) -> list[Repeat]:
+    """What a remark repeats, surely or perhaps, of the rules that are older than the work."""
+    return [
+        Repeat(
+            key=remark.id,
+            rule=one.rule.id,
+            repo=remark.repo,
+            pull=remark.pull,
+            attempt=remark.attempt,
+            text=remark.text,
+            path=remark.path,
+            at=remark.at,
+            likeness=round(one.likeness, 4),
+            encoder=encoder,
+            state="confirmed" if one.exact else "candidate",
+            by="words" if one.exact else None,
+            rule_age=(remark.at - born(one.rule)).total_seconds(),
+            offered=None if told is None else one.rule.id in told.rules,
+        )
+        for one in near
+        if one.rule.state == "active" and born(one.rule) < began
+    ]
+
+
+def judged(found: Repeat, near: Near, opinion: Opinion) -> Repeat:
+    """What a model's word changes: it denies, and confirms only where the words bear it out."""
+    found = replace(found, opinion=opinion)
+    if found.state != "candidate":
+        return found
+    if opinion != "same":
+        return replace(found, state="denied", by="model")
+    return replace(found, state="confirmed", by="model") if near.relation == "same" else found
+
+
+def merged(new: Sequence[Repeat], known: Sequence[Repeat]) -> list[Repeat]:
+    """What is not known yet, or is surer now; what a person or a model said stays."""
+    held = {(one.key, one.rule): one for one in known}
+    found = []
+    for one in new:
+        before = held.get((one.key, one.rule))
+        if before is None or (before.by is None and one.state != before.state):
+            found.append(one)
+    return found
+
+
+def counted(found: Iterable[Repeat]) -> Counts:
+    """Each remark once: confirmed when it surely repeats a rule, unconfirmed when it may."""
+    states: dict[str, set[str]] = {}
+    for one in found:
+        states.setdefault(one.key, set()).add(one.state)
+    sure = sum("confirmed" in each for each in states.values())
+    perhaps = sum("confirmed" not in each and "candidate" in each for each in states.values())
+    return Counts(repeated=sure, unconfirmed=perhaps)

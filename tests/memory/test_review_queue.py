@@ -1,0 +1,306 @@
+"""The review queue: who gets what, what is asked, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from team import AGENTS, REPO, day, learned, pull_request
+
+from closeloop.cli import main
+from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.calibration import Label
+from closeloop.model.change import Change, FileChange
+from closeloop.model.errors import BadInput
+from closeloop.model.queue import HumanReview
+from closeloop.model.review import Check, Description, Fact, Push
+from closeloop.model.settings import ReviewSettings, Settings
+from closeloop.model.task import Task
+from closeloop.model.trial import Lot, Trial
+from closeloop.model.variant import Variant
+from closeloop.reviewing.learning import Learned
+from closeloop.reviewing.lives import keep
+from closeloop.reviewing.queue import Queue, assign, item, next_item, save_draft, standing, submit
+from closeloop.reviews.queue import doubled
+from closeloop.store import Store, open_store
+
+SINGLE = Settings(review=ReviewSettings(double=0.0, golden=0.0))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / ".closeloop" / "closeloop.db"))
+
+
+def queue_of(store: Store, settings: Settings = SINGLE) -> Queue:
+    return Queue(store=store, settings=settings, agents=AGENTS)
+
+
+def attempt(store: Store, name: str, outcome: str = "pass", **facts: object) -> None:
+    """An attempt of the variant `secret-variant` at a task, graded."""
+    task = Task(id="net-price", prompt="Round half a cent up.", scope=("src/**",), digest="t1")
+    store.save_task(task)
+    store.save_variant(Variant(name="secret-variant", agent="secret-agent", digest="v1"))
+    files = (FileChange(path="src/shop.py", status="changed", added=1),)
+    store.save_attempt(
+        Attempt(
+            id=name,
+            origin="experiment",
+            task="net-price",
+            task_digest="t1",
+            variant="v1",
+            exit="finished",
+            started=day(int(name[-1], 16)),
+        ),
+        change=Change(files=files, patch="+x = 1\n"),
+    )
+    result = Outcome(result=outcome)
+    store.save_grade(Grade(attempt=name, grading="g", version=1, outcome=result, **facts))
+
+
+def answers(name: str, reviewer: str = "ann", **said: object) -> HumanReview:
+    known = {"contained": True, "outside": "none", "approach": True, "merge": True}
+    return HumanReview(item=name, reviewer=reviewer, at=day(9), **{**known, **said})
+
+
+def test_a_secret_in_the_notes_is_not_kept_while_they_are_written_either(store):
+    attempt(store, "a1")
+    token = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cF1bD2"
+    save_draft(queue_of(store), answers("a1", notes=f"Use {token}", state="draft"))
+    (draft,) = store.reviews.all()
+    assert (draft.item, draft.notes) == ("a1", "Use [redacted: github-token]")
+
+
+def test_what_fails_its_checks_is_put_before_nobody(store):
+    attempt(store, "a1", "fail")
+    sha = "c0ffee" * 7
+    for number, result in ((1, "failed"), (2, "running"), (3, "passed")):
+        pull_request(store, number, day(0))
+        whats = (
+            Description(
+                title="T", author="robot", branch=f"agent/{number}", opened=day(0), head=sha
+            ),
+            Push(after=sha, at=day(0)),
+            Check(sha=sha, name="ci", result=result, at=day(1)),
+        )
+        facts = [
+            Fact(source="github", repo=REPO, pull=number, sha=sha, at=day(1), key=key, what=what)
+            for key, what in zip((f"{number}d", f"{number}p", f"{number}c"), whats, strict=True)
+        ]
+        keep(facts, store, AGENTS)
+        assert store.pulls.row(REPO, number).last_push == result
+    queue = queue_of(store)
+    assert next_item(queue, "ann", day(9)).id == f"{REPO}#3"
+    assert next_item(queue, "bob", day(9)) is None
+
+
+def test_attempts_at_held_out_tasks_are_shown_to_nobody(store):
+    attempt(store, "a1")
+    sealed = Task(id="net-price", prompt="Round half a cent up.", digest="t1", split="held-out")
+    store.save_task(sealed)
+    queue = queue_of(store)
+    assert next_item(queue, "ann", day(9)) is None
+    with pytest.raises(BadInput, match="stays sealed"):
+        item(queue, "a1")
+
+
+def test_nothing_of_an_item_tells_which_variant_made_it(store):
+    attempt(store, "a1", out_of_scope=("README.md",))
+    shown = next_item(queue_of(store), "ann", day(9))
+    assert shown.blind
+    assert shown.outside == ("README.md",)
+    assert shown.suggested == ("scope creep",)
+    assert "secret" not in str(shown)
+
+
+def test_a_pull_request_of_a_trial_is_shown_without_the_page_that_names_its_author(store):
+    pull_request(store, 1, day(0))
+    store.trials.start(Trial(name="t", shares={"a": 0.5, "b": 0.5}, metric="m", started=day(0)))
+    store.trials.assign(Lot(trial="t", key="agent/1", variant="a", at=day(0)))
+    shown = next_item(queue_of(store), "ann", day(9))
+    assert (shown.blind, shown.url) == (True, None)
+    assert "robot" not in str(shown)
+
+
+def test_what_reviewers_said_of_a_pull_request_suggests_tags(store):
+    pull_request(store, 1, day(0), "This method does not exist in our version.", "Out of scope.")
+    learned(store)
+    shown = next_item(queue_of(store), "ann", day(9))
+    assert shown.suggested == ("hallucinated API", "scope creep")
+
+
+def test_an_item_goes_to_one_person_until_a_day_has_passed(store):
+    attempt(store, "a1")
+    queue = queue_of(store)
+    assert next_item(queue, "ann", day(9)).id == "a1"
+    assert next_item(queue, "ann", day(9)).id == "a1", "it is still hers"
+    assert next_item(queue, "bob", day(9)) is None
+    assert next_item(queue, "bob", day(9) + timedelta(hours=25)).id == "a1"
+
+
+def test_a_share_is_looked_at_by_two_people_and_by_no_third(store):
+    policy = ReviewSettings(double=0.5, golden=0.0, seed=3)
+    names = [f"{number:x}a{number % 16:x}" for number in range(16)]
+    for name in names:
+        attempt(store, name)
+    queue = queue_of(store, Settings(review=policy))
+    seen: dict[str, list[str]] = {}
+    for who in ("ann", "bob", "cem"):
+        while (found := next_item(queue, who, day(9))) is not None:
+            seen.setdefault(found.id, []).append(who)
+            submit(queue, answers(found.id, who))
+    assert {name: len(who) for name, who in seen.items()} == {
+        name: 2 if doubled(name, policy) else 1 for name in names
+    }
+    assert 2 <= sum(doubled(name, policy) for name in names) <= 14
+
+
+def test_golden_items_are_mixed_in_and_look_like_any_other(store):
+    for number in range(1, 9):
+        attempt(store, f"a{number}")
+    attempt(store, "b9")
+    rubric = SINGLE.judge.rubric
+    store.judged.save_labels(
+        [Label(item="b9", rubric=rubric, label="fail", person="truth", golden=True)]
+    )
+    queue = queue_of(store, Settings(review=ReviewSettings(double=0.0, golden=0.4)))
+    order = []
+    while (found := next_item(queue, "ann", day(9))) is not None:
+        order.append(found.id)
+        assert "golden" not in str(found)
+        submit(queue, answers(found.id))
+    assert "b9" in order
+    assert sorted(order) == sorted({*order})
+
+
+def test_a_named_reviewer_gets_the_item_and_nobody_else(store):
+    attempt(store, "a1")
+    attempt(store, "a2")
+    queue = queue_of(store)
+    assign(queue, "a1", "bob", day(8))
+    assert next_item(queue, "ann", day(9)).id == "a2"
+    assert next_item(queue, "bob", day(9)).id == "a1"
+
+
+def test_answers_are_labels_and_notes_are_corrections(store):
+    attempt(store, "a1")
+    queue = queue_of(store)
+    degrees = {"quality": "no", "relevance": "partly"}
+    notes = "This duplicates our helper."
+    submit(queue, answers("a1", merge=False, notes=notes, dimensions=degrees))
+    labels = store.judged.labels(SINGLE.judge.rubric)
+    assert {(one.asked, one.label) for one in labels} == {("overall", "fail"), ("quality", "fail")}
+    (correction,) = store.memory.corrections()
+    assert correction.suggested == ("context blindness",)
+    assert correction.attempt == "a1"
+    assert [event.kind for event in store.events.after(0)][-1] == "review.answered"
+
+
+def test_a_note_is_learned_from_once_and_again_when_it_is_changed(store):
+    attempt(store, "a1")
+    queue = queue_of(store)
+    submit(queue, answers("a1", merge=False, notes="Use the project's logger instead of print."))
+    assert learned(store).proposed == 1
+    assert learned(store) == Learned()
+    submit(queue, answers("a1", merge=False, notes="Keep functions under fifty lines, please."))
+    assert learned(store).proposed == 1
+    assert len(store.memory.rules()) == 2
+
+
+@pytest.mark.parametrize("missing", ["contained", "outside", "approach", "merge"])
+def test_a_question_left_open_is_bad_input(store, missing):
+    attempt(store, "a1")
+    with pytest.raises(BadInput):
+        submit(queue_of(store), answers("a1", **{missing: None}))
+
+
+def test_the_queue_says_how_much_is_left(store):
+    attempt(store, "a1")
+    attempt(store, "a2")
+    submit(queue_of(store), answers("a1"))
+    found = standing(queue_of(store), "ann", day(9))
+    assert (found.items, found.reviewed, found.mine) == (2, 1, 1)
+
+
+# At the keyboard
+
+
+@pytest.fixture
+def project(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "closeloop.toml").write_text("[review]\ndouble = 0.0\ngolden = 0.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CLOSELOOP_STORE", raising=False)
+    attempt(store, "a1", out_of_scope=("README.md",))
+    return tmp_path
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, keys: str, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{key}\n" for key in keys.split(" "))))
+    with pytest.raises(SystemExit) as left:
+        main(["review", "--reviewer", "ann", *arguments])
+    return left.value.code
+
+
+def test_the_three_questions_and_the_verdict_are_answered_by_keys(
+    store, project, monkeypatch, capsys
+):
+    assert typed(monkeypatch, "d y n b y y n p y  2  Too_much", "a1") == 0
+    said = capsys.readouterr().out
+    for question in ("intended scope?", "changed correctly?", "team would take?", "Merge it?"):
+        assert question in said
+    assert "+x = 1" in said
+    (kept,) = store.reviews.all()
+    assert (kept.state, kept.contained, kept.outside, kept.approach) == ("done", True, "yes", True)
+    assert kept.merge is False
+    assert kept.dimensions == {"completeness": "partly", "quality": "yes"}
+    assert kept.tags == ("instruction drift", "scope creep")
+    assert kept.notes == "Too_much"
+
+
+def test_one_can_go_back_and_see_the_diff_from_the_tags_too(store, project, monkeypatch, capsys):
+    assert typed(monkeypatch, "y n y y y y y d b n  Fine", "a1") == 0
+    assert "+x = 1" in capsys.readouterr().out
+    (kept,) = store.reviews.all()
+    assert (kept.dimensions["relevance"], kept.notes) == ("no", "Fine")
+
+
+def test_quitting_keeps_the_answers_and_the_same_command_goes_on(
+    store, project, monkeypatch, capsys
+):
+    typed(monkeypatch, "y n q")
+    (draft,) = store.reviews.all()
+    assert (draft.state, draft.contained, draft.outside) == ("draft", True, "no")
+    capsys.readouterr()
+    typed(monkeypatch, "n y y y y  ")
+    said = capsys.readouterr().out
+    assert "You have answered 2 of 7 already." in said
+    assert "intended scope?" not in said
+    (kept,) = store.reviews.all()
+    assert (kept.state, kept.outside, kept.approach, kept.merge) == ("done", "no", False, True)
+    assert "Nothing waits for you." in said
+
+
+def test_the_end_of_the_input_is_a_quit(store, project, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    with pytest.raises(SystemExit) as left:
+        main(["review", "--reviewer", "ann"])
+    assert left.value.code == 0
+    assert store.reviews.all() == []
+
+
+def test_programs_get_the_item_and_send_the_answers(store, project, monkeypatch, capsys):
+    typed(monkeypatch, "", "--json")
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["id"] == "a1"
+    given = {"contained": True, "outside": "yes", "approach": True, "merge": True}
+    (project / "answers.json").write_text(json.dumps(given))
+    assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 0
+    assert store.reviews.all()[0].merge is True
+    (project / "answers.json").write_text('{"merge": "perhaps"}')
+    assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 2
+    (project / "answers.json").write_text("[" * 5000)
+    assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 2

@@ -1,0 +1,133 @@
+"""Teams without a code host: merges, reverts and later fixes are read from git itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from github_team import CLAUDE, START
+
+from closeloop.reviewing.history import import_history
+from closeloop.reviewing.lives import shown
+from closeloop.reviews.authorship import agents_of
+from closeloop.store import Store, open_store
+
+AGENTS = agents_of({})
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+class Clone:
+    """A repository in which time passes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now: datetime = START
+        folder.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.commit("Start", "ann", "a.py", "x = 1\ny = 2\nz = 3\n")
+
+    def git(self, *arguments: str, who: str = "ann") -> str:
+        self.now += timedelta(hours=1)
+        dated = {f"GIT_{role}_DATE": self.now.isoformat() for role in ("AUTHOR", "COMMITTER")}
+        named = {f"GIT_{role}_NAME": who for role in ("AUTHOR", "COMMITTER")}
+        addressed = {f"GIT_{role}_EMAIL": f"{who}@example.org" for role in ("AUTHOR", "COMMITTER")}
+        env = {**os.environ, **dated, **named, **addressed, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        ran = ["git", "-c", "commit.gpgsign=false", *arguments]
+        done = subprocess.run(ran, cwd=self.folder, env=env, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    def commit(self, message: str, who: str, path: str, content: str) -> str:
+        (self.folder / path).write_text(content)
+        self.git("add", ".")
+        self.git("commit", "-qm", message, who=who)
+        return self.git("rev-parse", "HEAD")
+
+    def branch(self, name: str) -> None:
+        self.git("checkout", "-qb", name)
+
+    def merge(self, name: str, message: str) -> str:
+        self.git("checkout", "-q", "main")
+        self.git("merge", "-q", "--no-ff", "-m", message, name)
+        return self.git("rev-parse", "HEAD")
+
+
+def test_merges_reverts_and_fixes_are_read(tmp_path: Path, store: Store) -> None:
+    clone = Clone(tmp_path / "clone")
+    clone.branch("claude/add")
+    clone.commit(f"Add b\n\n{CLAUDE}", "ann", "b.py", "def b():\n    return 1\n")
+    clone.commit("Test b", "bob", "test_b.py", "assert True\n")
+    clone.merge(
+        "claude/add", "Merge pull request #4 from ann/claude/add\n\nAdd b\n\nReviewed-by: bob"
+    )
+    clone.commit("Fix crash in b", "cat", "b.py", "def b():\n    return 2\n")
+    squashed = clone.commit(
+        f"Add c (#5)\n\nTask-Id: c-1\nPrompt-Version: abc12345\n{CLAUDE}", "ann", "c.py", "c = 1\n"
+    )
+    clone.git("revert", "--no-edit", squashed)
+    clone.commit("Straight to the main line", "ann", "d.py", "d = 1\n")
+
+    assert import_history(clone.folder, None, store, AGENTS, lambda done: None) == 2
+    name = str(clone.folder)
+    merged = shown(name, 4, store, AGENTS)
+    assert (merged.title, merged.branch, merged.agent) == ("Add b", "claude/add", "claude-code")
+    assert [(edit.by, [file.path for file in edit.files or ()]) for edit in merged.edits] == [
+        ("bob", ["test_b.py"])
+    ]
+    assert [(pointer.kind, pointer.how) for pointer in merged.pointers] == [("fix", "blame")]
+    assert merged.reviewed
+    squash = shown(name, 5, store, AGENTS)
+    assert (squash.task, squash.prompt, squash.title) == ("c-1", "abc12345", "Add c")
+    assert [(pointer.kind, pointer.how) for pointer in squash.pointers] == [("revert", "message")]
+    deliveries = [store.pulls.delivery(row.id) for row in store.attempts()]
+    assert [one.regressed for one in deliveries if one] == [True, True]
+    assert [one.cycles for one in deliveries if one] == [None, None]
+
+
+def test_a_merge_without_a_number_keeps_its_own(tmp_path: Path, store: Store) -> None:
+    clone = Clone(tmp_path / "clone")
+    clone.branch("feature")
+    clone.commit("Work", "bob", "e.py", "e = 1\n")
+    sha = clone.merge("feature", "Merge branch 'feature'")
+    for _ in range(2):
+        import_history(clone.folder, "ann/tally", store, AGENTS, lambda done: None)
+    (row,) = store.pulls.rows()
+    assert (row.pull, row.branch, row.agent) == (int(sha[:8], 16), "feature", None)
+
+
+def test_what_the_host_told_stays_and_git_adds_the_fixes(tmp_path: Path, store: Store) -> None:
+    from github_team import REPO, Team
+
+    from closeloop.reviewing.lives import keep
+
+    team = Team()
+    number = team.open("ann", f"Add b\n\n{CLAUDE}", branch="claude/add")
+    team.review(number, "bob", "approved")
+    team.merge(number)
+    clone = Clone(tmp_path / "clone")
+    sha = clone.commit(f"Add b (#{number})", "ann", "b.py", "def b():\n    return 1\n")
+    team.deliveries[-1][1]["pull_request"]["merge_commit_sha"] = sha
+    keep(team.facts(), store, AGENTS)
+    clone.commit("Fix crash in b", "cat", "b.py", "def b():\n    return 2\n")
+    import_history(clone.folder, REPO, store, AGENTS, lambda done: None)
+    pull = shown(REPO, number, store, AGENTS)
+    assert (pull.source, pull.reviewed) == ("github", True)
+    assert [pointer.how for pointer in pull.pointers] == ["blame"]
+
+
+def test_no_message_can_hide_what_came_before_it(tmp_path: Path, store: Store) -> None:
+    clone = Clone(tmp_path / "clone")
+    clone.branch("claude/one")
+    clone.commit(f"One\n\n{CLAUDE}", "ann", "b.py", "b = 1\n")
+    clone.merge("claude/one", "Merge pull request #7 from ann/claude/one")
+    clone.commit("Two\x01\x01 and more", "mallory", "c.py", "c = 1\n")
+    assert import_history(clone.folder, None, store, AGENTS, lambda done: None) >= 1
+    assert 7 in {row.pull for row in store.pulls.rows(agent=True)}

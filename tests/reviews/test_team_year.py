@@ -1,0 +1,230 @@
+"""A scripted year of a team: four production metrics and six memory metrics, with known answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+
+import anyio
+import pytest
+from github_team import CLAUDE, REPO, Team
+
+from closeloop.measuring.attempts import book_of
+from closeloop.measuring.metrics import metrics_of
+from closeloop.measuring.work import work_of
+from closeloop.model.attempt import Attempt
+from closeloop.model.figure import Figure
+from closeloop.model.review import Fact
+from closeloop.model.session import Session
+from closeloop.model.settings import Settings
+from closeloop.model.trace import Trace
+from closeloop.reviewing.learning import School, learn
+from closeloop.reviewing.lives import keep
+from closeloop.reviewing.shelf import Shelf
+from closeloop.reviews.authorship import agents_of
+from closeloop.reviews.encoders import ngrams
+from closeloop.store import Store, open_store
+from closeloop.store.bodies import pack
+from closeloop.store.sessions import key_of, packed
+
+AGENTS = agents_of({})
+WEEKS = 52
+CLOCK = "Please use the shared clock instead of datetime.now()."
+EMPTY = "Add a test for the empty list."
+NAMES = "Rename this helper after what it returns."
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def recorded(team: Team, number: int, store: Store, minutes: int) -> None:
+    """The session in which the agent made a pull request, as an import would keep it."""
+    pull = team.pulls[number]
+    started = team.now - timedelta(minutes=minutes)
+    name, branch = f"{number:012x}", pull["head"]["ref"]
+    address = f"git@github.com:{REPO}.git"
+    session = Session(
+        id=name,
+        agent="claude-code",
+        trace=Trace(reader="none", reader_version=1),
+        started=started,
+        branch=branch,
+    )
+    attempt = Attempt(
+        id=name,
+        origin="production",
+        exit="finished",
+        started=started,
+        repo=address,
+        branch=branch,
+    )
+    made = packed(attempt, session, key_of(session, name), pack(session.trace))
+    store.keep_sessions([made], [])
+
+
+def clean(team: Team, number: int) -> None:
+    """Right at once; every other one is taken back in the end."""
+    team.check(number)
+    team.review(number, "bob", "approved")
+    sha = team.merge(number)
+    if number % 8 == 1:
+        team.wait(days=2)
+        team.land(f"Revert it\n\nThis reverts commit {sha}.")
+
+
+def revised(team: Team, number: int) -> None:
+    """Red at first, sent back once with two remarks, and then right."""
+    team.check(number, "failure")
+    remarks = [("src/a/b.py", 3, CLOCK), ("src/a/b.py", 9, EMPTY)]
+    team.review(number, "bob", "changes_requested", *remarks)
+    team.push(number, "ann", f"Mend it\n\n{CLAUDE}")
+    team.check(number)
+    team.review(number, "bob", "approved")
+    team.merge(number)
+
+
+def mended(team: Team, number: int) -> None:
+    """A person changes it before it is merged."""
+    team.check(number)
+    team.push(number, "bob", "Do it right", files=["src/a/b.py"])
+    team.check(number)
+    team.review(number, "bob", "approved")
+    team.merge(number)
+
+
+def given_up(team: Team, number: int) -> None:
+    """Red, sent back, and closed; it had touched a lot."""
+    team.check(number, "failure")
+    team.review(number, "bob", "changes_requested", ("src/a/b.py", 3, NAMES))
+    team.close(number)
+
+
+COURSES = (clean, revised, mended, given_up)
+
+
+def year(store: Store) -> Team:
+    team = Team()
+    for week in range(WEEKS):
+        course = COURSES[week % 4]
+        files = [f"src/{name}/x.py" for name in ("a", "b", "c")] if course is given_up else ["a.py"]
+        number = team.open(
+            "ann", f"Change {week}\n\n{CLAUDE}", branch=f"claude/{week}", files=files
+        )
+        recorded(team, number, store, minutes=60 if course is revised else 30)
+        course(team, number)
+        team.wait(days=7)
+    return team
+
+
+def figures(store: Store) -> dict[str, Figure]:
+    found = metrics_of(work_of(store, book_of(Settings())), ()).figures
+    return {figure.metric: figure for figure in found}
+
+
+def learned(store: Store) -> None:
+    school = School(shelf=Shelf(store, ngrams), agents=AGENTS, always=True)
+    anyio.run(learn, school)
+
+
+def kept(facts: list[Fact], store: Store) -> None:
+    for place in range(0, len(facts), 100):
+        keep(facts[place : place + 100], store, AGENTS)
+
+
+EXPECTED = {
+    # Clean and revised ones, of all that were merged or closed.
+    "task completion rate": (26 / 52, 52),
+    # Every other clean one was taken back.
+    "regression introduction rate": (7 / 26, 26),
+    # Revised, mended and given up: once each.
+    "review loop count": (39 / 52, 52),
+    # Given up ones touched three files, those that were taken back one.
+    "blast radius, files": (3, 20),
+    "blast radius, modules": (3, 20),
+    "first-review merge rate": (13 / 52, 52),
+    "revision cycles": (39 / 52, 52),
+    "CI pass rate on first push": (26 / 52, 52),
+    "review comments": ((2 * 13 + 13) / 52, 52),
+    "time to PR": (30 * 60, 52),
+    # Each remark was new once, and came again in every later one of its course.
+    "repeated mistakes": (12 * 3, 52),
+}
+
+
+def test_a_year_gives_the_right_numbers(store: Store) -> None:
+    kept(year(store).facts(), store)
+    learned(store)
+    found = figures(store)
+    told = {name: (found[name].value, found[name].n) for name in EXPECTED}
+    assert told == {name: (pytest.approx(value), n) for name, (value, n) in EXPECTED.items()}
+
+
+def test_the_same_year_in_any_order_and_told_twice_gives_the_same(store: Store) -> None:
+    facts = year(store).facts()
+    facts += facts[::3]
+    random.Random(5).shuffle(facts)
+    kept(facts, store)
+    learned(store)
+    found = figures(store)
+    for name, (value, n) in EXPECTED.items():
+        assert (found[name].value, found[name].n) == (pytest.approx(value), n), name
+    assert len(store.attempts()) == WEEKS
+
+
+def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Store) -> None:
+    team = Team()
+    number = team.open("ann", f"x\n\n{CLAUDE}\nTask-Id: t-9", labels=["risk:high"])
+    team.check(number)
+    team.review(number, "bob", "approved")
+    team.merge(number)
+    team.open("bob", "A person's own")
+    keep(team.facts(), store, AGENTS)
+    (row,) = store.attempts()
+    assert (row.origin, row.task, row.repo, row.agent) == (
+        "production",
+        "t-9",
+        REPO,
+        "claude-code",
+    )
+    found = figures(store)
+    assert found["task completion rate"].value == 1.0
+    assert found["high risk"].value == 1.0
+    assert found["time to PR"].value is None
+
+
+def test_without_ci_nothing_is_a_completion_and_nothing_is_not(store: Store) -> None:
+    team = Team()
+    for mend in (True, False):
+        number = team.open("ann", f"x\n\n{CLAUDE}")
+        if mend:
+            team.push(number, "bob", "Mend it")
+        team.merge(number)
+    keep(team.facts(), store, AGENTS)
+    assert figures(store)["task completion rate"].value is None
+    assert figures(store)["review loop count"].value == 0.5
+
+
+def test_a_recording_that_comes_later_takes_the_place_of_what_stood_for_it(store: Store) -> None:
+    team = Team()
+    number = team.open("ann", f"x\n\n{CLAUDE}", branch="claude/x")
+    recorded_late = team.now
+    team.check(number)
+    facts = team.facts()
+    keep(facts, store, AGENTS)
+    (stand_in,) = [row.id for row in store.attempts()]
+    team.now = recorded_late
+    recorded(team, number, store, minutes=10)
+    team.merge(number)
+    keep(team.facts(), store, AGENTS)
+    row = store.pulls.row(REPO, number)
+    assert row is not None
+    assert row.attempt == f"{number:012x}"
+    old, new = store.pulls.delivery(stand_in), store.pulls.delivery(f"{number:012x}")
+    assert old is not None
+    assert new is not None
+    assert (old.merged, old.first_push) == (None, None)
+    assert (new.merged, new.first_push, new.seconds_to_open) == (True, True, 600.0)
