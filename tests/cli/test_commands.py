@@ -164,8 +164,8 @@ def test_a_setup_that_fails_is_told_with_its_output(project):
     task.write_text(task.read_text().replace("scope:", f"{setup}\nscope:"))
     result = closeloop(project, "run", "fix")
     assert result.returncode == 2
-    assert "exit code 3" in result.stderr
-    assert "no luck\\x1b[2J" in result.stderr
+    assert "exit code 3" in result.stdout
+    assert "no luck\\x1b[2J" in result.stdout
 
 
 def test_a_folder_without_a_project_is_told(tmp_path):

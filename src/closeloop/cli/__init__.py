@@ -14,6 +14,11 @@ COMMANDS = {
     "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
     "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
     "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
+    "orchestrate": (
+        "closeloop.cli.orchestrate:orchestrate",
+        "Have a request done by sub-agents, judged and tried again.",
+    ),
+    "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
     "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
     "agents": (
         "closeloop.cli.agents:agents",
@@ -32,8 +37,16 @@ COMMANDS = {
     "ab": ("closeloop.cli.ab:ab", "Let variants share the work by lot, and see which is better."),
     "report": ("closeloop.cli.report:report", "Write all numbers on a page, to hand on."),
     "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
+    "review": ("closeloop.cli.review:review", "Look at what agents made, and answer for it."),
+    "context": ("closeloop.cli.context:context", "What the next agent should know."),
+    "insights": ("closeloop.cli.insights:insights", "What agents said they lacked, counted."),
+    "encoder": ("closeloop.cli.encoder:encoder", "What finds rules by meaning, and how to get it."),
     "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
-    "serve": ("closeloop.cli.serve:serve", "Receive OpenTelemetry traces of agents."),
+    "mcp": ("closeloop.cli.mcp:mcp", "Let agents ask closeloop about their own work."),
+    "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
+    "events": ("closeloop.cli.events:events", "Print what happened, and go on with it."),
+    "serve": ("closeloop.cli.serve:serve", "Show the dashboard, and receive agents' traces."),
+    "token": ("closeloop.cli.token:token", "Say who may use the dashboard and its API."),
     "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
     "branch": ("closeloop.cli.branch:branch", "Make a git branch of what an attempt changed."),
     "gateway": ("closeloop.cli.gateway:gateway", "Serve a model to agents, and record it."),
@@ -51,6 +64,35 @@ TASK_COMMANDS = {
 
 RISK_COMMANDS = {
     "fit": ("closeloop.cli.risk:fit", "Learn from the past which changes go wrong."),
+}
+
+MEMORY_COMMANDS = {
+    "learn": ("closeloop.cli.memory:learn", "Learn from reviews of agents' work."),
+    "list": ("closeloop.cli.memory:list_", "List rules."),
+    "show": ("closeloop.cli.memory:show_", "Show a rule with who said it."),
+    "repeats": ("closeloop.cli.memory:repeats", "List what had to be said again."),
+    "corrections": ("closeloop.cli.memory:corrections", "List what people did to agents' work."),
+    "add": ("closeloop.cli.memory_rules:add", "Write a rule down."),
+    "accept": ("closeloop.cli.memory_rules:accept", "Let agents be told a rule."),
+    "retire": ("closeloop.cli.memory_rules:retire", "Take a rule back."),
+    "reword": ("closeloop.cli.memory_rules:reword", "Say a rule in better words."),
+    "join": ("closeloop.cli.memory_rules:join", "Make one rule of two."),
+    "confirm": ("closeloop.cli.memory_rules:confirm", "Say that a remark restates a rule."),
+    "deny": ("closeloop.cli.memory_rules:deny", "Say that a remark restates no rule."),
+}
+
+PROMPT_COMMANDS = {
+    "log": ("closeloop.cli.prompt:log", "List every prompt with what ran under it."),
+    "show": ("closeloop.cli.prompt:show_", "Print a prompt as it was."),
+    "diff": ("closeloop.cli.prompt:diff", "Show what differs, and how to test it."),
+    "restore": ("closeloop.cli.prompt:restore", "Write a prompt into a file, as it was."),
+}
+
+GROUPS = {
+    "task": ("Write tasks and prove them.", TASK_COMMANDS),
+    "risk": ("How likely changes go wrong here.", RISK_COMMANDS),
+    "memory": ("What reviewers taught, and what agents are told of it.", MEMORY_COMMANDS),
+    "prompt": ("The prompts that agents ran under.", PROMPT_COMMANDS),
 }
 
 JUDGE_COMMANDS = {
@@ -74,13 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    task = App(name="task", help="Write tasks and prove them.")
-    risk = App(name="risk", help="How likely changes go wrong here.")
-    for parent, commands in ((app, COMMANDS), (task, TASK_COMMANDS), (risk, RISK_COMMANDS)):
+    for name, (target, help_text) in COMMANDS.items():
+        app.command(target, name=name, help=help_text)
+    for group, (about, commands) in GROUPS.items():
+        parent = App(name=group, help=about)
         for name, (target, help_text) in commands.items():
             parent.command(target, name=name, help=help_text)
-    app.command(task)
-    app.command(risk)
+        app.command(parent)
     # An application of its own, made when it is used: `judge` is a command and has some below it.
     app.command("closeloop.cli.judge:app", name="judge", help=JUDGE_COMMANDS[""][1])
     try:

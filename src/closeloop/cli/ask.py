@@ -57,7 +57,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop import flow
     from closeloop.cli.calibrate import sheet_of
-    from closeloop.cli.config import load
+    from closeloop.cli.config import demand_utf8, load
     from closeloop.cli.console import say_json, show
     from closeloop.judging.corpus import label_rubric
     from closeloop.model.analysis import Analysis, Question
@@ -67,6 +67,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("--limit must be at least 1.")
     if question is not None and not question.strip():
         raise BadInput("The question is empty: write one that yes or no answers.")
+    demand_utf8(question or "", "The question")
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         if question is None:

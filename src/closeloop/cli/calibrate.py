@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 ROWS = (
     *("items", "agreeing", "sensitivity", "specificity", "Cohen's κ", "Gwet's AC1"),
-    *("rate of passes", "as people would", "it may"),
+    *("rate of passes", "as people would", "prediction-powered", "it may"),
 )
 MOST_CANARIES = 10
 """Failing outputs that attacks are planted in."""
@@ -61,7 +60,8 @@ def calibrate(
     from closeloop.judging.bench import bench_version, open_bench, rubric_of
 
     found = load(Path.cwd())
-    wanted = rubric_of(rubric or found.settings.judge.rubric, found.settings, found.root)
+    written = rubric or found.settings.judge.rubric
+    wanted = rubric_of(written, found.settings, found.root)
     sheet = sheet_of(labels, wanted.name)
     if sheet is not None and sheet.verdicts is not None:
         made = from_sheet(sheet, str(labels))
@@ -70,7 +70,9 @@ def calibrate(
         judge = bench_version(bench)
         with flow.open_named_store(found.settings, found.root) as store:
             store.judged.save_labels(sheet.labels if sheet else ())
-            known = store.judged.labels(judge.rubric)
+            # Reviews are kept under what the settings say, which may be the rubric's file.
+            names = dict.fromkeys((judge.rubric, written))
+            known = [label for name in names for label in store.judged.labels(name)]
             tried = attack(known, found, store, model or [], rubric) if canaries else None
             made = from_store(judge, known, store, tried)
             store.judged.save_calibration(made)
@@ -149,12 +151,12 @@ def attack(
     """Attacks on attempts that people call failures."""
     import anyio
 
+    from closeloop.cli.judge import opened_bench
     from closeloop.judging.attacking import attacked
-    from closeloop.judging.bench import open_bench
     from closeloop.judging.cases import case_of
     from closeloop.measuring.attempts import book_of, story
     from closeloop.model.errors import BadInput
-    from closeloop.runs.gateway import Gateway
+    from closeloop.tasks.seal import demand_open
 
     failures = dict.fromkeys(
         one.item for one in labels if one.label == "fail" and one.asked == "overall"
@@ -163,17 +165,18 @@ def attack(
     cases = []
     for item in failures:
         try:
-            cases.append(case_of(story(store, item, book)))
+            told = story(store, item, book)
+            demand_open(told.task)
+            cases.append(case_of(told))
         except BadInput:
-            continue  # labelled, but no attempt of ours
+            continue  # labelled, but no attempt of ours, or one at a sealed task
         if len(cases) == MOST_CANARIES:
             break
     if not cases:
         raise BadInput("No attempt is labelled as failing: canaries need bad work to hide in.")
 
     async def go() -> Canaries:
-        async with Gateway(os.environ, found.root) as gateway:
-            bench = open_bench(found.settings, gateway, found.root, models=models, rubric=rubric)
+        async with opened_bench(found, models, rubric, None) as bench:
             return await attacked(bench, cases)
 
     return anyio.run(go)
@@ -213,6 +216,7 @@ def column_of(one: Trust) -> list[str]:
         number(found.ac1),
         f"{one.passed / one.judged:.2f}",
         number(one.corrected.estimate),
+        number(one.powered.estimate if one.powered else None),
         "block" if one.may_block else "advise",
     ]
 

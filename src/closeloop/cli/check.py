@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from closeloop.changes.sources import Wanted
     from closeloop.checking.check import Order
     from closeloop.checking.fixing import Fixer
+    from closeloop.checking.keeping import Subject
     from closeloop.checking.pullrequest import PullRequest
     from closeloop.cli.config import Configuration
     from closeloop.model.finding import Unmeasured
     from closeloop.model.protocols import Model
     from closeloop.model.report import Report
+    from closeloop.model.settings import CheckSettings
 
 TierName = Literal["tools", "quality", "risk"]
 
@@ -29,6 +31,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     base: str | None = None,
     patch: Path | None = None,
     staged: Annotated[bool, Parameter(negative=())] = False,
+    attempt: str | None = None,
     task: str | None = None,
     tier: Annotated[list[TierName] | None, Parameter(negative=())] = None,
     coverage: Annotated[bool, Parameter(negative=())] = False,
@@ -50,6 +53,8 @@ def check(  # noqa: PLR0913 - one parameter for each flag
         A file with the change, instead.
     staged
         What `git add` has taken in, instead: what a commit would hold.
+    attempt
+        What this attempt changed, by its id, instead; the report stands with it from then on.
     task
         The task it was made for, by id or file: then its scope counts.
     tier
@@ -78,8 +83,10 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.console import warn
     from closeloop.model.errors import BadInput
 
-    if (change is not None) + (patch is not None) + staged + github > 1:
-        raise BadInput("Give either a range, --patch, --staged or --github: each names a change.")
+    if (change is not None) + (patch is not None) + staged + github + (attempt is not None) > 1:
+        raise BadInput(
+            "Give either a range, --patch, --staged, --attempt or --github: each names a change."
+        )
     outputs = outputs_of([*(format or ()), *(["json"] if json else ())])
     found = load(Path.cwd())
     pull = read_event(event_file(os.environ)) if github else None
@@ -89,12 +96,21 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     elif staged and "GIT_INDEX_FILE" in os.environ:
         wanted = replace(wanted, index=Path(os.environ["GIT_INDEX_FILE"]).absolute())
     try:
-        with telling(quiet=outputs[None] != "terminal") as tell:
-            order = order_of(found, wanted, tuple(tier or TIERS), task, coverage=coverage)
+        with (
+            telling(quiet=outputs[None] != "terminal") as tell,
+            subject_of(found, wanted, attempt) as about,
+        ):
+            order = order_of(found, about.wanted, tuple(tier or TIERS), task, coverage=coverage)
             settings = replace(order.settings, model=model or order.settings.model)
-            request = pull.request if pull else None
-            order = replace(order, request=request, tell=tell, settings=settings)
+            order = replace(
+                order,
+                task=order.task or about.task,
+                request=pull.request if pull else None,
+                tell=tell,
+                settings=settings,
+            )
             report = anyio.run(go, order, found, fix)
+            keep_report(report, found, about.attempt)
     except NoChange as none:
         if not staged:
             raise
@@ -135,13 +151,68 @@ def order_of(
         root=root,
         wanted=wanted,
         cache=cache_of(found, os.environ),
-        settings=settings.check,
+        settings=with_learned(found) if "quality" in tiers else settings.check,
         commands=commands,
         silences=settings.silence,
         tiers=tiers,
         task=chosen,
         coverage=coverage,
     )
+
+
+def has_store(found: Configuration) -> bool:
+    """Whether there is one already: a check never makes one."""
+    return "://" in found.settings.store or (found.root / found.settings.store).is_file()
+
+
+@contextmanager
+def subject_of(found: Configuration, wanted: Wanted, attempt: str | None) -> Iterator[Subject]:
+    """What is wanted, or what an attempt changed."""
+    from closeloop.checking.keeping import Subject, work_of
+    from closeloop.cli.shelves import opened
+    from closeloop.model.errors import BadInput
+
+    if attempt is None:
+        yield Subject(wanted=wanted)
+        return
+    if not has_store(found):
+        raise BadInput(f"There is no store at {found.settings.store}, so no attempt: run one.")
+    with opened() as at, work_of(attempt, at.store, wanted.base) as subject:
+        yield subject
+
+
+def keep_report(report: Report, found: Configuration, attempt: str | None) -> None:
+    """For the dashboard, where there is a store; a check that cannot be kept is still one."""
+    if not has_store(found):
+        return
+    from closeloop.checking.keeping import keep
+    from closeloop.cli.console import warn
+    from closeloop.cli.shelves import opened
+    from closeloop.model.errors import Fault
+
+    try:
+        with opened() as at:
+            keep(report, at.store, at.repo, attempt)
+    except Fault as fault:
+        warn(f"The report is not kept: {fault}")
+
+
+def with_learned(found: Configuration) -> CheckSettings:
+    """The settings, and the rules that reviewers taught, where there is a store to hold them."""
+    settings = found.settings
+    if not has_store(found):
+        return settings.check
+    from closeloop.cli.console import warn
+    from closeloop.cli.shelves import opened
+    from closeloop.model.errors import Fault
+    from closeloop.reviewing.memory import checked
+
+    try:
+        with opened() as at:
+            return checked(settings.check, at.store, at.repo)
+    except Fault as fault:
+        warn(f"What reviewers taught is not checked: {fault}")
+        return settings.check
 
 
 def cache_of(found: Configuration, environ: Mapping[str, str]) -> Path:

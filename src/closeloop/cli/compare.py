@@ -59,8 +59,10 @@ def told(report: CompareReport) -> Iterator[RenderableType]:
     for pair in report.pairs:
         yield Text()
         yield from pair_told(pair)
-    for line in report.left_out:
+    for line in report.left_out[:MOST_TASKS]:
         yield Text(f"not compared: {visible(line)}", style="yellow")
+    if (more := len(report.left_out) - MOST_TASKS) > 0:
+        yield Text(f"… and {more} more that are not compared: --json has all", style="yellow")
     for note in report.notes:
         yield Text(visible(note), style="yellow")
     if report.refusal:

@@ -20,17 +20,21 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 2.0
 
 
-def import_(
+def import_(  # noqa: PLR0913 - one parameter for each flag
     *paths: Path,
     watch: Annotated[bool, Parameter(negative=())] = False,
     since: str | None = None,
     repo: Path | None = None,
     jobs: int | None = None,
+    github: str | None = None,
+    gitlab: str | None = None,
+    git: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Read the sessions that coding agents recorded, from any file or folder.
 
-    What was read before and has not changed is passed over. Secrets are taken out first.
+    What was read before and has not changed is passed over. Secrets are taken out first. With
+    --github, --gitlab or --git, pull requests are read instead, and what became of them.
 
     Parameters
     ----------
@@ -44,6 +48,12 @@ def import_(
         Only sessions in this folder.
     jobs
         How many files are read at once; as many as there are processors when not given.
+    github
+        Ask GitHub for the pull requests of OWNER/NAME, with the token in GITHUB_TOKEN.
+    gitlab
+        Ask GitLab for the merge requests of GROUP/NAME, with the token in GITLAB_TOKEN.
+    git
+        Read merges, reverts and later fixes from the history of this clone.
     json
         Print one JSON document instead of tables.
     """
@@ -57,6 +67,11 @@ def import_(
 
     if jobs is not None and jobs < 1:
         raise BadInput("--jobs must be at least 1.")
+    if github or gitlab or git:
+        from closeloop.cli.backfill import Past, import_pulls
+
+        past = Past(github=github, gitlab=gitlab, git=git, since=moment(since))
+        return import_pulls(past, json=json)
     places = list(paths) or default_folders(Path.home())
     if not places:
         raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")

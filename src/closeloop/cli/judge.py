@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import Configuration
     from closeloop.judging.bench import Bench
-    from closeloop.model.evaluation import Case, Evaluation, Evaluations, Preference
+    from closeloop.model.evaluation import Case, Evaluation, Evaluations, Preference, Site
     from closeloop.store import Store
 
 COLOURS = {True: "green", False: "red", None: "yellow"}
@@ -34,6 +34,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     *,
     patch: Path | None = None,
     request: str | None = None,
+    check: Annotated[bool, Parameter(negative=())] = False,
     model: Annotated[list[str] | None, Parameter(negative=())] = None,
     rubric: str | None = None,
     samples: int | None = None,
@@ -52,6 +53,8 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         A file with a change to judge, instead.
     request
         What was asked for, with --patch.
+    check
+        Validate the patch first, as `closeloop check` does: what that says are facts.
     model
         Who judges; several are a panel. Those of closeloop.toml when not given.
     rubric
@@ -63,35 +66,56 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead.
     """
-    import anyio
-
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.judging.evaluate import evaluate_cases
-    from closeloop.judging.trust import blocking
     from closeloop.model.errors import BadInput
 
     names = attempts or []
     if bool(names) == (patch is not None):
         raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
+    if check and patch is None:
+        raise BadInput("--check goes with --patch: attempts are graded already.")
     if (patch is None) != (request is None):
         raise BadInput("--patch and --request go together: what was changed, and what was asked.")
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
-        cases = cases_of(names, patch, request, found, store)
+        if patch is not None:
+            cases = [patch_case(patch, request or "", found, check=check)]
+        else:
+            cases = cases_of(names, found, store)
         opening = partial(opened_bench, found, model or [], rubric, samples)
         if against:
-            return versus(cases, cases_of(against, None, None, found, store), opening, store, json)
+            return versus(cases, cases_of(against, found, store), opening, store, json)
+        ours = [] if "-" in names else [store.attempt(name).id for name in names]
+        return judged(cases, ours, opening, store, json)
 
-        async def go() -> Evaluations:
-            async with opening() as bench:
-                return await evaluate_cases(bench, cases)
 
-        made = owned(anyio.run(go), names, store)
-        store.judged.save(made)
-        stops = blocking(made, store)
+def judged(
+    cases: Sequence[Case],
+    attempts: Sequence[str],
+    opening: Callable[[], AbstractAsyncContextManager[Bench]],
+    store: Store,
+    json: bool,
+) -> int:
+    """Each case by itself, kept as it comes and told in the end, even where the store is gone."""
+    import anyio
+
+    from closeloop.cli.console import say_json, show
+    from closeloop.judging.evaluate import evaluate_cases
+    from closeloop.judging.keeping import Keeper
+    from closeloop.judging.trust import blocking
+
+    keeper = Keeper(store, attempts)
+
+    async def go() -> Evaluations:
+        async with opening() as bench:
+            return await evaluate_cases(bench, cases, keeper.keep)
+
+    made, fault = keeper.settle(anyio.run(go))
+    stops = [] if fault else blocking(made, store)
     say_json(made) if json else show(*told(made, stops))
+    if fault is not None:
+        raise fault
     return 1 if stops else 0
 
 
@@ -102,35 +126,45 @@ app.command(
 )
 
 
-def cases_of(
-    names: Sequence[str],
-    patch: Path | None,
-    request: str | None,
-    found: Configuration,
-    store: Store,
-) -> list[Case]:
+def patch_case(patch: Path, request: str, found: Configuration, *, check: bool) -> Case:
+    """A change in a file, with what is known of it."""
+    import anyio
+
+    from closeloop.judging.cases import case_of_patch
+    from closeloop.model.errors import BadInput
+
+    try:
+        text = patch.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
+    report = None
+    if check:
+        from msgspec.structs import replace
+
+        from closeloop.changes.sources import Wanted
+        from closeloop.checking.check import TIERS
+        from closeloop.cli.check import go, order_of
+
+        order = order_of(found, Wanted(patch=patch), TIERS, None, coverage=False)
+        report = anyio.run(go, replace(order, request=request), found, None)
+    return case_of_patch(text, request, site_here(found), report)
+
+
+def cases_of(names: Sequence[str], found: Configuration, store: Store) -> list[Case]:
     """What is to be judged."""
-    from closeloop.judging.cases import case_of, case_of_patch, read_submission
-    from closeloop.judging.evaluate import cases_of as cases_of_plan
+    from closeloop.judging.cases import case_of, read_submission
+    from closeloop.judging.evaluate import cases_of_submission
     from closeloop.measuring.attempts import book_of, story
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import demand_open
 
-    if patch is not None:
-        try:
-            text = patch.read_bytes().decode("utf-8", "replace")
-        except OSError as error:
-            raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
-        return [case_of_patch(text, request or "")]
     if "-" in names:
         if len(names) > 1:
             raise BadInput("Give either attempts, or `-` for JSON on standard input.")
         from closeloop.judging.cases import LARGEST
 
         content = sys.stdin.buffer.read(LARGEST + 1)
-        handed = read_submission(content, "standard input")
-        results = {one.task: one for one in handed.results}
-        return cases_of_plan(handed.request, handed.plan, results, handed.facts)
+        return cases_of_submission(read_submission(content, "standard input"))
     book = book_of(found.settings)
     stories = [story(store, name, book) for name in names]
     for one in stories:
@@ -138,15 +172,20 @@ def cases_of(
     return [case_of(one) for one in stories]
 
 
-def owned(made: Evaluations, names: Sequence[str], store: Store) -> Evaluations:
-    """With the attempts that were judged, where they were."""
-    from msgspec.structs import replace
+def site_here(found: Configuration) -> Site | None:
+    """The commit that is checked out, which a patch is taken to be for."""
+    from closeloop.model.errors import BadInput
+    from closeloop.model.evaluation import Site
+    from closeloop.runs.workspaces import resolve_commit
 
-    if not names or "-" in names:
-        return made
-    ids = [store.attempt(name).id for name in names]
-    each = zip(made.evaluations, ids, strict=True)
-    return replace(made, evaluations=tuple(replace(one, attempt=name) for one, name in each))
+    if found.settings.judge.variant is None:
+        return None
+    repo = Path.cwd()
+    try:
+        commit = resolve_commit(repo, "HEAD")
+    except BadInput:
+        return None
+    return Site(repo=str(repo), commit=commit, setup=found.settings.commands.setup)
 
 
 @asynccontextmanager
@@ -154,12 +193,20 @@ async def opened_bench(
     found: Configuration, models: Sequence[str], rubric: str | None, samples: int | None
 ) -> AsyncIterator[Bench]:
     from closeloop.judging.bench import open_bench
+    from closeloop.judging.looking import Means, with_eyes
     from closeloop.runs.gateway import Gateway
 
-    async with Gateway(os.environ, found.root) as gateway:
-        yield open_bench(
-            found.settings, gateway, found.root, models=models, rubric=rubric, samples=samples
-        )
+    settings, root = found.settings, found.root
+    async with AsyncExitStack() as opened:
+        gateway = await opened.enter_async_context(Gateway(os.environ, root))
+        bench = open_bench(settings, gateway, root, models=models, rubric=rubric, samples=samples)
+        if settings.judge.variant is not None:
+            from closeloop import flow
+
+            workspaces = await opened.enter_async_context(flow.open_workspaces(settings, root))
+            means = Means(gateway=gateway, workspaces=workspaces, root=root)
+            bench = with_eyes(bench, settings, means)
+        yield bench
 
 
 def versus(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,7 +71,7 @@ def measure(
         with flow.open_named_store(found.settings, found.root) as store:
             rows = chosen(store, ids, experiment=experiment, every=all)
             with counting(len(rows), quiet=json or sarif) as tell:
-                made = list(measured(store, rows, book, tell))
+                made = with_judges(measured(store, rows, book, tell), store)
             results += unsealed(made, store.held_out.sealed())
     if sarif:
         from closeloop.changes.reports.sarif import sarif as sarif_of
@@ -118,6 +118,21 @@ def chosen(
     if every or (experiment is None and not store.experiments()):
         return store.attempts()
     return attempts_of(store, experiment_of(store, experiment))
+
+
+def with_judges(results: Iterable[Measured], store: Store) -> list[Measured]:
+    """With what models found when they were asked about traces, after the rules."""
+    from msgspec.structs import replace
+
+    from closeloop.judges.questions import with_answers
+
+    said = store.judged.found()
+    return [
+        replace(one, measurement=replace(made, findings=with_answers(made.findings, answers)))
+        if (made := one.measurement) and (answers := said.get(one.row.id))
+        else one
+        for one in results
+    ]
 
 
 def unsealed(results: Sequence[Measured], sealed: Collection[str]) -> Iterator[Measured]:
@@ -249,7 +264,8 @@ def finding_line(finding: Finding, attempt: str | None = None) -> Text:
 
     cited = ", ".join(f"#{number}" for number in finding.events[:6])
     more = "…" if len(finding.events) > 6 else ""
-    line = Text(f"  {finding.rule}", style=f"bold {COLOURS[finding.severity]}")
+    line = Text(f"  {visible(finding.rule)}", style=f"bold {COLOURS[finding.severity]}")
+    line.append("  (a judge says)" if finding.source == "judge" else "", style="dim")
     line.append(f"  {visible(finding.message)}", style="default")
     line.append(f"  ({cited}{more})" if cited else "", style="dim")
     return line.append(f"  {attempt}" if attempt else "", style="dim")

@@ -28,7 +28,8 @@ def metrics(
     Parameters
     ----------
     by
-        One or more of repo, user, agent, model, prompt, variant, tag, task and week, with commas.
+        One or more of repo, user, agent, model, prompt, variant, tag, task, week, risk and arm,
+        with commas.
     metric
         Only this one; may be given again.
     define

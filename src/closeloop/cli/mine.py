@@ -65,7 +65,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     if json:
         say_json(mined)
     else:
-        _report(mined, limit)
+        _report(mined, limit, from_)
     return 0 if mined.tasks or mined.before else 1
 
 
@@ -123,27 +123,41 @@ async def _mine(source: str, wish: object, model: str | None, sandbox: SandboxKi
         return await dig(ground, wish, tell)
 
 
-def _report(mined: Mined, limit: int) -> None:
+def _report(mined: Mined, limit: int, source: str) -> None:
     from collections import Counter
 
     from closeloop.cli.console import say, visible
+    from closeloop.cli.sources import ledger_of
 
     minutes = mined.seconds / 60
     say(
-        f"{len(mined.tasks)} tasks from {mined.tried} of {mined.candidates} candidates, "
+        f"{len(mined.tasks)} task{'s'[len(mined.tasks) == 1 :]} from {mined.tried} of "
+        f"{mined.candidates} candidates, "
         f"{mined.environments} environments, {minutes:.1f} minutes"
         + (f"; {mined.before} were there already" if mined.before else "")
     )
-    reasons = Counter(visible(why.partition("\n")[0])[:110] for why in mined.refused.values())
+    reasons = Counter(visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
     for why, count in reasons.most_common(6):
         say(f"  {count} not: {why}")
+    if any(why.startswith("no environment") for why in mined.refused.values()):
+        say("Say as `setup` and `test` under [commands] in closeloop.toml what makes tests run.")
     if mined.shallow:
         say("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
     if not mined.candidates:
-        passed = Counter(mined.passed_over).most_common(1)
-        said = f" Mostly: {passed[0][0]}." if passed else " There are no commits with a parent."
-        say(f"No commit here changes source and tests together.{said}")
+        _say_nothing_found(mined, source)
     elif len(mined.tasks) + mined.before < limit:
-        say("Run it again to go on; the ledger in .closeloop/mined.jsonl says what was tried.")
+        next_ = "Run it again to go on" if mined.left else "Nothing is left to try"
+        say(f"{next_}; the ledger in {ledger_of(source, Path())} says what was tried.")
     if mined.tasks:
         say("Next: read them over, then `closeloop run` tries agents on them.")
+
+
+def _say_nothing_found(mined: Mined, source: str) -> None:
+    from closeloop.cli.console import say
+
+    nothing, none = {
+        "git": ("No commit here changes source and tests together.", "no commit has a parent"),
+        "sessions": ("No session here became a commit.", "none is imported: `closeloop import`"),
+    }.get(source, ("No pull request here was merged into this clone.", "there are none"))
+    reason = max(mined.passed_over, key=lambda one: mined.passed_over[one], default=None)
+    say(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")

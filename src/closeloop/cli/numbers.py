@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 @contextmanager
 def opened() -> Iterator[tuple[Store, Rulebook]]:
     """The project's store and its rules."""
-    from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.measuring.attempts import book_of
+    from closeloop.store.named import open_named_store
 
     found = load(Path.cwd())
     # Many small things are made, and no cycles: looking for those would take a fifth of the time.
     gc.disable()
     try:
-        with flow.open_named_store(found.settings, found.root) as store:
+        with open_named_store(found.settings, found.root) as store:
             yield store, book_of(found.settings)
     finally:
         gc.enable()

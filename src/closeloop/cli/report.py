@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from closeloop.measuring.reports.content import Content
 
 
-def report(*files: Path, by: str = "week;variant", compare: str = "") -> None:
+def report(
+    *files: Path, by: str = "week;variant", compare: str = "", html: Path | None = None
+) -> None:
     """Write all metrics, with plots, definitions and queries. The same store gives the same bytes.
 
     Parameters
@@ -24,6 +26,8 @@ def report(*files: Path, by: str = "week;variant", compare: str = "") -> None:
         semicolons those that are shown one after the other.
     compare
         Names to hold against each other, with commas, as `closeloop compare` takes them.
+    html
+        A folder for the whole dashboard as files: open its index.html, no server is needed.
     """
     from closeloop.cli.console import say
     from closeloop.cli.numbers import opened, tell_measuring
@@ -31,6 +35,10 @@ def report(*files: Path, by: str = "week;variant", compare: str = "") -> None:
     from closeloop.measuring.reports.content import content
     from closeloop.measuring.work import work_of
 
+    if html is not None:
+        write_pages(html)
+        if not files:
+            return
     makers = [writer(file.suffix) for file in files or [Path("report.md")]]
     sides = [split(side, ",") for side in split(by, ";")]
     names = split(compare, ",")
@@ -43,6 +51,24 @@ def report(*files: Path, by: str = "week;variant", compare: str = "") -> None:
     for file, make in zip(files, makers, strict=False):
         write(file, make(held))
         say(f"{file} is written.")
+
+
+def write_pages(folder: Path) -> None:
+    """The dashboard as it is now."""
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import console, say
+    from closeloop.web.desk import Desk
+    from closeloop.web.export import export
+
+    found = load(Path.cwd())
+    with (
+        flow.open_named_store(found.settings, found.root) as store,
+        console(stderr=True).status("writing pages") as shown,
+    ):
+        desk = Desk(store, found.settings, found.root)
+        written = export(desk, folder, lambda done, of: shown.update(f"page {done:,} of {of:,}"))
+    say(f"{folder / 'index.html'} is written, with {written - 1} pages beside it.")
 
 
 def split(text: str, mark: str) -> list[str]:

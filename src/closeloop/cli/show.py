@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +11,16 @@ from cyclopts import Parameter
 from closeloop.cli.console import visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.text import Text
 
     from closeloop.model.attempt import Attempt, Grade, Usage
+    from closeloop.model.evaluation import Evaluation
     from closeloop.model.measurement import Measurement
     from closeloop.model.plan import Story
     from closeloop.model.session import Session
     from closeloop.model.trace import AnyEvent, Trace
+    from closeloop.store import Store
 
 SHORT_LINES = 6
 SHORT_DIFF_LINES = 200
@@ -52,7 +55,7 @@ def show(
 
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
-        story = story_of(store, attempt, book_of(found.settings))
+        story = judged(story_of(store, attempt, book_of(found.settings)), store)
     demand_open(story.task)
     if json:
         console.say_json(story)
@@ -60,11 +63,42 @@ def show(
     console.show(*render(story, full=full))
 
 
-def render(story: Story, *, full: bool) -> Iterator[Text]:
+def judged(story: Story, store: Store) -> Story:
+    """With what models say of it: their findings, and of each judge the newest evaluation."""
+    from msgspec.structs import replace
+
+    from closeloop.judges.questions import with_answers
+
+    name, made = story.attempt.id, story.measurement
+    answers = store.judged.found(name).get(name, [])
+    newest: dict[str, Evaluation] = {}
+    for one in store.judged.evaluations(attempt=name):
+        newest.setdefault(one.judge, one)
+    return replace(
+        story,
+        measurement=replace(made, findings=with_answers(made.findings, answers)),
+        evaluations=tuple(newest.values()),
+    )
+
+
+def evaluated(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:
+    """What judges say."""
+    from rich.text import Text
+
+    from closeloop.cli.judge import told_one
+
+    if evaluations:
+        yield Text("\nWhat judges say", style="bold")
+    for one in evaluations:
+        yield from told_one(one)
+
+
+def render(story: Story, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
     yield from head(story)
     if story.trace is not None:
         yield from measured(story.measurement)
+    yield from evaluated(story.evaluations)
     if story.trace is not None:
         yield from events(story.trace, full=full)
     if story.change is not None and story.change.patch:

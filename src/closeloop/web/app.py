@@ -2,121 +2,102 @@
 
 from __future__ import annotations
 
-import hmac
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
-from closeloop.intake.spans import build, unbuilt
-from closeloop.model.errors import Fault
+from closeloop.intake.spans import unbuilt
 from closeloop.store import Store
+from closeloop.web import answers, assets
+from closeloop.web.access import LOOPBACK, Door
+from closeloop.web.answers import answer_routes
+from closeloop.web.arrivals import QUIET_SECONDS, Waiting, build_due, build_each
+from closeloop.web.deciding import deciding_routes
+from closeloop.web.desk import Desk
+from closeloop.web.evaluations import OPERATIONS, Evaluator, evaluation_routes
+from closeloop.web.faults import not_there, trouble
+from closeloop.web.guard import Guard
+from closeloop.web.live import live_route
+from closeloop.web.login import login_routes
+from closeloop.web.openapi import document
+from closeloop.web.page import Endpoint, operations, routes
+from closeloop.web.pages import PAGES
 from closeloop.web.receiver import receiver
 
-QUIET_SECONDS = 5.0
-"""So long after its last span a conversation is put together; more may still come."""
-LONGEST_WAIT = 60.0
-"""At the latest so long after its first new span, however busy it is."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+__all__ = ["LOOPBACK", "application"]
 
 
-class Waiting:
-    """Traces of which spans have arrived that no session has yet."""
-
-    def __init__(self, quiet: float) -> None:
-        self.quiet = quiet
-        self._times: dict[str, tuple[float, float]] = {}
-
-    def arrived(self, traces: set[str]) -> None:
-        now = time.monotonic()
-        for trace in traces:
-            first, _ = self._times.get(trace, (now, now))
-            self._times[trace] = (first, now)
-
-    def due(self) -> list[str]:
-        """Those that have been quiet, or have waited long enough; they no longer wait."""
-        now = time.monotonic()
-        due = [
-            trace
-            for trace, (first, last) in self._times.items()
-            if now - last >= self.quiet or now - first >= LONGEST_WAIT
-        ]
-        for trace in due:
-            del self._times[trace]
-        return due
-
-    def rest(self) -> list[str]:
-        """All of them."""
-        rest, self._times = list(self._times), {}
-        return rest
-
-
-def application(store: Store, *, token: str | None, quiet: float = QUIET_SECONDS) -> Starlette:
-    """The server's routes. Without a token, only this machine may call it."""
+def application(
+    store: Store,
+    *,
+    token: str | None,
+    quiet: float = QUIET_SECONDS,
+    is_open: bool | None = None,
+    desk: Desk | None = None,
+    evaluator: Evaluator | None = None,
+) -> Starlette:
+    """The server's routes. Unless it is open, which without a token it is, callers need one."""
     waiting = Waiting(quiet)
+    desk = desk or Desk(store)
+    door = Door(
+        store=store,
+        token=token,
+        # Where a proxy logs people in, whoever it does not name is nobody.
+        is_open=(token is None if is_open is None else is_open)
+        and desk.settings.serve.user_header is None,
+        settings=desk.settings.serve,
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         waiting.arrived(set(await anyio.to_thread.run_sync(unbuilt, store)))
-        async with anyio.create_task_group() as group:
-            group.start_soon(_build_all, waiting, store)
+        async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+            if evaluator is not None:
+                await stack.enter_async_context(evaluator)
+            group.start_soon(build_due, waiting, store)
             yield
             group.cancel_scope.cancel()
-        await anyio.to_thread.run_sync(_build, waiting.rest(), store)
+        await anyio.to_thread.run_sync(build_each, waiting.rest(), store)
 
-    if token is None:
-        # A web page may try to reach us under a name of its own.
-        guard = Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
-    else:
-        guard = Middleware(BaseHTTPMiddleware, dispatch=_with_token(token))
-    routes = [
+    handed = evaluation_routes(store, evaluator) if evaluator else []
+    every: list[BaseRoute] = [
         Route("/health", _health, methods=["GET", "HEAD"]),
+        Route("/static/{path:path}", assets.serve, methods=["GET"]),
         Route("/v1/traces", receiver(store, waiting.arrived), methods=["POST"]),
+        Route("/api/openapi.json", _described(evaluator is not None), methods=["GET"]),
+        live_route(desk),
+        *login_routes(door),
+        *handed,
+        *answer_routes(desk),
+        *deciding_routes(desk),
+        *routes(PAGES, desk),
     ]
-    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
+    return Starlette(
+        routes=every,
+        middleware=[Middleware(Guard, door=door), Middleware(GZipMiddleware, minimum_size=1000)],
+        exception_handlers={404: not_there, 500: trouble},
+        lifespan=lifespan,
+    )
 
 
 async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-def _with_token(
-    token: str,
-) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
-    expected = f"Bearer {token}".encode()
+def _described(evaluates: bool) -> Endpoint:
+    """The API, without what is not served here."""
+    handed = OPERATIONS if evaluates else ()
 
-    async def check(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        given = request.headers.get("authorization", "").encode("utf-8", "replace")
-        if request.url.path != "/health" and not hmac.compare_digest(given, expected):
-            why = {"message": "Send the header `Authorization: Bearer TOKEN`."}
-            return JSONResponse(why, 401, {"www-authenticate": "Bearer"})
-        return await answer(request)
+    async def answer(request: Request) -> Response:
+        return JSONResponse(document([*operations(PAGES), *handed, *answers.OPERATIONS]))
 
-    return check
-
-
-async def _build_all(waiting: Waiting, store: Store) -> None:
-    while True:
-        await anyio.sleep(min(waiting.quiet, 1.0))
-        due = waiting.due()
-        if due:
-            await anyio.to_thread.run_sync(_build, due, store)
-
-
-def _build(traces: list[str], store: Store) -> None:
-    for trace in traces:
-        try:
-            build(trace, store)
-        except Fault:
-            # The spans are kept: the next start of the server, or the next span, tries again.
-            continue
+    return answer

@@ -1,0 +1,196 @@
+"""`closeloop pulls`: pull requests, whose work they are, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from closeloop.model.record import Record
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from closeloop.model.review import PullRequest, PullRow
+    from closeloop.store import Store
+
+MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
+
+
+class Listing(Record):
+    """Pull requests, and what they add up to."""
+
+    pulls: tuple[PullRow, ...]
+    merged: int
+    unreviewed: int
+    """Merged though no person but the author had looked; not counted where only git tells."""
+    reverted: int
+    """Merged, and later taken back or repaired."""
+
+
+def pulls(
+    pull: str | None = None,
+    *,
+    repo: str | None = None,
+    state: Literal["open", "merged", "closed"] | None = None,
+    by: Literal["agents", "people"] | None = None,
+    limit: int = 50,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """List pull requests, the newest first, or show the life of one.
+
+    Parameters
+    ----------
+    pull
+        One to show: OWNER/NAME#12, or 12 where only one repository is known.
+    repo
+        Only those of this repository.
+    state
+        Only those in this state.
+    by
+        Only those of agents, or of people.
+    limit
+        How many at the most.
+    json
+        Print one JSON document instead of tables.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say_json, show
+    from closeloop.model.errors import BadInput
+    from closeloop.reviewing.lives import shown
+    from closeloop.reviews.authorship import agents_of
+
+    if limit < 1:
+        raise BadInput("--limit must be at least 1.")
+    found = load(Path.cwd())
+    with flow.open_named_store(found.settings, found.root) as store:
+        if pull is not None:
+            one = shown(*named(pull, store), store, agents_of(found.settings.pulls.agents))
+            say_json(one) if json else show(*life_of(one))
+            return
+        agent = None if by is None else by == "agents"
+        rows = store.pulls.rows(repo=repo, state=state, agent=agent, limit=limit)
+    listing = listed(rows)
+    say_json(listing) if json else show(*table_of(listing))
+
+
+def named(pull: str, store: Store) -> tuple[str, int]:
+    """Repository and number of what a person typed."""
+    from closeloop.model.errors import BadInput
+
+    repo, _, number = pull.replace("!", "#").rpartition("#")
+    if not number.isdecimal() or len(number) > 12:
+        raise BadInput(f"{pull!r} names no pull request: write OWNER/NAME#12.")
+    if repo:
+        return repo, int(number)
+    known = {row.repo for row in store.pulls.rows() if row.pull == int(number)}
+    if len(known) > 1:
+        raise BadInput(f"{len(known)} repositories have a #{number}: write OWNER/NAME#{number}.")
+    return (min(known) if known else ""), int(number)
+
+
+def listed(rows: Sequence[PullRow]) -> Listing:
+    merged = [row for row in rows if row.state == "merged"]
+    return Listing(
+        pulls=tuple(rows),
+        merged=len(merged),
+        unreviewed=sum(not row.reviewed for row in merged if row.source != "git"),
+        reverted=sum(row.pointers > 0 for row in merged),
+    )
+
+
+def table_of(listing: Listing) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import visible
+
+    if not listing.pulls:
+        yield Text("No pull requests: `closeloop import --github OWNER/NAME` asks for them.")
+        return
+    table = Table(box=None)
+    for name in ("pull request", "state", "agent", "CI", "rounds", "comments", "edits", "title"):
+        table.add_column(name, no_wrap=name != "title")
+    for row in listing.pulls:
+        state = "draft" if row.state == "open" and row.draft else row.state
+        checks = f"{MARKS.get(row.first_push or '', '–')} {MARKS.get(row.last_push or '', '–')}"
+        table.add_row(
+            Text(visible(f"{row.repo}#{row.pull}")),
+            Text(state + (", reverted" if row.pointers else "")),
+            Text(visible(row.agent or "–")),
+            checks,
+            str(row.rounds),
+            str(row.comments),
+            str(row.edits),
+            Text(visible(row.title)),
+        )
+    yield table
+    yield Text(
+        f"{listing.merged} merged · {listing.unreviewed} without review · "
+        f"{listing.reverted} taken back or repaired later",
+        style="dim",
+    )
+
+
+def life_of(pull: PullRequest) -> Iterator[RenderableType]:
+    """What happened to one, in order."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import visible
+    from closeloop.reviews.lifecycle import held
+
+    yield Text(visible(f"{pull.repo}#{pull.number}  {pull.title}"), style="bold")
+    whose = ", ".join(f"{sign.kind} {sign.value}" for sign in pull.signs) or "a person's"
+    about = {
+        "state": pull.state + ("" if pull.reviewed or pull.source == "git" else ", no review"),
+        "agent": f"{pull.agent} ({whose})" if pull.agent else whose,
+        "attempt": pull.attempt,
+        "task": pull.task,
+        "prompt": pull.prompt,
+        "first push": pull.first_push,
+        "held": held(pull) if pull.state == "open" else None,
+    }
+    facts = Table(box=None, show_header=False)
+    for name, value in about.items():
+        if value:
+            facts.add_row(Text(name, style="dim"), Text(visible(value)))
+    yield facts
+    course = Table(box=None, show_header=False)
+    for at, what in sorted(_course(pull), key=lambda one: one[0]):
+        course.add_row(Text(at[:16].replace("T", " "), style="dim"), Text(visible(what)))
+    yield course
+
+
+def _course(pull: PullRequest) -> Iterator[tuple[str, str]]:
+    yield pull.opened.isoformat(), f"opened by {pull.author or 'somebody who is gone'}"
+    for push in pull.pushes:
+        if push.before:
+            forced = "force-pushed" if push.forced else "pushed"
+            yield push.at.isoformat(), f"{forced} {push.after[:7]} by {push.by or '?'}"
+    for check in pull.checks:
+        yield check.at.isoformat(), f"check {check.name} {check.result} at {check.sha[:7]}"
+    for review in pull.reviews:
+        yield review.at.isoformat(), f"review by {review.by or '?'}: {review.state}"
+    for comment in pull.comments:
+        place = f" at {comment.path}:{comment.line}" if comment.path else ""
+        said = " ".join(comment.body.split())[:80]
+        yield comment.at.isoformat(), f"{comment.by or '?'}{place}: {said}"
+    for one in pull.rounds:
+        end = (one.ended or one.started).isoformat()
+        yield end, f"round {one.number} " + ("answered" if one.answer else "not answered")
+    for edit in pull.edits:
+        sizes = [file.added or 0 for file in edit.files or ()]
+        paths = ", ".join(file.path for file in (edit.files or ())[:3])
+        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: +{sum(sizes)} {paths}"
+    if pull.merged or pull.closed:
+        yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state
+    for pointer in pull.pointers:
+        word = "taken back" if pointer.kind == "revert" else "repaired"
+        yield (
+            pointer.at.isoformat(),
+            f"{word} by {pointer.by[:10]} ({pointer.how}): {pointer.title}",
+        )

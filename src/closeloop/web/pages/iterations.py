@@ -1,0 +1,155 @@
+"""Iterations of one attempt: which failures each round of changes left, and whether they shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from closeloop.model.measurement import Measures
+from closeloop.model.record import Record
+from closeloop.model.steps import Iteration, LaneReading
+from closeloop.process.convergence import standstills
+from closeloop.web.desk import Desk
+from closeloop.web.page import Page
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
+
+MOST_ROUNDS = 60
+MOST_FAILURES = 40
+MOST_FILES = 4
+
+
+class Round(Record):
+    """Changes, then a check."""
+
+    number: int
+    change: int
+    """The event of its first change."""
+    check: int
+    """The event of its last check."""
+    passed: bool | None
+    failures: int
+    fixed: int
+    """Failures of the round before that are gone."""
+    new: int
+    """Failures that the round before did not have."""
+    stuck: bool
+    """Part of a row of rounds whose failures stay the same."""
+    files: tuple[str, ...]
+
+
+class FailureRow(Record):
+    """One failing test or error, and after which rounds it was there."""
+
+    key: str
+    message: str
+    rounds: tuple[bool, ...]
+
+
+class LaneIterations(Record):
+    lane: str
+    agent: str | None
+    verdict: str
+    spirals: bool
+    rounds: tuple[Round, ...]
+    failures: tuple[FailureRow, ...]
+    more_rounds: int
+    """Earlier ones that are not shown."""
+    more_failures: int
+
+
+class IterationsView(Record):
+    """The loop of an attempt, turn by turn."""
+
+    head: AttemptHead
+    lanes: tuple[LaneIterations, ...]
+
+
+def iterations(desk: Desk, asked: AttemptAsked) -> IterationsView:
+    head, _ = open_attempt(desk, asked.attempt)
+    reading = desk.reading(head.row.id)
+    measurement = desk.measurement(head.row)
+    measures = {one.lane: one for one in measurement.lanes} if measurement else {}
+    return IterationsView(
+        head=head,
+        lanes=tuple(
+            _lane(lane, measures.get(name))
+            for name, lane in reading.lanes.items()
+            if lane.iterations
+        ),
+    )
+
+
+def _lane(lane: LaneReading, measures: Measures | None) -> LaneIterations:
+    shown = lane.iterations[-MOST_ROUNDS:]
+    skipped = len(lane.iterations) - len(shown)
+    stuck = {id(each) for row in standstills(lane) if len(row) > 1 for each in row}
+    keys = [_keys(each) for each in shown]
+    messages: dict[str, str] = {}
+    for each in shown:
+        messages |= each.failures.errors if each.failures else {}
+    rows = sorted(messages, key=lambda key: (-sum(key in there for there in keys), key))
+    return LaneIterations(
+        lane=lane.lane.id,
+        agent=lane.lane.agent,
+        verdict=_verdict(lane, measures),
+        spirals=any(len(row) >= 3 for row in standstills(lane)),
+        rounds=tuple(
+            _round(each, place, keys, id(each) in stuck, skipped)
+            for place, each in enumerate(shown)
+        ),
+        failures=tuple(
+            FailureRow(
+                key=key[:300],
+                message=messages[key][:300],
+                rounds=tuple(key in there for there in keys),
+            )
+            for key in rows[:MOST_FAILURES]
+        ),
+        more_rounds=skipped,
+        more_failures=max(0, len(rows) - MOST_FAILURES),
+    )
+
+
+def _round(
+    each: Iteration, place: int, keys: Sequence[frozenset[str]], stuck: bool, skipped: int
+) -> Round:
+    before = keys[place - 1] if place else frozenset[str]()
+    return Round(
+        number=skipped + place + 1,
+        change=each.changes[0].number,
+        check=each.checks[-1].number,
+        passed=each.passed,
+        failures=len(keys[place]),
+        fixed=len(before - keys[place]),
+        new=len(keys[place] - before) if place else 0,
+        stuck=stuck,
+        files=tuple(dict.fromkeys(path for step in each.changes for path in step.written))[
+            :MOST_FILES
+        ],
+    )
+
+
+def _keys(each: Iteration) -> frozenset[str]:
+    return each.failures.keys if each.failures else frozenset()
+
+
+def _verdict(lane: LaneReading, measures: Measures | None) -> str:
+    rounds = len(lane.iterations)
+    told = f"{rounds} round{'' if rounds == 1 else 's'} of changes and checks"
+    if measures is None:
+        return f"{told}."
+    if measures.standstill >= 3:
+        return f"{told}; {measures.standstill} in a row left the same failures."
+    if measures.converged:
+        return f"{told}; all passed after {measures.converged_after}."
+    return f"{told}; {'they never all passed' if measures.converged is False else 'none failed'}."
+
+
+PAGES = (
+    Page(
+        path="/attempts/{attempt}/iterations",
+        show=iterations,
+        template="iterations.html",
+        about="Which failures each round of changes left: the picture of a spiral.",
+        section="Attempts",
+    ),
+)

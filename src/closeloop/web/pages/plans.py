@@ -1,0 +1,105 @@
+"""Orchestrated plans: what waits for what, how each task went, and how often it was tried."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.model.errors import BadInput
+from closeloop.model.orchestration import Ending, Orchestration, Part, PlanRow, PlanStory, Try
+from closeloop.model.record import Record
+from closeloop.web.desk import Desk
+from closeloop.web.page import Nothing, NotThere, Page
+from closeloop.web.views.dag import Picture, depths, picture
+
+MOST_PLANS = 100
+State = Literal["pass", "fail", "unscored", "running", "waiting"]
+
+
+class PlansView(Record):
+    plans: tuple[PlanRow, ...]
+    """The newest first."""
+
+
+class PlanAsked(Record):
+    plan: str
+    """The id, or the beginning of it."""
+
+
+class PlanLine(Record):
+    """One task of a plan, with all tries at it."""
+
+    part: Part
+    depth: int
+    state: State
+    score: float | None
+    tries: tuple[Try, ...]
+    why: str | None
+    """Why it has no verdict, or was not begun."""
+
+
+class PlanView(Record):
+    plan: Orchestration
+    ending: Ending | None
+    lines: tuple[PlanLine, ...]
+    picture: Picture | None
+
+
+def plans(desk: Desk, asked: Nothing) -> PlansView:
+    return PlansView(plans=tuple(desk.store.plans.listed(MOST_PLANS)))
+
+
+def plan(desk: Desk, asked: PlanAsked) -> PlanView:
+    try:
+        story = desk.store.plans.story(asked.plan)
+    except BadInput as fault:
+        raise NotThere(str(fault)) from fault
+    waits_for = {part.id: part.depends_on for part in story.plan.tasks}
+    indents = depths(waits_for)
+    return PlanView(
+        plan=story.plan,
+        ending=story.ending,
+        lines=tuple(_line(story, part, indents[part.id]) for part in story.plan.tasks),
+        picture=picture(waits_for),
+    )
+
+
+def _line(story: PlanStory, part: Part, depth: int) -> PlanLine:
+    tries = tuple(one for one in story.tries if one.execution.task == part.id)
+    last = tries[-1].assessment if tries else None
+    not_begun = story.ending.not_begun.get(part.id) if story.ending else None
+    return PlanLine(
+        part=part,
+        depth=depth,
+        state=_state(story, tries),
+        score=last.score if last else None,
+        tries=tries,
+        why=not_begun or (last.why if last else None),
+    )
+
+
+def _state(story: PlanStory, tries: tuple[Try, ...]) -> State:
+    if not tries:
+        return "unscored" if story.ending else "waiting"
+    last = tries[-1].assessment
+    if last is None:
+        return "unscored" if story.ending else "running"
+    return "unscored" if last.passed is None else "pass" if last.passed else "fail"
+
+
+PAGES = (
+    Page(
+        path="/plans",
+        show=plans,
+        template="plans.html",
+        about="Plans that sub-agents carry out.",
+        section="Plans",
+        key="p",
+    ),
+    Page(
+        path="/plans/{plan}",
+        show=plan,
+        template="plan.html",
+        about="One plan: what waits for what, scores and tries.",
+        section="Plans",
+    ),
+)

@@ -1,0 +1,177 @@
+"""Events of a trace, as a page shows them: a title, what belongs under it, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from closeloop.model import trace as t
+from closeloop.model.finding import Finding
+from closeloop.model.record import Record, Time
+
+SHOWN = 2000
+"""Characters of a text that a list of events shows; an event by itself shows all of them."""
+LONGEST = 2_000_000
+DEEPEST = 8
+FRAGMENT = 200
+"""Events that are sent at once."""
+
+State = Literal["ok", "failed", "unknown"]
+Kind = Literal["message", "thought", "command", "edit", "read", "tool", "handoff", "note"]
+
+
+TextKind = Literal["text", "output", "removed", "added", "diff", "brief", "report"]
+
+
+class Text(Record):
+    """A piece of an event: what was said, put out, removed or added."""
+
+    kind: TextKind
+    text: str
+    left_out: int = 0
+    """Characters in its middle that are not shown."""
+
+
+class EventView(Record):
+    """One event."""
+
+    number: int
+    lane: str
+    depth: int
+    """How many handoffs below the root its lane is."""
+    turn: int | None
+    at: Time | None
+    seconds: float | None
+    kind: Kind
+    who: str
+    """What kind of event it is, in a word or two: `agent, claim`, `ran`, `changed`."""
+    title: str
+    """The command, the path or the tool; empty where the texts say it all."""
+    state: State
+    note: str | None
+    """How it ended, where that is worth a word: `exit 1`."""
+    texts: tuple[Text, ...]
+    findings: tuple[int, ...] = ()
+    """Places in the list of findings."""
+
+
+def fragment(
+    trace: t.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
+) -> tuple[EventView, ...]:
+    """So many events as are sent at once, from the first of them on; places begin at 0."""
+    depth = depths(trace.lanes)
+    cited = citing(findings)
+    last = first + (1 if full else FRAGMENT)
+    return tuple(
+        view_of(event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full)
+        for event in trace.events[first:last]
+    )
+
+
+def citing(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]:
+    """By event, the places of the findings that cite it."""
+    cited: dict[int, tuple[int, ...]] = {}
+    for place, finding in enumerate(findings):
+        for number in finding.events:
+            cited[number] = (*cited.get(number, ()), place)
+    return cited
+
+
+def depths(lanes: Iterable[t.Lane]) -> dict[str, int]:
+    """How far each lane is indented: one step more than the lane that started it."""
+    parents = {lane.id: lane.parent for lane in lanes}
+    found: dict[str, int] = {}
+    for name, parent in parents.items():
+        above, steps = parent, 0
+        while above is not None and steps < DEEPEST:
+            above, steps = parents.get(above), steps + 1
+        found[name] = steps
+    return found
+
+
+def view_of(
+    event: t.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
+) -> EventView:
+    who, title, state, note, texts = _told(event)
+    most = LONGEST if full else SHOWN
+    return EventView(
+        number=event.number,
+        lane=event.lane,
+        depth=depth,
+        turn=event.turn,
+        at=event.at,
+        seconds=event.seconds,
+        kind=KINDS[type(event)],
+        who=who,
+        title=title[:most],
+        state=state,
+        note=note and note[:200],
+        texts=tuple(_cut(kind, text, most) for kind, text in texts if text),
+        findings=findings,
+    )
+
+
+KINDS: Mapping[type, Kind] = {
+    t.Message: "message",
+    t.Thought: "thought",
+    t.Command: "command",
+    t.Edit: "edit",
+    t.Read: "read",
+    t.ToolUse: "tool",
+    t.Handoff: "handoff",
+    t.Note: "note",
+}
+Piece = tuple[TextKind, str | None]
+Told = tuple[str, str, State, str | None, Sequence[Piece]]
+_EDITS = {"create": "created", "change": "changed", "delete": "deleted", "move": "moved"}
+
+
+def _told(event: t.AnyEvent) -> Told:
+    match event:
+        case t.Message(role=role, intent=intent, text=text):
+            return role + (f", {intent}" if intent else ""), "", "unknown", None, [("text", text)]
+        case t.Thought(text=text):
+            return "thinks", "", "unknown", None, [("text", text)]
+        case t.Command(command=command, output=output):
+            return "ran", command, *_ended(event), [("output", output)]
+        case t.Edit(path=path, action=action, ok=ok, error=error):
+            return _EDITS[action], path, _state(ok), error, _edited(event)
+        case t.Read(path=path, text=text, ok=ok, error=error):
+            lines = f"lines {event.first_line} – {event.last_line}" if event.first_line else None
+            return "read", path, _state(ok), error or lines, [("output", text)]
+        case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
+            given = msgspec.json.encode(arguments).decode() if arguments else ""
+            return "used", f"{name} {given}".strip(), _state(ok), None, [("output", output)]
+        case t.Handoff(brief=brief, child=child, report=report, ok=ok):
+            texts: list[Piece] = [("brief", brief), ("report", report)]
+            return "handed over", f"to {child or 'a sub-agent'}", _state(ok), None, texts
+        case t.Note(text=text, about=about):
+            return "note", about or "", "unknown", None, [("text", text)]
+
+
+def _ended(event: t.Command) -> tuple[State, str | None]:
+    if event.stopped is not None:
+        return "failed", event.stopped
+    if event.exit_code is None:
+        return "unknown", "exit unknown"
+    return ("ok" if event.exit_code == 0 else "failed"), f"exit {event.exit_code}"
+
+
+def _state(ok: bool | None) -> State:
+    return "unknown" if ok is None else "ok" if ok else "failed"
+
+
+def _edited(event: t.Edit) -> Sequence[Piece]:
+    if event.patch is not None:
+        return [("diff", event.patch)]
+    return [("removed", event.before), ("added", event.after)]
+
+
+def _cut(kind: TextKind, text: str, most: int) -> Text:
+    """Head and tail of a long text: what it is, and how it ended."""
+    if len(text) <= most:
+        return Text(kind=kind, text=text)
+    head, tail = text[: most // 3], text[-(most - most // 3) :]
+    return Text(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)

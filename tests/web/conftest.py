@@ -1,0 +1,90 @@
+"""A real browser, and a real server for it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from closeloop.store import Store
+from closeloop.web.app import application
+from closeloop.web.desk import Desk
+
+NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for each worker process."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip(NO_BROWSER)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield opened
+        opened.close()
+
+
+Opened = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Opened]:
+    """Opens pages; in the end, none of them may have complained."""
+    complaints: list[str] = []
+    contexts: list[Any] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    def opened(**options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@contextmanager
+def serving(store: Store, **options: Any) -> Iterator[str]:
+    """The address of a server that runs in a thread of its own."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        desk = Desk(store)
+        app = application(store, **{"token": None, "quiet": 0.1, "desk": desk, **options})
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            desk.stopping.set()
+            server.should_exit = True
+            thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[..., Any]:
+    """`with serve(store) as address:`"""
+    return serving

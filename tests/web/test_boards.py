@@ -1,0 +1,353 @@
+"""Overview, comparing, experiments, plans, pull requests, memory, prompts and the review queue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import html5lib
+import msgspec
+import pytest
+from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
+from dashboard_store import HOSTILE, SEALED, SECRET_NAME
+from starlette.testclient import TestClient
+
+from closeloop.store import Store, open_store
+from closeloop.web.app import application
+from closeloop.web.desk import Desk
+from closeloop.web.pages.compare import CompareView
+from closeloop.web.pages.experiments import ExperimentView
+from closeloop.web.pages.overview import OverviewView
+from closeloop.web.pages.review import ReviewView
+from closeloop.web.views.dag import depths, picture
+
+HERE = "http://127.0.0.1:4318"
+HTML = {"accept": "text/html,*/*"}
+TWO = "/compare?variants=steady&variants=hasty"
+READ = (
+    "/",
+    "/experiments",
+    f"/experiments/{EXPERIMENT}",
+    TWO,
+    "/compare/traces?first=x00000000000&second=x00000000006",
+    "/changes",
+    "/changes?by=user&below=9",
+    "/pulls",
+    "/pulls?by=agents&state=merged",
+    f"/pulls/{REPO}/{PULL}",
+    "/plans",
+    f"/plans/{PLAN}",
+    "/memory",
+    "/memory?state=active",
+    "/insights",
+    "/prompts",
+    f"/prompts/{NEW}",
+    f"/prompts/{OLD}?against={NEW}",
+    "/review",
+)
+
+
+def served(store: Store) -> TestClient:
+    """Pages wait until all is counted, so that a slow machine shows the same."""
+    desk = Desk(store)
+    desk.counting.patience = None
+    return TestClient(application(store, token=None, desk=desk), base_url=HERE, headers=HTML)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        fill_boards(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[TestClient]:
+    with served(store) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[TestClient]:
+    with open_store(":memory:") as opened:
+        fill_boards(opened, HOSTILE)
+        with served(opened) as client:
+            yield client
+
+
+def read(client: TestClient, path: str, kind: type[Any]) -> Any:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    return msgspec.json.decode(answer.content, type=kind)
+
+
+def obeyed(text: str) -> list[str]:
+    """What a browser would do that no template says."""
+    parser = html5lib.HTMLParser(namespaceHTMLElements=False)
+    document = parser.parse(text)
+    assert [error for error in parser.errors if "doctype" not in error[1]] == []
+    found = []
+    for element in document.iter():
+        if element.tag in ("img", "iframe", "object", "embed", "base", "style"):
+            found.append(str(element.tag))
+        if element.tag == "script" and not element.get("src", "").startswith("/static/"):
+            found.append("script")
+        for name, value in element.attrib.items():
+            if name.startswith("on") or name == "style":
+                found.append(f"{element.tag} {name}")
+            if name in ("href", "src", "action") and not re.match(r"[/#]", value):
+                found.append(f"{element.tag} {name} {value}")
+    return found
+
+
+@pytest.mark.parametrize("path", READ)
+def test_a_board_is_valid_html(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    assert obeyed(answer.text) == []
+    assert "being counted" not in answer.text
+    assert SECRET_NAME not in answer.text
+    assert SECRET_NAME not in client.get(f"/api{path}" if path != "/" else "/api/overview").text
+
+
+@pytest.mark.parametrize("path", [path for path in READ if "variants=" not in path])
+def test_what_people_and_agents_wrote_is_only_text(hostile: TestClient, path: str) -> None:
+    answer = hostile.get(path)
+    assert answer.status_code == 200, answer.text
+    assert obeyed(answer.text) == []
+    assert "\u202e" not in answer.text
+    assert "\x1b" not in answer.text
+
+
+def test_every_board_shows_what_postgresql_holds(postgres_url: str) -> None:
+    with open_store(postgres_url) as opened:
+        fill_boards(opened)
+        with served(opened) as client:
+            for path in READ:
+                answer = client.get(path)
+                assert answer.status_code == 200, (path, answer.text)
+
+
+def test_hostile_names_of_variants_can_be_compared(hostile: TestClient) -> None:
+    known = read(hostile, "/api/compare", CompareView).known
+    names = [one.name for one in known if one.name.startswith(("steady", "hasty"))]
+    answer = hostile.get("/compare", params={"variants": names})
+    assert answer.status_code == 200, answer.text
+    assert obeyed(answer.text) == []
+
+
+def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestClient) -> None:
+    view = read(client, "/api/overview", OverviewView)
+    assert [course.experiment.id for course in view.live] == [EXPERIMENT]
+    assert view.numbers.verdict.report.pairs[0].comparison.here_word == "worse"
+    assert {point.name for point in view.numbers.trend} >= {"steady", "hasty"}
+    known = {line.metric.name: line.figure.value for line in view.numbers.production}
+    assert known["task completion rate"] is not None
+    assert ("spiral", "spiraller") in {(one.rule, one.variant) for one in view.numbers.found}
+    text = client.get("/").text
+    assert "is worse than" in text
+    assert "31 of 32" in text
+
+
+def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> None:
+    view = read(client, f"/api{TWO}", CompareView)
+    pair = view.pairs[0]
+    assert (pair.versus.first, pair.versus.second) == ("steady", "hasty")
+    assert pair.tasks[0].differs
+    assert len(pair.tasks) == 8
+    assert {one.result for line in pair.tasks for one in line.first} == {"pass"}
+    first, second = pair.tasks[0].first[0].id, pair.tasks[0].second[0].id
+    text = client.get(TWO).text
+    assert f"/compare/traces?first={first}&amp;second={second}" in text
+
+
+def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
+    assert "Choose two or more" in client.get("/compare?variants=steady").text
+    refused = client.get("/compare?variants=steady&variants=nobody")
+    assert refused.status_code == 400
+    assert "nobody" in refused.text
+    assert client.get("/compare?" + "&".join(f"variants={n}" for n in range(9))).status_code == 400
+
+
+def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
+    view = read(client, f"/api/experiments/{EXPERIMENT[:5]}", ExperimentView)
+    now, course = view.now, view.now.course
+    assert (course.done, course.total, course.running, course.state) == (31, 32, 1, "running")
+    assert now.seconds_left is not None
+    assert now.ends.passed + now.ends.failed == 31
+    assert len(now.failed) == now.ends.failed
+    assert client.get("/experiments/nobody").status_code == 404
+
+
+def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> None:
+    text = client.get(f"/plans/{PLAN}").text
+    assert text.count("feedback ignored") == 2
+    assert "0.90, 2 tries" in text
+    assert "waits for api, pages" in text
+    assert client.get("/plans/nobody").status_code == 404
+
+
+def test_tasks_stand_to_the_right_of_what_they_wait_for() -> None:
+    drawn = picture({"a": (), "b": ("a",), "c": ("a", "b"), "d": ("nobody",)})
+    assert drawn is not None
+    across = {box.task: box.x for box in drawn.boxes}
+    assert across["a"] == across["d"] < across["b"] < across["c"]
+    assert len(drawn.lines) == 3
+
+
+def test_tasks_that_wait_for_each_other_are_drawn_all_the_same() -> None:
+    assert set(depths({"a": ("b",), "b": ("a",), "c": ("c",)})) == {"a", "b", "c"}
+    assert picture({"a": ("b",), "b": ("a",)}) is not None
+    assert picture({}) is None
+
+
+def test_a_pull_request_that_nobody_told_of_is_not_there(client: TestClient) -> None:
+    assert client.get(f"/pulls/{REPO}/99").status_code == 404
+    assert client.get("/pulls/nobody/nothing/1").status_code == 404
+    assert "Round 1" in client.get(f"/pulls/{REPO}/{PULL}").text
+
+
+def test_a_prompt_is_held_against_the_one_before(client: TestClient) -> None:
+    text = client.get(f"/prompts/{NEW}").text
+    assert '<span class="minus">-Be careful.' in text
+    assert '<span class="plus">+Be quick.' in text
+    assert client.get("/prompts/nobody").status_code == 404
+
+
+# The review queue
+
+
+@pytest.fixture
+def queue() -> Iterator[TestClient]:
+    with open_store(":memory:") as opened:
+        fill_boards(opened)
+        with served(opened) as client:
+            client.app_store = opened  # type: ignore[attr-defined]
+            yield client
+
+
+ANSWERS = {"contained": "yes", "outside": "none", "approach": "no", "merge": "no"}
+
+
+def send(client: TestClient, path: str = "/review", **said: Any) -> Any:
+    found = re.search(r'name="csrf" value="(\w+)".*?name="item" value="([^"]+)"', _page(client))
+    assert found is not None
+    data = {"csrf": found[1], "item": found[2], **said}
+    return client.post(path, data=data, headers={"origin": HERE}, follow_redirects=False)
+
+
+def _page(client: TestClient) -> str:
+    return client.get("/review").text
+
+
+def test_an_answer_is_kept_and_the_next_change_comes(queue: TestClient) -> None:
+    first = read(queue, "/api/review", ReviewView)
+    said = {**ANSWERS, "quality": "partly", "tags": ["scope creep"], "notes": "Too much."}
+    assert send(queue, **said).headers["location"] == "/review"
+    kept = queue.app_store.reviews.all(item=first.item.id)[0]  # type: ignore[attr-defined]
+    assert (kept.contained, kept.outside, kept.approach, kept.merge) == (True, "none", False, False)
+    assert (kept.tags, kept.notes) == (("scope creep",), "Too much.")
+    assert kept.dimensions == {"quality": "partly"}
+    assert (kept.state, kept.reviewer) == ("done", "somebody")
+    after = read(queue, "/api/review", ReviewView)
+    assert after.item.id != first.item.id
+    assert after.reviewed == 1
+
+
+def test_an_answer_that_leaves_a_question_open_is_asked_again(queue: TestClient) -> None:
+    first = read(queue, "/api/review", ReviewView).item.id
+    answer = send(queue, contained="yes", notes="Hm.", tags="nonsense")
+    assert answer.headers["location"] == "/review?more=true"
+    text = queue.get("/review?more=true").text
+    assert "Answer all three questions" in text
+    assert 'value="yes" data-key="y" checked' in text
+    assert "Hm.</textarea>" in text
+    assert read(queue, "/api/review", ReviewView).item.id == first
+
+
+def test_answers_are_kept_while_they_are_given(queue: TestClient) -> None:
+    assert send(queue, "/review/draft", contained="no").status_code == 204
+    draft = read(queue, "/api/review", ReviewView).draft
+    assert (draft.contained, draft.merge) == (False, None)
+
+
+def test_a_draft_that_comes_late_changes_nothing(queue: TestClient) -> None:
+    first = read(queue, "/api/review", ReviewView).item.id
+    send(queue, **ANSWERS)
+    send(queue, "/review/draft", item=first, contained="no")
+    kept = queue.app_store.reviews.all(item=first)[0]  # type: ignore[attr-defined]
+    assert (kept.state, kept.contained) == ("done", True)
+
+
+def test_answers_about_nothing_are_not_kept(queue: TestClient) -> None:
+    assert send(queue, "/review/draft", item="nobody", contained="no").status_code == 204
+    assert send(queue, item="a/b#12", **ANSWERS).headers["location"] == "/review?more=true"
+    assert read(queue, "/api/review", ReviewView).item.id not in ("nobody", "a/b#12")
+
+
+def test_answers_come_as_json_too(queue: TestClient) -> None:
+    first = read(queue, "/api/review", ReviewView).item.id
+    found = re.search(r'name="csrf" value="(\w+)"', _page(queue))
+    assert found is not None
+    headers = {"origin": HERE, "x-csrf-token": found[1]}
+    said = {"item": first, "contained": True, "outside": "none", "approach": True, "merge": True}
+    open_ = {"item": first, "contained": True}
+    for body, status in (([], 400), (open_, 400), ({**said, "merge": "x"}, 400), (said, 200)):
+        assert queue.post("/api/review", json=body, headers=headers).status_code == status
+    kept = queue.app_store.reviews.all(item=first)[0]  # type: ignore[attr-defined]
+    assert (kept.merge, kept.reviewer) == (True, "somebody")
+
+
+def test_nobody_answers_in_the_name_of_others_or_from_elsewhere(queue: TestClient) -> None:
+    item = read(queue, "/api/review?caller=ann", ReviewView)
+    assert item.reviewer == "somebody"
+    elsewhere = {"origin": "http://evil.example"}
+    data = {"item": item.item.id, **ANSWERS}
+    assert queue.post("/review", data=data, headers=elsewhere).status_code == 403
+    assert queue.post("/review", data=data, headers={"origin": HERE}).status_code == 403
+    assert queue.app_store.reviews.all(item=item.item.id) == []  # type: ignore[attr-defined]
+
+
+def test_what_is_held_out_is_not_put_before_anybody(queue: TestClient) -> None:
+    items = set()
+    for _ in range(30):
+        view = read(queue, "/api/review", ReviewView)
+        if view.item is None:
+            break
+        items.add(view.item.id)
+        assert send(queue, **ANSWERS).status_code == 303
+    assert view.item is None
+    assert "Nothing waits for you" in _page(queue)
+    assert SEALED not in items
+    assert len(items) > 20
+
+
+# Memory
+
+
+def decide(client: TestClient, **said: str) -> Any:
+    found = re.search(r'name="csrf" value="(\w+)"', client.get("/memory").text)
+    assert found is not None
+    data = {"csrf": found[1], **said}
+    return client.post("/memory", data=data, headers={"origin": HERE}, follow_redirects=False)
+
+
+def test_a_person_accepts_a_rule_and_says_what_restates_it(queue: TestClient) -> None:
+    kept = queue.app_store.memory  # type: ignore[attr-defined]
+    assert decide(queue, rule="rule0", state="active").status_code == 303
+    rules = {rule.id: rule for rule in kept.rules()}
+    assert (rules["rule0"].state, rules["rule0"].by) == ("active", "somebody")
+    assert decide(queue, remark="c2", state="denied").status_code == 303
+    assert {one.key: one.state for one in kept.repeats()}["c2"] == "denied"
+
+
+def test_nothing_else_is_decided(queue: TestClient) -> None:
+    kept = queue.app_store.memory  # type: ignore[attr-defined]
+    before = kept.rules(), kept.repeats()
+    for said in ({}, {"rule": "rule0", "state": "x"}, {"remark": "c2", "state": "x"}):
+        assert decide(queue, **said).status_code == 400
+    assert decide(queue, rule="nobody", state="active").status_code == 400
+    data = {"rule": "rule0", "state": "active"}
+    assert queue.post("/memory", data=data, headers={"origin": HERE}).status_code == 403
+    assert (kept.rules(), kept.repeats()) == before

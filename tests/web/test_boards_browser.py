@@ -1,0 +1,175 @@
+"""The boards in a real browser: compared, reviewed by keyboard, watched, and opened from disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boards_store import EXPERIMENT, NEW, PLAN, PULL, REPO, attempt, fill_boards
+from dashboard_store import HOSTILE
+from playwright.sync_api import Page, expect
+
+from closeloop.store import Store, open_store
+from closeloop.web.desk import Desk
+from closeloop.web.export import export
+
+Serve = Callable[..., AbstractContextManager[str]]
+OpenPage = Callable[..., Page]
+READ = (
+    "/",
+    "/compare",
+    "/compare?variants=steady&variants=hasty",
+    "/compare/traces?first=x00000000000&second=x00000000006",
+    "/experiments",
+    f"/experiments/{EXPERIMENT}",
+    "/changes",
+    "/pulls",
+    f"/pulls/{REPO}/{PULL}",
+    "/plans",
+    f"/plans/{PLAN}",
+    "/memory",
+    "/insights",
+    "/prompts",
+    f"/prompts/{NEW}",
+    "/review",
+)
+
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with open_store(str(tmp_path_factory.mktemp("boards") / "store.db")) as opened:
+        fill_boards(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(store: Store, serve: Serve) -> Iterator[str]:
+    with serve(store) as found:
+        yield found
+
+
+def settled(page: Page) -> None:
+    """Until the numbers are those of now."""
+    expect(page.get_by_text("are being counted")).to_have_count(0)
+
+
+def test_two_variants_are_compared_down_to_their_traces(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/compare")
+    page.get_by_label("steady").check()
+    page.get_by_label("hasty").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text("'steady' is better than 'hasty'").first).to_be_visible()
+    page.get_by_role("link", name="side by side").first.click()
+    expect(page.get_by_role("heading", level=2)).to_have_count(2)
+    expect(page.locator(".chip.pass")).to_be_visible()
+    expect(page.locator(".chip.fail")).to_be_visible()
+
+
+def test_three_changes_are_reviewed_by_keyboard_only(
+    open_page: OpenPage, address: str, store: Store
+) -> None:
+    page = open_page()
+    page.goto(f"{address}/review")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("next file of the change")
+    page.keyboard.press("Escape")
+    for number in range(3):
+        expect(page.get_by_text(f"{number} of 21 reviewed")).to_be_visible()
+        page.keyboard.press("d")
+        expect(page.locator("[data-evidence]").first).to_be_focused()
+        for key in ("y", "-", "n", "b", "y", "n", "Enter", "p", "Enter", "2", "w"):
+            page.keyboard.press(key)
+        page.keyboard.type(f"Note yy{number}")
+        page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("3 of 21 reviewed")).to_be_visible()
+    kept = [one for one in store.reviews.all() if one.state == "done" and one.notes[:4] == "Note"]
+    assert [one.notes for one in kept] == ["Note yy0", "Note yy1", "Note yy2"]
+    for one in kept:
+        assert (one.contained, one.outside, one.approach, one.merge) == (True, "none", True, False)
+        assert one.dimensions == {"quality": "partly"}
+        assert "instruction drift" in one.tags
+
+
+def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, store: Store) -> None:
+    with serve(store) as address:
+        page = open_page()
+        page.goto(f"{address}/experiments/{EXPERIMENT}")
+        expect(page.get_by_text("31 of 32")).to_be_visible()
+        expect(page.get_by_text("running", exact=True)).to_be_visible()
+        attempt(store, "x00000000031", ("task-7", "hasty", 2), "the last one", good=False)
+        store.release("somebody")
+        expect(page.get_by_text("32 of 32")).to_be_visible()
+        expect(page.get_by_text("done", exact=True)).to_be_visible()
+        page.goto(f"{address}/")
+        settled(page)
+        expect(page.locator("plot-figure svg").first).to_be_visible()
+
+
+def test_an_export_opens_from_disk(open_page: OpenPage, store: Store, tmp_path: Path) -> None:
+    export(Desk(store), tmp_path / "site")
+    page = open_page()
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    expect(page.locator("plot-figure svg").first).to_be_visible()
+    page.get_by_role("link", name="See where they differ").click()
+    expect(page.get_by_text("is worse than").first).to_be_visible()
+    page.get_by_role("link", name="side by side").first.click()
+    page.locator(".place").first.click()
+    expect(page.locator(".event").first).to_be_visible()
+    page.get_by_role("link", name="Plans").click()
+    page.get_by_role("link", name="Build it.").click()
+    expect(page.locator(".dag svg")).to_be_visible()
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_every_board_is_open_to_everybody(open_page: OpenPage, address: str) -> None:
+    """By axe, in both themes; and no board is wider than its window."""
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    found: dict[str, Any] = {}
+    page = open_page(reduced_motion="reduce")
+    for path in READ:
+        page.emulate_media(color_scheme="light")
+        page.goto(address + path)
+        settled(page)
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run()")["violations"]
+        page.emulate_media(color_scheme="dark")
+        violations += page.evaluate("axe.run({runOnly: ['color-contrast']})")["violations"]
+        for one in violations:
+            found[f"{path} {one['id']}"] = [node["html"][:200] for node in one["nodes"][:3]]
+        for width in (360, 2560, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                found[f"{path} at {width}"] = "too wide"
+    assert found == {}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "store.db")) as opened:
+        fill_boards(opened, HOSTILE)
+        yield opened
+
+
+def test_nothing_that_somebody_wrote_runs_on_a_board(
+    hostile: Store, serve: Serve, open_page: OpenPage, tmp_path: Path
+) -> None:
+    export(Desk(hostile), tmp_path / "site")
+    with serve(hostile) as address:
+        page = open_page()
+        for path in READ:
+            if "variants" not in path:
+                page.goto(address + path)
+                settled(page)
+                assert page.evaluate("window.pwned") is None, path
+        for name in ("index.html", f"plans_{PLAN}.html", "memory.html"):
+            page.goto((tmp_path / "site" / name).as_uri())
+            assert page.evaluate("window.pwned") is None, name

@@ -1,0 +1,193 @@
+"""The dashboard in a real browser: read, searched, walked by keys, and open to everybody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from dashboard_store import HANDOFF, HOSTILE, LONG, LONG_EVENTS, PASSED, SPIRAL, START, fill
+from playwright.sync_api import Page, expect
+from test_receiver import conversation, export
+
+from closeloop.model.attempt import Attempt
+from closeloop.store import Store, open_store
+
+Serve = Callable[..., AbstractContextManager[str]]
+OpenPage = Callable[..., Page]
+READ = (
+    "/attempts",
+    "/attempts?show=grid",
+    f"/attempts/{SPIRAL}",
+    f"/attempts/{SPIRAL}/iterations",
+    f"/attempts/{HANDOFF}/handoffs",
+    f"/attempts/{SPIRAL}/diff",
+    f"/attempts/{SPIRAL}/tests",
+    f"/attempts/{SPIRAL}/checks",
+    f"/attempts/{SPIRAL}/evaluations",
+    f"/attempts/{SPIRAL}/reviews",
+    f"/attempts/{SPIRAL}/raw",
+    "/changes/reports/1",
+    "/tasks",
+    "/tasks/missing-cent",
+    "/rules",
+    "/settings",
+    "/login",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with open_store(str(tmp_path_factory.mktemp("store") / "store.db")) as opened:
+        fill(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(store: Store, serve: Serve) -> Iterator[str]:
+    with serve(store) as found:
+        yield found
+
+
+def test_a_link_into_a_long_trace_opens_at_its_event(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts/{LONG}#e{LONG_EVENTS - 7}")
+    event = page.locator(f"#e{LONG_EVENTS - 7}")
+    expect(event).to_be_in_viewport()
+    expect(event).to_contain_text("a needle in the hay")
+    assert page.locator(".event").count() < 800, "what is far away is not loaded"
+
+
+def test_a_search_finds_what_was_not_loaded(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts/{LONG}")
+    page.get_by_role("searchbox").fill("needle")
+    page.locator("#hits a").click()
+    expect(page.locator(f"#e{LONG_EVENTS - 7}")).to_be_in_viewport()
+
+
+def test_keys_go_from_finding_to_finding(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts/{SPIRAL}")
+    expect(page.locator(".finding", has_text="spiral").first).to_be_visible()
+    page.keyboard.press("n")
+    first = page.evaluate("location.hash")
+    assert first.startswith("#e")
+    expect(page.locator(f"{first} .margin .finding").first).to_be_in_viewport()
+    page.keyboard.press("n")
+    assert page.evaluate("location.hash") != first
+    page.keyboard.press("p")
+    assert page.evaluate("location.hash") == first
+
+
+def test_pages_and_their_lines_are_reached_by_keys(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Tasks")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/attempts/*")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/tasks")
+
+
+def test_a_theme_that_was_chosen_stays(open_page: OpenPage, address: str) -> None:
+    page = open_page(color_scheme="light")
+    page.goto(f"{address}/rules")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Theme").click()
+    page.goto(f"{address}/tasks")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+
+def test_a_list_grows_while_it_is_looked_at(
+    open_page: OpenPage, address: str, store: Store
+) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts?exit=gave_up")
+    expect(page.get_by_text("No attempt is like that")).to_be_visible()
+    page.wait_for_timeout(300)
+    store.save_attempt(
+        Attempt(id="newnewnewnew", origin="experiment", task="fresh", exit="gave_up", started=START)
+    )
+    expect(page.get_by_role("link", name="fresh")).to_be_visible()
+
+
+def test_a_session_under_way_is_watched(open_page: OpenPage, serve: Serve, tmp_path: Path) -> None:
+    first, *rest = conversation()[1:]
+    with open_store(str(tmp_path / "store.db")) as opened, serve(opened) as address:
+        httpx.post(f"{address}/v1/traces", json=export(first)).raise_for_status()
+        deadline = time.monotonic() + 15
+        while not (rows := opened.attempts()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        page = open_page()
+        page.goto(f"{address}/attempts/{rows[0].id}")
+        expect(page.locator(".event").first).to_be_visible()
+        before = page.locator(".event").count()
+        page.wait_for_timeout(300)
+        httpx.post(f"{address}/v1/traces", json=export(*rest)).raise_for_status()
+        expect(page.locator(".event", has_text="pytest -q")).to_be_visible()
+        assert page.locator(".event").count() > before
+        page.close()
+
+
+def test_a_filter_is_chosen_without_a_click_too_many(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts")
+    page.get_by_label("Outcome").first.select_option("pass")
+    page.wait_for_url("**/attempts?outcome=pass")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("theme", "rules"),
+    [("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")],
+)
+def test_every_page_is_open_to_everybody(
+    open_page: OpenPage, address: str, theme: str, rules: str
+) -> None:
+    """By axe, which reads a page as a screen reader would, and measures contrast."""
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    page = open_page(color_scheme=theme)
+    found: dict[str, Any] = {}
+    for path in READ:
+        page.goto(address + path)
+        page.evaluate(axe)
+        result = page.evaluate(f"axe.run({rules})")
+        for violation in result["violations"]:
+            nodes = [node["html"][:200] for node in violation["nodes"][:3]]
+            found[f"{path} {violation['id']}"] = nodes
+    assert found == {}
+
+
+def test_no_page_is_wider_than_the_window(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    for path in READ:
+        page.goto(address + path)
+        if path == "/tasks":
+            expect(page.locator(".sets")).to_be_visible()
+        for width in (360, 861, 900, 1100, 1280, 2560):
+            page.set_viewport_size({"width": width, "height": 800})
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert over <= 0, f"{path} at {width}"
+
+
+def test_nothing_that_an_agent_wrote_runs(
+    open_page: OpenPage, serve: Serve, tmp_path: Path
+) -> None:
+    with open_store(str(tmp_path / "store.db")) as opened:
+        fill(opened, HOSTILE)
+        with serve(opened) as address:
+            page = open_page()
+            for path in (*READ, f"/attempts/{PASSED}"):
+                page.goto(address + path)
+                assert page.evaluate("window.pwned") is None, path

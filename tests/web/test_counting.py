@@ -1,0 +1,90 @@
+"""Numbers that take long: counted once, beside whoever asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from closeloop.measuring.work import Work
+from closeloop.model.attempt import Attempt
+from closeloop.model.delivery import Delivery
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.store import open_store
+from closeloop.web.counting import Counting
+
+
+def worked() -> Work:
+    return Work(attempts=[], columns={}, tasks={}, variants={})
+
+
+def test_numbers_are_counted_once_until_something_is_added() -> None:
+    mark, made = ["1"], []
+    counting = Counting(lambda: mark[0], worked, patience=None)
+
+    def make(work: Work) -> int:
+        made.append(mark[0])
+        return len(made)
+
+    assert [counting.of_work("it", make).value for _ in range(3)] == [1, 1, 1]
+    mark[0] = "2"
+    until = time.monotonic() + 20
+    while not (again := counting.of_work("it", make)).fresh and time.monotonic() < until:
+        time.sleep(0.01)
+    assert (again.value, again.fresh, made) == (2, True, ["1", "2"])
+
+
+def test_a_page_does_not_wait_for_what_takes_long() -> None:
+    go = threading.Event()
+    counting = Counting(lambda: "1", worked, patience=0.01)
+
+    def make(work: Work) -> str:
+        go.wait(20)
+        return "done"
+
+    first = counting.of_work("it", make)
+    assert (first.value, first.fresh) == (None, False)
+    go.set()
+    counting.patience = None
+    assert counting.of_work("it", make).value == "done"
+
+
+def test_what_was_asked_wrongly_stays_wrong_and_what_failed_is_tried_again() -> None:
+    counting = Counting(lambda: "1", worked, patience=None)
+    tries: list[str] = []
+
+    def wrong(work: Work) -> None:
+        tries.append("wrong")
+        raise BadInput("No.")
+
+    def broken(work: Work) -> str:
+        tries.append("broken")
+        if tries.count("broken") == 1:
+            raise MachineFailed("Once.")
+        return "well"
+
+    for _ in range(2):
+        with pytest.raises(BadInput):
+            counting.of_work("wrong", wrong)
+    with pytest.raises(MachineFailed):
+        counting.of_work("broken", broken)
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            assert counting.of_work("broken", broken).value == "well"
+            break
+        except MachineFailed:
+            time.sleep(0.01)
+    assert tries == ["wrong", "broken", "broken"]
+
+
+def test_the_mark_changes_with_an_attempt_and_what_became_of_it() -> None:
+    with open_store(":memory:") as opened:
+        before = opened.listing.mark()
+        opened.save_attempt(Attempt(id="a", origin="production", exit="finished"))
+        made = opened.listing.mark()
+        assert made != before
+        opened.numbers.save_delivery(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
+        assert opened.listing.mark() != made
