@@ -172,6 +172,12 @@ def test_a_message_that_says_too_little_asks_for_nothing(message: str) -> None:
     assert compose(message, SOURCE, TESTS, [], []) is None
 
 
+def test_a_short_message_is_enough_where_names_tell_the_rest() -> None:
+    assert compose("Support giving back", SOURCE, TESTS, [], []) is None
+    prompt = compose("Support giving back", SOURCE, TESTS, ["refund"], [])
+    assert prompt == "Support giving back\n\nNames to use: `refund`."
+
+
 @given(st.text(max_size=400))
 def test_no_message_is_too_strange(message: str) -> None:
     assert len(request(message, message)) <= 2 * len(message) + 10

@@ -10,6 +10,7 @@ from closeloop.tasks.mining.code import sides
 from closeloop.tasks.mining.leaks import without_leaks
 
 FEWEST_WORDS = 4
+"""One fewer where the names to use tell the rest."""
 SHORTEST_WRAPPED = 50
 MOST_NOTES = 100
 LONGEST = 6_000
@@ -128,7 +129,8 @@ def compose(
     Names and texts are those that the tests look for: a colleague would be told them.
     """
     prompt = without_leaks(message, source, tests).lstrip("—–- ")
-    if len(re.findall(r"[^\W\d_]{2,}", prompt)) < FEWEST_WORDS:
+    words = len(re.findall(r"[^\W\d_]{2,}", prompt))
+    if words < FEWEST_WORDS - bool(names):
         return None
     unsaid = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", prompt)]
     if unsaid:
