@@ -32,7 +32,7 @@ from closeloop.reviewing.reading import read_arrivals
 from closeloop.reviewing.shelf import Shelf
 from closeloop.reviews.authorship import agents_of
 from closeloop.reviews.encoders import ngrams
-from closeloop.reviews.pulls_webhooks import EVENTS
+from closeloop.reviews.pulls_webhooks import EVENTS, read_github
 from closeloop.store import Store, open_store
 from closeloop.store.pulls import Arrival
 from closeloop.web import webhooks
@@ -177,6 +177,18 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
         time.sleep(3 * schooling.LOOK_SECONDS)
         assert len(calls) == settled, "nothing is looked at again while nothing is new"
     assert [one.state for one in store.memory.repeats()] == ["confirmed"]
+
+
+def test_what_was_read_is_news_also_when_its_facts_were_seen_too_early(store: Store) -> None:
+    team, at = Team(), datetime.now(UTC)
+    team.say(team.open("ann", f"Add\n\n{CLAUDE}", branch="claude/add"), "bob", SAID)
+    for number, (event, body) in enumerate(team.bodies()):
+        arrival = Arrival(source="github", delivery=f"{number}", event=event, at=at, body=body)
+        store.pulls.arrive([arrival])
+        store.pulls.add_facts(read_github(event, body, at))
+        early = store.memory.news()
+        read_arrivals(store, AGENTS)
+        assert store.memory.news() != early
 
 
 def test_a_server_that_cannot_learn_goes_on_receiving(store: Store) -> None:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 async def learn_always(store: Store, learn: Callable[[], object]) -> None:
     """Until cancelled; what cannot be learned now is tried again, and is said only once."""
-    seen: tuple[int, ...] | None = None
+    seen: tuple[object, ...] | None = None
     said = ""
     while True:
         pause = LOOK_SECONDS

@@ -15,7 +15,7 @@ from closeloop.store import memory_tables as tables
 from closeloop.store.bodies import pack, unpack
 from closeloop.store.jobs import INSERT
 from closeloop.store.judged_tables import evaluations
-from closeloop.store.pull_tables import events, pull_facts
+from closeloop.store.pull_tables import events, inbox, pull_facts, pulls
 from closeloop.store.report_tables import reports
 from closeloop.store.rows import line
 
@@ -34,11 +34,17 @@ class Memory:
         self._read = read
         self._write = write
 
-    def news(self) -> tuple[int, ...]:
-        """Changes when there may be more to be learned."""
+    def news(self) -> tuple[object, ...]:
+        """Changes when there may be more to be learned.
+
+        Facts are kept a moment before the pull requests they change: only when these are written,
+        and the inbox is let go, is all of it there to be read.
+        """
         told = (events, pull_facts, tables.human_reviews, evaluations, reports)
-        query = select(*(select(func.max(table.c.number)).scalar_subquery() for table in told))
-        return tuple(number or 0 for number in self._read(lambda on: on.execute(query).one()))
+        newest = (func.max(table.c.number) for table in told)
+        marks = (*newest, func.max(pulls.c.told), func.min(inbox.c.number))
+        query = select(*(select(mark).scalar_subquery() for mark in marks))
+        return tuple(self._read(lambda on: on.execute(query).one()))
 
     def findings(self) -> dict[str, str]:
         """By attempt, a name for what judges and checks said of it last."""
