@@ -83,6 +83,7 @@ def test_three_changes_are_reviewed_by_keyboard_only(
     page.keyboard.press("Escape")
     for number in range(3):
         expect(page.get_by_text(f"{number} of 21 reviewed")).to_be_visible()
+        page.wait_for_load_state()
         page.keyboard.press("d")
         expect(page.locator("[data-evidence]").first).to_be_focused()
         for key in ("y", "-", "n", "b", "y", "n", "Enter", "p", "Enter", "2", "w"):
@@ -126,6 +127,7 @@ def test_an_export_opens_from_disk(open_page: OpenPage, store: Store, tmp_path: 
     page.get_by_role("link", name="Plans").click()
     page.get_by_role("link", name="Build it.").click()
     expect(page.locator(".dag svg")).to_be_visible()
+    page.wait_for_load_state()
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
