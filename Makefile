@@ -73,7 +73,7 @@ lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.base $(PEER)/.made $(HARBOR)/.made  ## Ratios to floors and peers, measured in one run
+bench: $(VENV)/.test $(PEER)/.made $(HARBOR)/.made  ## Ratios to floors and peers, measured in one run
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python $(HARBOR)/bin/python
 
 quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write keeps it

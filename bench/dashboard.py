@@ -3,26 +3,43 @@
 python bench/dashboard.py make FILE   adds to the store of `metrics.py make` what other pages show
 python bench/dashboard.py pages FILE  every page, first and again: seconds, and packed bytes
 python bench/dashboard.py crowd FILE  fifty readers beside a writer: seconds a page
+python bench/dashboard.py paint FILE  every page in Chromium, on a server just started: seconds
+
+FILE may be the address of a PostgreSQL database as well.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import re
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 LONG = 100_000
-EXPERIMENTS, PLANS, PULLS, RULES, PROMPTS = 20, 100, 1000, 300, 50
+EXPERIMENTS, PLANS, PULLS, RULES, PROMPTS, REPORTS = 20, 100, 1000, 300, 50, 1000
 AGAIN, READERS, ASKED = 12, 50, 4
 START = datetime(2025, 10, 9, tzinfo=UTC)
 TRACED, SHORT = "f" * 12, "e" * 12
 HERE = "http://127.0.0.1:4318"
+PIECES = {"events", "search", "measured", "tail"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAINTED = """() => new Promise(told => new PerformanceObserver(list => {
+    const seen = list.getEntriesByName("first-contentful-paint");
+    if (seen.length) told(seen[0].startTime);
+}).observe({type: "paint", buffered: true}))"""
 
 
 def make(file: str) -> dict[str, float]:
@@ -63,6 +80,7 @@ def make(file: str) -> dict[str, float]:
             connection.execute(insert(pull_tables.pulls), [_pull(n, chance) for n in range(PULLS)])
         _attempts(store)
         _plans(store)
+        _reports(store)
     return {}
 
 
@@ -105,6 +123,19 @@ def _plans(store: Any) -> None:
             id=f"{number:012x}", at=at, request="Build it.", tasks=tuple(parts), worker="v0"
         )
         store.plans.begin(plan)
+
+
+def _reports(store: Any) -> None:
+    from closeloop.model.change import Change
+    from closeloop.model.finding import Finding
+    from closeloop.model.report import Report
+
+    found = Finding(rule="copied-code", version=1, severity="warning", message="As x.py:3.")
+    report = Report(
+        change=Change(base="a" * 40), title="main..feature", verdict="pass", findings=(found,) * 20
+    )
+    for number in range(REPORTS):
+        store.reports.add(report, START + timedelta(hours=number), repo="billing")
 
 
 def _pull(number: int, chance: random.Random) -> dict[str, Any]:
@@ -266,6 +297,53 @@ def crowd(file: str) -> dict[str, float]:
     return {"each": spent / len(taken), "p95": statistics.quantiles(taken, n=20)[-1]}
 
 
+def paint(file: str) -> dict[str, float] | None:
+    """Of each page the first contentful paint; none where there is no browser.
+
+    The server has just begun and the browser has kept nothing: the first visitor of the day.
+    """
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    found: dict[str, float] = {}
+    with served(file) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser.new_page().goto("about:blank")
+        for path in filter(_is_whole, addresses()):
+            with browser.new_context() as context:
+                page = context.new_page()
+                page.goto(address + path)
+                found[path] = page.evaluate(PAINTED) / 1000
+        browser.close()
+    return found
+
+
+def _is_whole(path: str) -> bool:
+    """Whether it is a page, not a piece of one."""
+    return not PIECES & set(path.split("/"))
+
+
+@contextmanager
+def served(file: str) -> Iterator[str]:
+    """The address of `closeloop serve` over the store."""
+    command = [sys.executable, "-m", "closeloop", "serve", "--port", "0"]
+    around = {**os.environ, "CLOSELOOP_STORE": file if "://" in file else str(Path(file).resolve())}
+    with (
+        tempfile.TemporaryDirectory() as empty,
+        subprocess.Popen(
+            command, cwd=empty, env=around, stdout=subprocess.PIPE, text=True
+        ) as server,
+    ):
+        try:
+            told = re.search(r"http://\S+", server.stdout.readline() if server.stdout else "")
+            assert told is not None, "the server says where it listens"
+            yield told[0].rstrip("/")
+        finally:
+            server.terminate()
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case "make", file:
@@ -274,5 +352,7 @@ if __name__ == "__main__":
             print(json.dumps(pages(file)))
         case "crowd", file:
             print(json.dumps(crowd(file)))
+        case "paint", file:
+            print(json.dumps(paint(file)))
         case _:
             sys.exit(__doc__)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import workspaces
 
@@ -196,11 +197,14 @@ def numbers(folder: Path) -> None:
     line("metrics again, a twentieth of the attempts new", "the first time", share, 0.25)
 
 
-def dashboard(folder: Path) -> None:
+def dashboard(store: str, engine: str) -> None:
     """Every page over the large store: the first answer, those after, its size; many readers."""
-    script, whole = str(HERE / "dashboard.py"), str(folder / "whole.db")
-    printed(sys.executable, script, "make", whole)
-    pages = json.loads(printed(sys.executable, script, "pages", whole))
+
+    def measured(what: str) -> Any:
+        return json.loads(printed(sys.executable, str(HERE / "dashboard.py"), what, store))
+
+    measured("make")
+    pages = measured("pages")
     for what, unit, budget, aim in (
         ("cold", "300 ms", 0.3, "the first answer of a page"),
         ("warm", "100 ms of CPU", 0.1, "  the answers after, 95th percentile"),
@@ -208,9 +212,37 @@ def dashboard(folder: Path) -> None:
     ):
         slowest = max(pages, key=lambda address: pages[address][what])
         print(f"    the most: {slowest[:60]}")
-        line(f"{aim}, {KEPT:,} attempts", unit, pages[slowest][what] / budget, 1)
-    crowd = json.loads(printed(sys.executable, script, "crowd", whole))
-    line("a page for 50 readers beside a writer", "100 ms", crowd["each"] / 0.1, 1)
+        line(f"{aim}, {engine}", unit, pages[slowest][what] / budget, 1)
+    painted = measured("paint")
+    if painted is None:
+        print("What a browser paints is left out: there is no Chromium")
+    else:
+        slowest = max(painted, key=lambda address: painted[address])
+        print(f"    the last: {slowest[:60]}")
+        line(f"  first contentful paint, {engine}", "1 s", painted[slowest], 1)
+    crowd = measured("crowd")
+    line(f"a page for 50 readers beside a writer, {engine}", "100 ms", crowd["each"] / 0.1, 1)
+
+
+def dashboards(folder: Path) -> None:
+    """On both engines, with the same content."""
+    dashboard(str(folder / "whole.db"), "SQLite")
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    import psycopg
+
+    import postgres_server
+
+    binaries = postgres_server.system_binaries() or postgres_server.wheel_binaries()
+    if binaries is None:
+        print("PostgreSQL is left out: there is none")
+        return
+    with postgres_server.running(binaries) as place:
+        store = postgres_server.address(place)
+        printed(sys.executable, str(HERE / "metrics.py"), "make", store, str(KEPT))
+        # As its own housekeeping does within a minute of so much being added.
+        with psycopg.connect(store, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        dashboard(store, "PostgreSQL")
 
 
 def gateway() -> None:
@@ -262,7 +294,7 @@ def main() -> int:
         imports(peer, folder)
         measures(folder / "recorded")
         numbers(folder)
-        dashboard(folder)
+        dashboards(folder)
         gateway()
         webhooks()
         converters(harbor)

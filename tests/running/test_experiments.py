@@ -108,6 +108,15 @@ def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
     assert len(run(project, repeats=3).started) == 6
 
 
+@pytest.mark.parametrize("other", ["memory:learning", "plan/000000000003/0/0", "", "a/b/c/d/e"])
+def test_other_work_in_hand_is_no_attempt_of_an_experiment(project, other):
+    run(project)
+    _, store = opened(project)
+    with store:
+        assert store.claim(other, "somebody", 60, lambda owner: False)
+        assert [course.running for course in courses(store)] == [0]
+
+
 def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(project):
     file = project / "closeloop.toml"
     file.write_text(file.read_text() + PRICED)

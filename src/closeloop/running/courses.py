@@ -47,8 +47,8 @@ def course_of(store: Store, experiment: Experiment, in_hand: Sequence[str]) -> C
 
 
 def _is_of(key: str, experiment: Experiment) -> bool:
-    """Keys are those of slots: task, variant, repeat and retry."""
-    task, variant, number, _ = key.split("/")
+    """Keys of slots are task, variant, repeat and retry; other work has other keys."""
+    task, variant, number = (*key.split("/"), "", "")[:3]
     known = task in experiment.tasks and variant in experiment.variants
     return known and int(number) <= experiment.repeats
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, selec
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.listing import After, Choices, Filter, Marks
 from closeloop.store.pull_tables import events
-from closeloop.store.rows import counting, with_variants
+from closeloop.store.rows import came_to, counting, with_variants
 from closeloop.store.schema import (
     attempts,
     deliveries,
@@ -186,18 +186,24 @@ def _wanted(wanted: Filter) -> list[ColumnElement[bool]]:
         own = attempts.c.variant.in_(_digests(variants.c.agent == wanted.agent))
         found.append(or_(own, sessions.c.agent == wanted.agent))
     if wanted.outcome is not None:
-        found.append(func.coalesce(grades.c.outcome, "unscored") == wanted.outcome)
-    said = measurements.c
+        found.append(came_to(wanted.outcome))
     if wanted.rule is not None:
-        rules = (" " + said.found + " ").contains(f" {wanted.rule} ", autoescape=True)
-        found.append(_measured(rules))
+        found.append(_found(wanted.rule))
     if wanted.category is not None:
-        found.append(_measured(said.category == wanted.category))
+        found.append(_measured(measurements.c.category == wanted.category))
     return found
 
 
 def _digests(condition: ColumnElement[bool]) -> Select[Any]:
     return select(variants.c.digest).where(condition)
+
+
+def _found(rule: str) -> ColumnElement[bool]:
+    """Whether the last measurement of an attempt has it; a value, not a join of all with all."""
+    said = measurements.c
+    among = (" " + said.found + " ").contains(f" {rule} ", autoescape=True)
+    last = select(among).where(said.attempt == attempts.c.id).order_by(said.number.desc()).limit(1)
+    return last.scalar_subquery()
 
 
 def _measured(condition: ColumnElement[bool]) -> ColumnElement[bool]:

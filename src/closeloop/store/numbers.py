@@ -29,7 +29,7 @@ from closeloop.store.bodies import unpack
 from closeloop.store.columns import Columns, gathered
 
 Do = Callable[[Callable[[Connection], Any]], Any]
-AT_ONCE = 4000
+AT_ONCE = 500
 
 OF_ATTEMPT = (
     "origin", "task", "task_digest", "variant", "number", "retry", "started", "seconds",

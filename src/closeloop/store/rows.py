@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any, TypedDict
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from closeloop.model.attempt import Attempt, AttemptRow, Grade
 from closeloop.model.change import Change
@@ -107,7 +107,7 @@ def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
             attempts.c.variant.in_([key for key in names if names[key].name == name])
         )
     if (outcome := wanted.get("outcome")) is not None:
-        query = query.where(func.coalesce(grades.c.outcome, "unscored") == outcome)
+        query = query.where(came_to(outcome))
     if (task := wanted.get("task")) is not None:
         query = query.where(attempts.c.task == task)
     if (experiment := wanted.get("experiment")) is not None:
@@ -118,6 +118,12 @@ def list_rows(connection: Connection, wanted: Wanted) -> list[AttemptRow]:
         query = query.where(attempts.c.variant.in_(digests))
     rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
     return [_row(row, names.get(row["variant"])) for row in rows]
+
+
+def came_to(outcome: str) -> ColumnElement[bool]:
+    """An attempt that is not graded is unscored."""
+    same = grades.c.outcome == outcome
+    return same | grades.c.outcome.is_(None) if outcome == "unscored" else same
 
 
 def with_variants(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
@@ -163,8 +169,9 @@ def counting(gradings: Collection[str] | None = None, *, every: bool = False) ->
     better = sessions.alias()
     own, marked = (func.substr(sessions.c.key, 1, length) for length in (OWN, OWN + 1))
     is_copy = func.substr(marked, OWN + 1) >= MARKS["exported"]
-    told = select(better.c.number).where(is_copy, better.c.key >= own, better.c.key < marked)
-    counts = () if every else (~later.exists(), ~told.exists())
+    told = select(better.c.number).where(better.c.key >= own, better.c.key < marked)
+    # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
+    counts = () if every else (~later.exists(), ~(is_copy & told.exists()))
     return (
         select(attempts, *shown)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())

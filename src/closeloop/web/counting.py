@@ -7,6 +7,7 @@ none yet, and whether they are those of now.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -24,6 +25,8 @@ TIRED = 0.5
 """A page that has waited in vain does not wait again for its other numbers."""
 REST = 5.0
 """What took a second is left alone for so many, however much is added meanwhile."""
+TURN = 0.0005
+"""Seconds after which whoever counts lets a request go on."""
 MOST_KEPT = 64
 MOST_WAITING = 16
 """Whoever asks for more at once asks again."""
@@ -114,6 +117,8 @@ class Counting:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
+            # A request lets go of the interpreter at each query and waits to have it back.
+            sys.setswitchinterval(TURN)
             for line in (self._large, self._small):
                 threading.Thread(target=self._run, args=(line,), daemon=True).start()
 

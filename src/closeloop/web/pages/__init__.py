@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from closeloop.web.assets import assets
 from closeloop.web.desk import Desk
 from closeloop.web.page import Nothing, Page
 from closeloop.web.pages import (
@@ -53,9 +54,10 @@ PAGES: tuple[Page, ...] = (
 
 
 def prepare(desk: Desk) -> None:
-    """Before anybody comes: templates, and the numbers that take longest."""
-    for page in PAGES:
-        environment().get_template(page.template)
+    """Before anybody comes: templates, what they load, and the numbers that take longest."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+    assets()
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
         overview.overview(desk, Nothing())
