@@ -65,7 +65,7 @@ from closeloop.runs.workspaces import Base, resolve_commit
 from closeloop.runs.workspaces.repository import git, git_folder
 from closeloop.store import Store
 from closeloop.store.owners import is_dead
-from closeloop.traces.redact import redact
+from closeloop.traces.redact import redact, redact_text
 
 LEASE_SECONDS = 120.0
 UNSAVED = Path(".closeloop/plans")
@@ -95,7 +95,7 @@ async def begin(asked: str | Blueprint, means: Means, repo: Path | None) -> Orch
     known = await discover(repo, base, means)
     planning = None
     if isinstance(asked, str):
-        asked, planning = await make_plan(asked, known, means)
+        asked, planning = await make_plan(redact_text(asked, {}), known, means)
     at = datetime.now(UTC)
     plan = Orchestration(
         id=digest(asked, base, at)[:12],
@@ -111,6 +111,8 @@ async def begin(asked: str | Blueprint, means: Means, repo: Path | None) -> Orch
         planning=planning,
     )
     demand_means(plan, means)
+    # Agents are given what is written down: a plan that goes on later is the same plan.
+    plan, _ = redact(plan)
     means.store.plans.begin(plan)
     return plan
 

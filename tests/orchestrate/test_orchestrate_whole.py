@@ -421,7 +421,7 @@ def test_weights_that_could_decide_nothing_are_refused_before_anything_is_paid(
         assert store.plans.listed(1) == []
 
 
-def test_a_secret_in_a_request_is_kept_in_no_brief_and_no_trace(project: Path) -> None:
+def test_a_secret_in_a_request_is_kept_nowhere(project: Path) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     write_plan(project, {"id": "add", "prompt": f"Write add(a, b). The token is {secret}."})
     assert typed("orchestrate", "plan.json") == 0
@@ -430,7 +430,8 @@ def test_a_secret_in_a_request_is_kept_in_no_brief_and_no_trace(project: Path) -
     assert story.ending is not None
     with stored(project) as store:
         told = msgspec.json.encode(store.trace(story.ending.attempt or ""))
-    assert secret.encode() not in told
+    assert secret.encode() not in told + msgspec.json.encode(story)
+    assert "The token is [redacted" in story.plan.tasks[0].prompt
 
 
 # A judge that looks
