@@ -34,8 +34,7 @@ def measure(folder: Path) -> Iterator[tuple[str, str, float, float]]:
     seconds = _seconds(lambda: mined.append(_mine(repo, folder / "mining", (SETUP,))))
     assert len(mined[0].tasks) == FIXES, mined
     yield "mining a task, seconds", f"{RUNS} bare runs of its tests", seconds / FIXES / bare, 3
-    found = (folder / "mining/cache/bases").glob("*/root/workspace/.venv/pyvenv.cfg")
-    made = {path.stat().st_ino for path in found}
+    made = {path.stat().st_ino for path in (folder / "mining/cache/bases").rglob("pyvenv.cfg")}
     yield f"environments for {FIXES} commits alike", "one", len(made), 1
 
 

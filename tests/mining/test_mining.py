@@ -13,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.mining import environments
+from closeloop.mining import environments, proving
 from closeloop.mining.ledger import Entry, note, read_ledger
 from closeloop.mining.mine import Ground, Mined, Told, Wish, mine
 from closeloop.mining.rewording import open_rewording
@@ -108,7 +108,7 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
         },
     )
     mined = project.mine(Wish(repeats=1))
-    assert mined.refused == {refactoring: "none of its tests fails without the change"}
+    assert mined.refused == {refactoring: "none of its tests fails only without the change"}
     (task,) = project.tasks()
     assert mined.tasks == (task.id,)
     assert task.id == f"negative-prices-do-not-count-{fix[:8]}"
@@ -183,6 +183,31 @@ def test_a_repository_without_tests_says_so(project: Project) -> None:
         project.mine(Wish(), test=None)
 
 
+def test_a_repository_without_commits_says_so(project: Project) -> None:
+    project.git("checkout", "-q", "--orphan", "new")
+    with pytest.raises(BadInput, match="has no commits"):
+        project.mine(Wish())
+
+
+def test_of_tests_that_fail_with_the_work_too_it_is_said(project: Project) -> None:
+    cut = "\n\ndef test_far():\n    assert far\n    raise OSError('Network is unreachable')\n"
+    commit = project.commit(
+        "Prices may be asked for far away",
+        {
+            "shop.py": SHOP + "\n\nfar = True\n",
+            "test_shop.py": TESTS.replace("total\n", "*\n", 1) + cut,
+        },
+    )
+    mined = project.mine(Wish(repeats=1))
+    assert "1 fail with it too: they may need a network" in mined.refused[commit]
+
+
+def test_a_command_that_hides_its_runner_is_mined_all_the_same(project: Project) -> None:
+    project.commit("Script", {"run.sh": f"{TEST}\n"})
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    assert len(project.mine(Wish(repeats=1), test="sh run.sh").tasks) == 1
+
+
 def test_a_broken_environment_is_told_and_tried_again_another_day(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,10 +236,23 @@ def test_of_a_suite_without_end_some_tests_are_selected(
     assert "selected-tests" in task.tags
 
 
+def test_tests_that_take_too_long_and_cannot_be_selected_end_the_matter(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0)
+    monkeypatch.setattr(proving, "FILE_SECONDS", 4.0)
+    slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
+    project.commit("Take forty minutes", {"test_slow.py": slow, "run.sh": f"{TEST}\n"})
+    fix = project.commit(
+        "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
+    )
+    assert "take longer" in project.mine(Wish(repeats=1), test="sh run.sh").refused[fix]
+
+
 def test_time_is_kept_and_nothing_is_half_written(project: Project) -> None:
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
     mined = project.mine(Wish(seconds=0.01))
-    assert mined.tasks == ()
+    assert (mined.tasks, mined.tried, mined.left) == ((), 0, 1)
     assert not list(project.folder.glob("tasks/*"))
     assert len(project.mine(Wish(repeats=1)).tasks) == 1
     assert not list(project.folder.glob("tasks/.*"))
@@ -237,7 +275,7 @@ def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:
     file = tmp_path / "mined.jsonl"
     note(file, entry)
     with file.open("ab") as opened:
-        opened.write(b'{"commit":"b')
+        opened.write('{"commit":"é'.encode()[:-1])
     note(file, Entry(commit="c", state="proved", at=datetime.now(UTC), seconds=1.0))
     assert set(read_ledger(file)) == {"a" * 40, "c"}
 

@@ -60,6 +60,18 @@ RUST = Past(
     proves="sums::adds",
 )
 NODE = Past(
+    tool="node",
+    files={"package.json": '{"scripts": {"test": "node --test test/"}}'},
+    test="node --test test/",
+    source="lib/sum.js",
+    wrong="module.exports = (a, b) => a - b;\n",
+    right="module.exports = (a, b) => a + b;\n",
+    tests="test/sum.js",
+    case="const sum = require('../lib/sum');\n"
+    "require('node:test')('adds', () => {{ if (sum(2, {}) !== {}) throw Error('no'); }});\n",
+    proves="test/sum.js > adds",
+)
+MOCHA = Past(
     tool="mocha",
     files={"package.json": "{}"},
     test="mocha --reporter spec test/",
@@ -88,7 +100,7 @@ def build(past: Past, folder: Path) -> None:
     commit("Numbers that are not zero are added up too", past.right, 3, 5)
 
 
-@pytest.mark.parametrize("past", [GO, RUST, NODE], ids=lambda past: past.tool)
+@pytest.mark.parametrize("past", [GO, RUST, NODE, MOCHA], ids=lambda past: past.tool)
 def test_work_in_other_languages_becomes_tasks(past: Past, tmp_path: Path) -> None:
     if shutil.which(past.tool) is None:
         pytest.skip(f"NOT TESTED HERE: {past.tool} is not installed")

@@ -24,6 +24,7 @@ from closeloop.runs.workspaces import Workspaces
 from closeloop.runs.workspaces.lending import kinship
 from closeloop.tasks.mining.candidates import Candidate
 from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until, wants
+from closeloop.tasks.mining.wanting import completed, packages_named
 from closeloop.tasks.projects.folder import Folder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)
@@ -134,6 +135,41 @@ def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -
     assert [way.how for way in recipes(found, same, AT)] == ["as go.mod says"]
 
 
+WANTING = {
+    "setup.py": "setup(extras_require={'reco': ['python-dateutil', 'simplejson>=3']}, name='shop')",
+    "tox.ini": "[testenv]\ndeps = PyYAML",
+    "shop/__init__.py": "",
+    "tools.py": "import rich  # not a manifest",
+}
+PIP = Recipe(setup=("make", "bin/uv pip install -e . pytest"), test="pytest", how="the newest")
+
+
+@pytest.mark.parametrize(
+    ("lacked", "added"),
+    [
+        (["simplejson"], "simplejson"),
+        (["dateutil.tz", "yaml", "simplejson", "yaml"], "python-dateutil pyyaml simplejson"),
+        (["shop"], None),
+        (["tools"], None),
+        (["rich"], None),
+        (["numpy"], None),
+        (["pytest"], None),
+        ([], None),
+    ],
+)
+def test_what_tests_lack_is_added_where_the_project_names_it(tmp_path, lacked, added) -> None:
+    output = "\n".join(f"E   ModuleNotFoundError: No module named '{name}'" for name in lacked)
+    more = completed(PIP, output, packages_named(folder(tmp_path, WANTING)))
+    assert (more and more.setup) == (added and ("make", f"{PIP.setup[-1]} {added}"))
+    assert more is None or completed(more, output, packages_named(Folder(tmp_path, ()))) is None
+
+
+def test_what_is_not_installed_by_name_is_left_as_it_is(tmp_path: Path) -> None:
+    output, names = "No module named 'simplejson'", packages_named(folder(tmp_path, WANTING))
+    for setup in ((), ("uv sync --frozen",), ("make",)):
+        assert completed(Recipe(setup=setup, test="pytest", how="so"), output, names) is None
+
+
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     place = tmp_path / "repo"
@@ -240,11 +276,20 @@ def test_only_what_must_pass_is_repeated_where_the_runner_can_be_told() -> None:
     assert named(environment, ("tests/test_a.py",), many) == "pytest tests/test_a.py"
 
 
-def test_mocha_is_told_other_files_in_place_of_its_own() -> None:
-    way = Recipe(setup=(), test="A=1 npx mocha --require test/env -R dot --bail test/", how="so")
-    environment = Environment(recipe=way, runner="mocha", seconds=60.0, files={})
-    line = narrowed(environment, ("test/app.js",))
-    assert line == "A=1 npx mocha --require test/env -R dot --bail test/app.js"
+@pytest.mark.parametrize(
+    ("runner", "test", "kept"),
+    [
+        ("mocha", "A=1 npx mocha --require test/env -R dot --bail test/", None),
+        ("mocha", "A='b c' npx mocha \"test/*.js\" lib", "A='b c' npx mocha"),
+        ("node", "node --import tsx --test --test-reporter tap 'test/**/*.ts'", None),
+        ("node", "node --test", "node --test"),
+    ],
+)
+def test_mocha_and_node_are_told_other_files_in_place_of_their_own(runner, test, kept) -> None:
+    way = Recipe(setup=(), test=test, how="so")
+    environment = Environment(recipe=way, runner=runner, seconds=60.0, files={})
+    line = narrowed(environment, ("test/an app.js",))
+    assert line == f"{kept or test.rpartition(' ')[0]} 'test/an app.js'"
 
 
 @pytest.mark.parametrize("line", ["mvn -B test", "./mvnw -B test", "./gradlew test"])

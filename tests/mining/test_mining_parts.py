@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,8 @@ def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> Non
         ("jest", "src/sum.test.ts", "src/latest.ts"),
         ("vitest", "src/sum.spec.tsx", "src/spec.ts"),
         ("mocha", "test/sum.js", "lib/test.js"),
+        ("node", "lib/sum.test.mjs", "lib/latest.mjs"),
+        ("node", "core/test/sum.js", "core/tested/sum.js"),
         ("cargo", "tests/sum.rs", "src/tests.rs"),
         ("junit", "core/src/test/java/a/SumTest.java", "core/src/main/java/a/Contest.java"),
         ("unittest", "test_sum.py", "latest.py"),
@@ -77,6 +80,15 @@ def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> Non
 def test_each_runner_has_its_own_tests(tmp_path: Path, runner, tests: str, source: str) -> None:
     parts = split([tests, source], [tests, source], collects(folder(tmp_path), runner))
     assert (parts.tests, parts.source) == ((tests,), (source,))
+
+
+def test_node_and_mocha_look_where_their_script_says(tmp_path: Path) -> None:
+    for runner, call in (("node", "node --test 'checks/**/*.js'"), ("mocha", "mocha checks/")):
+        script = json.dumps({"scripts": {"test": f"xo lib && {call}"}})
+        (tmp_path / "package.json").write_text(script)
+        known = Folder(tmp_path, ("package.json", "lib/sum.js", "lib/a.test.js", "checks/sum.js"))
+        rules = collects(known, runner)
+        assert [name for name in known.files if is_test(name, rules)] == ["checks/sum.js"]
 
 
 def test_documents_and_locks_are_no_part_of_a_task() -> None:

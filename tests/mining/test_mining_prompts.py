@@ -178,15 +178,31 @@ def test_a_short_message_is_enough_where_names_tell_the_rest() -> None:
     assert prompt == "Support giving back\n\nNames to use: `refund`."
 
 
+def test_the_form_of_a_pull_request_is_no_part_of_what_is_asked() -> None:
+    message = (
+        "Prices are rounded, relating to issue-1834\n\n## Description\n\n<!-- Say why. -->\n\n"
+        "Half cents go up, see [the rules](https://example.org/1).\n\n## Checklist\n\n"
+        "- [x] I have rebased all commits so that reviewing this\npull request is easy.\n"
+        "- [ ] Docs\n"
+    )
+    assert request(message) == (
+        "Prices are rounded\n\n## Description\n\nHalf cents go up, see the rules."
+    )
+
+
 @given(st.text(max_size=400))
 def test_no_message_is_too_strange(message: str) -> None:
     assert len(request(message, message)) <= 2 * len(message) + 10
 
 
 @pytest.mark.parametrize(
-    "piece", ["add a ", "#1 ", "a@", "`" * 3 + "diff\n", "(#", ":a:`", "* x\n\n"]
+    "piece",
+    [
+        *("add a ", "#1 ", "a@", "`" * 3 + "diff\n", "(#", ":a:`", "* x\n\n", "\n", " \n", " "),
+        *("- [x] a\n", "# \n\n\n", "<!--", "[a](https://", "cc: a\n"),
+    ],
 )
 def test_long_messages_are_cleaned_in_time(piece: str) -> None:
     start = time.process_time()
-    request(piece * 20_000)
+    request(f"a{piece * 20_000}b")
     assert time.process_time() - start < 5

@@ -233,6 +233,81 @@ def test_a_task_of_a_container_is_graded_here(make, tmp_path):
     assert graded() == 0
 
 
+def test_a_task_that_changed_does_not_take_the_base_of_the_one_imported_earlier(tmp_path):
+    folder = terminal_bench_folder(tmp_path / "write-done")
+    first = read_container(folder, tmp_path / "repos")
+    assert read_container(folder, tmp_path / "repos") == first
+    (folder / "out.txt").write_text("begun anew\n")
+    second = read_container(folder, tmp_path / "repos")
+    assert second.base != first.base
+    assert small_project.git(Path(first.repo), "rev-parse", "HEAD").strip() == first.base
+
+
+def test_no_file_of_a_task_is_git_s_own(tmp_path):
+    folder = terminal_bench_folder(tmp_path / "write-done")
+    touch = f"touch {tmp_path}/ran"
+    run = f'[core]\n\tfsmonitor = {touch}\n[filter "x"]\n\tclean = {touch}\n'
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text(run)
+    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (folder / "config").write_text(run)
+    (folder / ".gitattributes").write_text("* filter=x\n")
+    (folder / "Dockerfile").write_text("WORKDIR /app\nCOPY . .\nCOPY config /app/.git/config\n")
+    read_container(folder, tmp_path / "repos")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_list_of_files_is_copied_like_words(tmp_path):
+    folder = terminal_bench_folder(tmp_path / "write-done")
+    (folder / "Dockerfile").write_text('WORKDIR /app\nCOPY --chown=a ["out.txt", "/app/a b.txt"]\n')
+    repo = Path(read_container(folder, tmp_path / "repos").repo)
+    assert (repo / "a b.txt").read_text() == "begun\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Dockerfile", 'COPY "a b /app\n'),
+        ("Dockerfile", "COPY [1, 2]\n"),
+        ("Dockerfile", "COPY a\0b /app\n"),
+        ("Dockerfile", "WORKDIR /app\nCOPY out.txt /app/x\nCOPY out.txt /app/x/y\n"),
+        ("task.yaml", "instruction: a\nday: 2020-13-45\n"),
+        ("task.yaml", f"instruction: a\nn: {'9' * 5000}\n"),
+        ("task.yaml", 'instruction: "\\ud800"\n'),
+        ("task.toml", f"a = {'9' * 5000}\n"),
+        ("task.toml", f"a = {'[' * 5000}"),
+        ("tests/closeloop.json", "[" * 100_000),
+    ],
+)
+def test_a_hostile_folder_is_refused_in_a_sentence_and_leaves_nothing(tmp_path, name, text):
+    make = harbor_folder if name == "task.toml" else terminal_bench_folder
+    folder = make(tmp_path / "hostile")
+    (folder / name).write_text(text)
+    with pytest.raises(BadInput, match=r"^[^\n]*hostile[^\n]*\.$"):
+        read_container(folder, tmp_path / "repos")
+    assert list((tmp_path / "repos").glob("*")) == []
+
+
+def test_an_archive_of_broken_links_or_bytes_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        member = tarfile.TarInfo("a")
+        member.type, member.linkname = tarfile.LNKTYPE, "/etc/passwd"
+        archive.addfile(member)
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        unpack(tmp_path / "a.tar", tmp_path / "folder")
+    (tmp_path / "a.tar").write_bytes(b"junk")
+    with pytest.raises(BadInput, match=r"^[^\n]*cannot be unpacked[^\n]*$"):
+        unpack(tmp_path / "a.tar", tmp_path / "folder")
+
+
+def test_a_folder_for_harbor_appears_whole_or_not_at_all(triple, tmp_path):
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_harbor(triple, NAMES, tmp_path / "out/triple")
+    write_harbor(triple, NAMES, tmp_path / "whole/triple")
+    assert [path.name for path in (tmp_path / "whole").iterdir()] == ["triple"]
+
+
 def test_an_archive_cannot_write_outside(tmp_path):
     for name in ("../out.txt", "/tmp/out.txt", ".git/hooks/x"):
         with tarfile.open(tmp_path / "a.tar", "w") as archive:
@@ -373,6 +448,9 @@ def test_tasks_go_out_and_come_in_by_command(triple, tmp_path, monkeypatch, caps
         "task", "export", "triple", "--to", "swe-bench", "--out", str(tmp_path / "tasks.jsonl")
     )
     assert code == 0, said
+    code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")
+    assert "1 were there already" in said, "nobody is asked the same twice, whatever its name"
+    (project / "tasks/triple.md").unlink()
     code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")
     assert code == 0, said
     assert (project / "tasks/local__project-triple.md").exists()

@@ -148,7 +148,7 @@ def test_a_long_list_of_tests_is_read(tmp_path: Path) -> None:
         (small(acceptance="acceptance: {run: t, timeout: -1}"), "'acceptance.timeout' must be sec"),
         (
             small(acceptance="acceptance: {run: t, runner: nose}"),
-            "cannot be 'nose'. Known: cargo, go",
+            "cannot be 'nose'. Did you mean 'node'? Known: cargo, go",
         ),
         (small(acceptance="acceptance: {run: t, runner: pytst}"), "Did you mean 'pytest'?"),
         (small(acceptance="acceptance: {run: t, runner: junit}"), "'acceptance.report' is missing"),

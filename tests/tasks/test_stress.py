@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,16 @@ def test_a_neighbour_is_planted_and_nobody_speaks_of_it(task, tree):
     assert list(made.planted) == ["shop/prices_old_way.py"]
     assert made.task.prompt == task.prompt
     assert not (tree / "shop/prices_old_way.py").exists()
+
+
+def test_nothing_is_planted_through_a_link_of_the_project(task, tree, tmp_path):
+    tree = shutil.copytree(tree, tmp_path / "copy")
+    outside = tmp_path / "outside.txt"
+    outside.write_text("mine")
+    (tree / "shop/prices_old_way.py").symlink_to(outside)
+    with pytest.raises(BadInput, match="has a file already"):
+        stress(task, "scope-creep", tree)
+    assert outside.read_text() == "mine"
 
 
 def test_a_library_has_another_way_to_say_it(task, tree):

@@ -20,14 +20,13 @@ from closeloop.tasks.exchange.trees import extract
 from closeloop.tasks.git import git
 from closeloop.tasks.mining import code
 from closeloop.tasks.mining.candidates import MOST_PATCH_BYTES, Candidate, ranked, score, unfit
-from closeloop.tasks.mining.history import Work, words_in, works
-from closeloop.tasks.mining.parts import Collects, Parts, split
+from closeloop.tasks.mining.history import FEW_WORDS, Work, files_at, words_in, works
+from closeloop.tasks.mining.parts import Collects, Parts, parted, split, test_roots
 from closeloop.tasks.mining.prompts import changelog_of, compose, request
 from closeloop.tasks.projects.folder import Folder
 
 MANIFESTS = 200_000
 MOST_NAMES = 24
-FEW_WORDS = 6
 _DIFF = ("diff", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv")
 
 
@@ -41,12 +40,12 @@ class Lode(Record):
 
 def survey(repo: Path, rules: Collects, since: str | None, now: datetime) -> Lode:
     """Look at every piece of work once, by its numbers alone."""
-    known = git(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0")
+    roots = test_roots(files_at(repo, "HEAD"), rules)
     rated, passed_over = [], {}
     changes = _numbers(repo, since)
     for work in works(repo, since):
         change = changes.get(work.commit) or Change()
-        parts = split([file.path for file in change.files], known, rules)
+        parts = parted([file.path for file in change.files], roots, rules)
         reason = unfit(change, parts)
         if reason is not None:
             passed_over[work.commit] = reason
@@ -62,7 +61,7 @@ def candidate(repo: Path, work: Work, rules: Collects) -> Candidate | str:
     """The work as a candidate, or why it is none."""
     listed = git(repo, *_DIFF, "--name-only", "-z", work.base, work.commit)
     paths = [path for path in listed.split("\0") if path]
-    known = git(repo, "ls-tree", "-r", "-z", "--name-only", work.commit).split("\0")
+    known = files_at(repo, work.commit)
     if any(not path.isprintable() for path in paths):
         return "the name of a file cannot be printed"
     parts = split(paths, known, rules)
@@ -117,8 +116,7 @@ def manifests(repo: Path, commit: str) -> Iterator[Folder]:
     """A commit's files, for those who look for what it is made with. Only names and small files."""
     place = Path(tempfile.mkdtemp(prefix="closeloop-"))
     try:
-        names = git(repo, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
-        names = [name for name in names[:MANIFESTS] if name]
+        names = files_at(repo, commit)[:MANIFESTS]
         _extract(repo, commit, [name for name in names if _is_told(name)], place)
         yield Folder(place, tuple(names))
     finally:
@@ -127,7 +125,7 @@ def manifests(repo: Path, commit: str) -> Iterator[Folder]:
 
 def runner_files(runner: Runner | None, files: Sequence[str]) -> tuple[str, ...]:
     """What to hand a runner so that it runs those test files only; nothing where it cannot."""
-    if runner in ("pytest", "jest", "vitest", "mocha"):
+    if runner in ("pytest", "jest", "vitest", "mocha", "node"):
         return tuple(files)
     if runner == "go":
         return tuple(sorted({f"./{Path(file).parent}".replace("/.", "") for file in files}))

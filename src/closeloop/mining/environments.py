@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from closeloop.model.task import Acceptance, Runner, Task
 from closeloop.runs.proof import prove_base
 from closeloop.runs.protected import files_named
 from closeloop.runs.testing.instrument import runner_of
+from closeloop.runs.testing.shell import simple_commands
 from closeloop.runs.workspaces import Base, Workspaces
-from closeloop.tasks.git import git
 from closeloop.tasks.mining.candidates import Candidate
-from closeloop.tasks.mining.history import nearest_tag
+from closeloop.tasks.mining.history import files_at, nearest_tag
 from closeloop.tasks.mining.recipes import Configured, Recipe, recipes
+from closeloop.tasks.mining.wanting import completed, packages_named
 
 QUICK_SECONDS = 15.0
 """A suite that takes no longer runs whole; of a slower one, tests for about so long are chosen."""
@@ -31,7 +33,10 @@ GLANCE_SECONDS = 3.0
 """Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
 FEWEST_PASSING = 0.5
 MOST_NAMED = 40
-_OPTION = re.compile(r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec)")
+_OPTION = re.compile(
+    r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
+    r"|experimental-loader|conditions|test-(?:reporter|timeout|concurrency|name-pattern)[\w-]*)"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -73,20 +78,42 @@ class Environments:
         with manifests(self.repo, candidate.base) as folder:
             tag = nearest_tag(self.repo, candidate.base)
             ways = recipes(folder, self.known, candidate.at, tag)
+            packages = packages_named(folder)
         key = digest(ways)
         async with self._turns.setdefault(key, anyio.Lock()):
             if key not in self._found:
-                self._found[key] = await self._first(ways, candidate)
+                self._found[key] = await self._first(ways, packages, candidate)
         return self._found[key]
 
     async def base(self, environment: Environment, commit: str) -> Base:
         return await self.workspaces.base(str(self.repo), commit, environment.recipe.setup)
 
-    async def _first(self, ways: Sequence[Recipe], candidate: Candidate) -> Environment | Broken:
+    async def completed(
+        self, environment: Environment, candidate: Candidate, output: str
+    ) -> tuple[Environment, Base] | None:
+        """With what a candidate's tests lacked in it, from now on for its neighbours too."""
+        with manifests(self.repo, candidate.base) as folder:
+            recipe = completed(environment.recipe, output, packages_named(folder))
+        if recipe is None:
+            return None
+        better = replace(environment, recipe=recipe)
+        self.made += 1
+        try:
+            base = await self.base(better, candidate.base)
+        except (BadInput, MachineFailed):
+            return None
+        self._found |= {key: better for key, known in self._found.items() if known == environment}
+        return better, base
+
+    async def _first(
+        self, ways: Sequence[Recipe], packages: frozenset[str], candidate: Candidate
+    ) -> Environment | Broken:
         """The first recipe with which all tests run, else the one with which most pass."""
         troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, Environment] | None = None
-        for recipe in ways:
+        left = deque(ways)
+        while left:
+            recipe = left.popleft()
             self.made += 1
             try:
                 base = await self.workspaces.base(str(self.repo), candidate.base, recipe.setup)
@@ -97,6 +124,8 @@ class Environments:
             line = self._glance(known, candidate) if known else recipe.test
             task = plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
             run = await prove_base(self.workspaces, base, task)
+            if (more := completed(recipe, first_output(run), packages)) is not None:
+                left.appendleft(more)
             if (trouble := _trouble(run)) is not None:
                 troubles[trouble] = recipe.how
                 continue
@@ -152,21 +181,20 @@ def narrowed(environment: Environment, files: Sequence[str]) -> str:
     line = environment.recipe.test
     if environment.runner == "go":
         return line.replace("./...", " ".join(words))
-    if environment.runner == "mocha" and words:
+    if environment.runner in ("mocha", "node") and words:
         line = _without_paths(line)
     return " ".join([line, *map(shlex.quote, words)])
 
 
 def _without_paths(line: str) -> str:
-    """Of a call of mocha, what does not say where its tests are."""
-    words = shlex.split(line)
-    start = next((at for at, word in enumerate(words) if word.endswith("mocha")), len(words))
-    kept = [
-        word
-        for at, word in enumerate(words)
-        if at <= start or word.startswith("-") or _OPTION.fullmatch(words[at - 1])
-    ]
-    return shlex.join(kept)
+    """Of a call of mocha or Node, what does not say where its tests are."""
+    words = [word for command in simple_commands(line) for word in command]
+    called = (at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?mocha|--test", word.text))
+    for at in reversed(range(next(called, len(words)) + 1, len(words))):
+        word = words[at]
+        if not word.text.startswith("-") and not _OPTION.fullmatch(words[at - 1].text):
+            line = line[: words[at - 1].end] + line[word.end :]
+    return line
 
 
 def named(environment: Environment, files: Sequence[str], tests: Sequence[str]) -> str:
@@ -187,7 +215,7 @@ def selection(
     """Test files for a run of bearable length: those of the change, their kin, then quick ones."""
     stems = {Path(path).stem.strip("_") for path in candidate.source_files}
     # The environment was tried at another commit, which may have had other files.
-    there = git(repo, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
+    there = files_at(repo, commit)
     chosen = dict.fromkeys(path for path in candidate.test_files if path in there)
     left = seconds - sum(environment.files.get(path, 0.0) for path in chosen)
 
@@ -216,6 +244,11 @@ def _environment(recipe: Recipe, run: TestRun) -> Environment:
             files.pop(name, None)
     seconds = None if ended.stopped else ended.seconds
     return Environment(recipe=recipe, runner=runner, seconds=seconds, files=files)
+
+
+def first_output(run: TestRun) -> str:
+    """What the test command said."""
+    return run.commands[0].output if run.commands else ""
 
 
 def _trouble(run: TestRun) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record, Time
 
+Kind = TypeVar("Kind", bound=Record)
 VERSION = 1
 """Of how candidates are made and proved: entries of another one are tried again."""
 
@@ -37,18 +40,18 @@ def read_ledger(path: Path) -> dict[str, Entry]:
         return {}
     except OSError as error:
         raise MachineFailed(f"{path} cannot be read: {error.strerror}.") from error
-    entries = {}
+    entries = whole_lines(lines, Entry)
+    return {entry.commit: entry for entry in entries if entry.version == VERSION}
+
+
+def whole_lines(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
+    """The records of a file, a line each; lines that are torn do not count."""
     for line in lines:
-        try:
-            entry = msgspec.json.decode(line, type=Entry)
-        except msgspec.MsgspecError:
-            continue
-        if entry.version == VERSION:
-            entries[entry.commit] = entry
-    return entries
+        with suppress(ValueError, RecursionError):
+            yield msgspec.json.decode(line, type=kind)
 
 
-def note(path: Path, entry: Entry) -> None:
+def note(path: Path, entry: Record) -> None:
     """Add a line, whole: a torn one before it must not swallow it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,9 @@ from closeloop.tasks.mining.candidates import Candidate
 from closeloop.tasks.mining.code import sides
 from closeloop.tasks.mining.history import Work, is_shallow
 from closeloop.tasks.mining.parts import Collects, collects
-from closeloop.tasks.mining.recipes import Configured, configured, recipes, until
+from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until
+from closeloop.tasks.projects.folder import Folder
+from closeloop.tasks.repositories import asked
 from closeloop.tasks.write import render
 
 ROT = 12
@@ -87,7 +90,7 @@ class Mined(Record):
     tried: int = 0
     candidates: int = 0
     left: int = 0
-    """Candidates that were never tried."""
+    """Candidates that were never tried to the end."""
     passed_over: dict[str, int] = {}
     """Reason → pieces of work that could not be tasks, without running anything."""
     refused: dict[str, str] = {}
@@ -106,6 +109,9 @@ class _Dig:
         self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
         self.environments = Environments(ground.workspaces, ground.repo, known)
         self.entries = read_ledger(ground.ledger)
+        self.before = sum(_is_there(entry, ground.tasks) for entry in self.entries.values())
+        """Mined earlier, which the limit counts too."""
+        self.limit = wish.limit - self.before
         self.changes = {entry.change for entry in self.entries.values() if entry.state == "proved"}
         self.tasks: list[str] = []
         self.refused: dict[str, str] = {}
@@ -124,14 +130,13 @@ class _Dig:
             found = Refused(why=str(fault), lasting=False)
         if isinstance(found, Refused):
             self._refuse(work, found, time.monotonic() - start)
-        elif len(self.tasks) < self.wish.limit:
+        elif len(self.tasks) < self.limit:
             self._keep(work, found, time.monotonic() - start)
 
     async def _tried(self, work: Work) -> Proved | Refused:
         repo = self.ground.repo
         with digging.manifests(repo, work.commit) as folder:
-            ways = recipes(folder, self.known, work.at)
-            rules = collects(folder, acceptance(ways[0].test, 1.0).runner if ways else None)
+            rules = _rules(folder, recipes(folder, self.known, work.at))
         candidate = digging.candidate(repo, work, rules)
         if isinstance(candidate, str):
             return Refused(why=candidate)
@@ -155,7 +160,7 @@ class _Dig:
         self.tasks.append(task.id)
         self._note(work, seconds, "proved", task=task.id, change=_change(task.reference or ""))
         self.tell(Told(stage="proved", commit=work.commit, task=task.id))
-        if len(self.tasks) >= self.wish.limit:
+        if len(self.tasks) >= self.limit:
             self.scope.cancel()
 
     def _refuse(self, work: Work, found: Refused, seconds: float) -> None:
@@ -182,37 +187,42 @@ class _Dig:
 async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mined:
     """Tasks until there are as many as wished, time is up, or no work is left."""
     start = time.monotonic()
+    if not asked(str(ground.repo), "rev-parse", "--verify", "HEAD"):
+        raise BadInput(f"{ground.repo} has no commits: there is no past work to look at.")
     with digging.manifests(ground.repo, "HEAD") as folder:
         known = configured(ground.commands, folder)
         ways = recipes(folder, known, datetime.now(UTC))
-        rules = collects(folder, acceptance(ways[0].test, 1.0).runner if ways else None)
+        rules = _rules(folder, ways)
     if not ways:
         raise BadInput(
             f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
             "[commands] in closeloop.toml."
         )
     lode = _lode(ground, rules, wish)
-    entries = read_ledger(ground.ledger)
-    before = [entry for entry in entries.values() if _is_there(entry, ground.tasks)]
-    left = msgspec.structs.replace(wish, limit=wish.limit - len(before))
-    dig = _Dig(ground, known, left, tell)
+    dig = _Dig(ground, known, wish, tell)
     works = [work for work in lode.works if _is_open(dig.entries.get(work.commit))]
-    tell(Told(stage="surveyed", about=f"{len(works)} of {len(lode.works)} candidates to try"))
-    if left.limit > 0:
+    left = len(works)
+    tell(Told(stage="surveyed", about=f"{left} of {len(lode.works)} candidates to try"))
+    if dig.limit > 0:
         await _all(dig, works)
-    reasons = lode.passed_over.values()
     return Mined(
         tasks=tuple(dig.tasks),
-        before=len(before),
+        before=dig.before,
         tried=len(dig.tasks) + len(dig.refused),
         candidates=len(lode.works),
-        left=len(works),
-        passed_over={reason: list(reasons).count(reason) for reason in dict.fromkeys(reasons)},
+        left=left - len(dig.tasks) - len(dig.refused),
+        passed_over=dict(Counter(lode.passed_over.values())),
         refused=dig.refused,
         environments=dig.environments.made,
         seconds=time.monotonic() - start,
         shallow=is_shallow(ground.repo),
     )
+
+
+def _rules(folder: Folder, ways: Sequence[Recipe]) -> Collects:
+    """Which files are tests: as the likeliest way to run them takes it whose runner is seen."""
+    runners = (acceptance(way.test, 1.0).runner for way in ways)
+    return collects(folder, next(filter(None, runners), None))
 
 
 def _lode(ground: Ground, rules: Collects, wish: Wish) -> digging.Lode:

@@ -13,18 +13,20 @@ from closeloop.mining.environments import (
     Environment,
     Environments,
     acceptance,
+    first_output,
     named,
     narrowed,
     plain_task,
     selection,
 )
-from closeloop.model.attempt import Proof, TestRun
+from closeloop.model.attempt import Proof
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.task import Acceptance, Task
 from closeloop.runs import proof as controls
 from closeloop.runs.workspaces import Base
 from closeloop.tasks.digests import with_digests
+from closeloop.tasks.exchange.named import passed, steady
 from closeloop.tasks.mining.candidates import Candidate
 
 TRIES = 2
@@ -46,6 +48,8 @@ class Refused(Record):
     why: str
     lasting: bool = True
     """It would be so tomorrow too."""
+    output: str = ""
+    """Of tests of which none passes."""
 
 
 async def prove(candidate: Candidate, environments: Environments, repeats: int) -> Proved | Refused:
@@ -58,6 +62,11 @@ async def prove(candidate: Candidate, environments: Environments, repeats: int) 
     except BadInput as fault:
         return Refused(why=f"no environment: {str(fault)[-300:]}", lasting=False)
     first = await _fail_to_pass(candidate, environments, environment, base)
+    if isinstance(first, Refused) and first.output:
+        better = await environments.completed(environment, candidate, first.output)
+        if better is not None:
+            environment, base = better
+            first = await _fail_to_pass(candidate, environments, environment, base)
     if isinstance(first, Refused):
         return first
     task = _task(candidate, environments.repo, environment, first)
@@ -88,17 +97,23 @@ async def _fail_to_pass(
     after = await controls.run_reference(environments.workspaces, base, task)
     if after.trouble is not None:
         return Refused(why=after.trouble, lasting=False)
-    passing = {test.id for test in after.tests if test.status == "passed"}
+    if after.commands[0].stopped:
+        why = f"its test files take longer than {FILE_SECONDS:.0f} seconds, and fewer cannot be run"
+        return Refused(why=why, lasting=False)
+    passing = passed(after)
     if not passing:
-        return Refused(
-            why="none of its tests passes with the change: this machine may lack something"
-        )
+        why = "none of its tests passes with the change: this machine may lack something"
+        return Refused(why=why, output=first_output(after))
     before = await controls.prove_base(environments.workspaces, base, task)
     if before.trouble is not None:
         return Refused(why=before.trouble, lasting=False)
-    already = {test.id for test in before.tests if test.status == "passed"}
-    found = tuple(test.id for test in after.tests if test.id in passing - already)
-    return found or Refused(why="none of its tests fails without the change")
+    new = passing - passed(before)
+    found = tuple(test.id for test in after.tests if test.id in new)
+    if found:
+        return found
+    broken = sum(test.status in FAILING for test in after.tests)
+    also = f", and {broken} fail with it too: they may need a network" if broken else ""
+    return Refused(why=f"none of its tests fails only without the change{also}")
 
 
 def _task(
@@ -147,13 +162,12 @@ def _steady(task: Task, proof: Proof) -> Task | None:
     before, after = proof.before, proof.reference
     if before is None or after is None or before.trouble or after.trouble:
         return None
-    flaky = {*before.flaky, *after.flaky}
-    passing = _passed(after) - flaky
-    early = _passed(before) - flaky
+    early, passing = steady(before, after)
     failing = tuple(
         name for name in task.acceptance.fail_to_pass if name in passing and name not in early
     )
-    kept = tuple(test.id for test in before.tests if test.id in early & passing)
+    both = early & passing
+    kept = tuple(test.id for test in before.tests if test.id in both)
     if not failing or (failing, kept) == (
         task.acceptance.fail_to_pass,
         task.acceptance.pass_to_pass,
@@ -163,7 +177,3 @@ def _steady(task: Task, proof: Proof) -> Task | None:
         task.acceptance, fail_to_pass=failing, pass_to_pass=kept
     )
     return with_digests(msgspec.structs.replace(task, acceptance=wanted))
-
-
-def _passed(run: TestRun) -> set[str]:
-    return {test.id for test in run.tests if test.status == "passed"}

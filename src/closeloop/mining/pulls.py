@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from closeloop.mining.given import Gathered, Given, distinct, said
+from closeloop.mining.ledger import whole_lines
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.tasks.mining.history import Work, works
@@ -81,25 +82,18 @@ def read_requests(path: Path) -> Iterator[Request]:
 
 def kept_requests(path: Path) -> dict[int, Request]:
     """What was kept of earlier answers, by number; torn lines do not count."""
-    found = {}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
-    for line in filter(bytes.strip, lines):
-        try:
-            request = msgspec.json.decode(line, type=Request)
-        except msgspec.MsgspecError:
-            continue
-        found[request.pull.number] = request
-    return found
+    return {request.pull.number: request for request in whole_lines(lines, Request)}
 
 
 def request_of(line: bytes, name: str) -> Request:
     try:
         return msgspec.json.decode(line, type=Request)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is no pull request as GitHub's API has it: {error}.") from error
 
 

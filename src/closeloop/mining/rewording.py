@@ -13,10 +13,11 @@ from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.errors import MachineFailed
 from closeloop.model.protocols import Model
 from closeloop.model.settings import Settings
-from closeloop.runs.models.opening import open_model, settings_of
+from closeloop.runs.models.opening import opened_model
 from closeloop.runs.models.structured import ask_json
 from closeloop.tasks.mining.candidates import Candidate
 from closeloop.tasks.mining.leaks import leaked
+from closeloop.tasks.mining.prompts import MESSAGES, NAMES
 
 SHORTEST = 20
 LONGEST = 4_000
@@ -40,12 +41,8 @@ async def open_rewording(
     name: str, settings: Settings, root: Path, environ: Mapping[str, str]
 ) -> AsyncIterator[Reword]:
     """A way to reword candidates with the model of that name; it is closed again at the end."""
-    wanted = settings_of(name, settings.models)
-    model = open_model(name, wanted, settings.limits, environ=environ, folder=root)
-    try:
+    async with opened_model(name, settings, root, environ) as model:
         yield lambda candidate: reword(model, candidate)
-    finally:
-        await model.close()
 
 
 async def reword(model: Model, candidate: Candidate) -> Candidate:
@@ -60,8 +57,8 @@ async def reword(model: Model, candidate: Candidate) -> Candidate:
     if not SHORTEST <= len(text) <= LONGEST or leaked(text, candidate.source, candidate.tests):
         return candidate
     # What the tests look for must be said, whether or not the model kept it.
-    _, mark, kept = candidate.prompt.partition("\n\nNames to use: ")
+    _, mark, kept = candidate.prompt.partition(f"\n\n{NAMES}")
     if not mark:
-        _, mark, kept = candidate.prompt.partition("\n\nMessages, word for word:")
+        _, mark, kept = candidate.prompt.partition(f"\n\n{MESSAGES}")
     prompt = f"{text}{mark}{kept}"
     return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")

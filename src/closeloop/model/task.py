@@ -7,7 +7,7 @@ from typing import Literal
 from closeloop.model.record import Record
 
 Split = Literal["dev", "held-out"]
-Runner = Literal["pytest", "unittest", "jest", "vitest", "mocha", "go", "cargo", "junit"]
+Runner = Literal["pytest", "unittest", "jest", "vitest", "mocha", "node", "go", "cargo", "junit"]
 
 
 class Acceptance(Record):

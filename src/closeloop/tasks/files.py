@@ -36,6 +36,13 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 def load_tasks(places: Path | Sequence[Path], root: Path | None, resolve: Resolve) -> list[Task]:
     """The tasks of a folder and all below it, or of the files and folders named."""
+    return list(load_files(places, root, resolve).values())
+
+
+def load_files(
+    places: Path | Sequence[Path], root: Path | None, resolve: Resolve
+) -> dict[Path, Task]:
+    """The same, by the file that each is read from."""
     paths = [
         path
         for place in ([places] if isinstance(places, Path) else places)
@@ -46,14 +53,14 @@ def load_tasks(places: Path | Sequence[Path], root: Path | None, resolve: Resolv
     resolve_once = cache(resolve)
     ids: dict[str, Path] = {}
     digests: dict[str, Path] = {}
-    tasks = []
+    tasks = {}
     for path in {path.resolve(): path for path in paths}.values():
         task = load_task(path, root, resolve_once)
         if (other := ids.setdefault(task.id, path)) != path:
             raise BadInput(f"{path}: the id {task.id!r} is taken by {other}: give it another one.")
         if (other := digests.setdefault(task.digest, path)) != path:
             raise BadInput(f"{path} asks the same as {other}: make them one task, or reword one.")
-        tasks.append(task)
+        tasks[path] = task
     return tasks
 
 

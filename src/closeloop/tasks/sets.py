@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -13,7 +12,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.record import Record, Time
 from closeloop.model.task import Split, Task
-from closeloop.tasks.files import Resolve, is_address, load_task, load_tasks, task_files
+from closeloop.tasks.files import Resolve, is_address, load_files
 from closeloop.tasks.repositories import asked
 from closeloop.tasks.split import When, area, folder
 
@@ -50,9 +49,8 @@ class SetFacts(Record):
 
 def read_kept(place: Path, root: Path, resolve: Resolve) -> list[Kept]:
     """Every task of a folder, with its file."""
-    load_tasks(place, root, resolve)
-    once = cache(resolve)
-    return [Kept(task=load_task(path, root, once), path=path) for path in task_files(place)]
+    found = load_files(place, root, resolve)
+    return [Kept(task=task, path=path) for path, task in found.items()]
 
 
 def admitted(
@@ -168,4 +166,12 @@ def _recent(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
 
 def _local(tasks: Sequence[Task]) -> list[str]:
     repos = {task.repo for task in tasks if task.repo and not is_address(task.repo)}
-    return sorted(repo for repo in repos if Path(repo).is_dir())
+    return sorted(repo for repo in repos if _is_folder(repo))
+
+
+def _is_folder(name: str) -> bool:
+    """A name may be too long for a file, or hold what no file's name may."""
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False

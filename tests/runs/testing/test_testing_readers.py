@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from closeloop.runs.testing.cargo import read_cargo
 from closeloop.runs.testing.golang import read_go
 from closeloop.runs.testing.javascript import read_jest, read_mocha
+from closeloop.runs.testing.node import read_node
 from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
 from closeloop.runs.testing.sheet import Reading
 from closeloop.runs.testing.xml import read_junit
@@ -287,6 +288,12 @@ WORDS = st.sampled_from(
         *("     Running x (y)", "running 2 tests", "test a ... ", "test result: ok. 1 passed; "),
         *("--- PASS: T (0.1s)", "ok  \tp\t1s", '{"Action":"run","Package":"p","Test":"T"}', "{"),
         *("<testcase name='a' time='x'>", "</testcase>", "<failure>", "<s>", "</s>", "&#0;", "]]>"),
+        *(
+            '{"type":"test:pass","name":"a","nesting":',
+            '1,"file":"/a.js"}',
+            "-1}",
+            '{"type":"end"}',
+        ),
         *('{"testResults":[{"name":"a","assertionResults":', "null", "}]}", "é", "\r\n", " "),
     ]
 )
@@ -306,6 +313,7 @@ def test_no_reader_raises_whatever_it_is_given(report, output):
     read_cargo(report)
     read_jest(report, "/")
     read_mocha(report, "/")
+    read_node(report, "/")
     read_junit([report, output])
 
 

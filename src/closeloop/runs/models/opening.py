@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,7 @@ from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.protocols import Model
 from closeloop.model.record import digest
-from closeloop.model.settings import ModelSettings, Provider
+from closeloop.model.settings import ModelSettings, Provider, Settings
 from closeloop.model.variant import Limits
 from closeloop.runs.models.dialect import Retried
 from closeloop.runs.models.prices import prices_of
@@ -107,6 +108,19 @@ def open_model(
     dialect = Dialect(reply_limit="max_completion_tokens" if own else "max_tokens")
     wire = Wire(endpoint, speech.headers(place.key), place.key)
     return RemoteModel(settings, speech, wire, base, dialect)
+
+
+@asynccontextmanager
+async def opened_model(
+    name: str, settings: Settings, root: Path, environ: Mapping[str, str]
+) -> AsyncIterator[Model]:
+    """The model of that name; it is closed again at the end."""
+    found = settings_of(name, settings.models)
+    model = open_model(name, found, settings.limits, environ=environ, folder=root)
+    try:
+        yield model
+    finally:
+        await model.close()
 
 
 def demand_price(name: str, settings: ModelSettings, limits: Limits) -> None:

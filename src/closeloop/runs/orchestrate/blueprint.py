@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-import msgspec
-
 from closeloop.model.dependencies import in_order
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.orchestration import Blueprint
-from closeloop.model.reading import read_record
+from closeloop.model.reading import read_json, read_record
 
 LARGEST = 4 << 20
 MOST_TASKS = 200
@@ -22,11 +20,7 @@ def read_blueprint(content: bytes, name: str, variants: Collection[str]) -> Blue
     """A plan from JSON; a fault names the field."""
     if len(content) > LARGEST:
         raise BadInput(f"{name} is over {LARGEST >> 20} MB: a plan is shorter.")
-    try:
-        written = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON: {error}.") from None
-    blueprint = read_record(written, Blueprint, name)
+    blueprint = read_record(read_json(content, name), Blueprint, name)
     demand_sense(blueprint, name, variants)
     return blueprint
 

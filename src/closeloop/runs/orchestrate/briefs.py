@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from closeloop.model.orchestration import Execution, Orchestration, Part, Try
-from closeloop.model.visible import on_one_line, visible
+from closeloop.model.visible import first_line, on_one_line, visible
+from closeloop.runs.agents.texts import bounded
 from closeloop.runs.orchestrate.merging import clashed
 
 LONGEST_REPORT = 4_000
@@ -45,7 +46,7 @@ def brief(plan: Orchestration, task: Part, done: Sequence[Execution], last: Try 
 
 def common(plan: Orchestration) -> str:
     """The same for every task and try."""
-    tasks = "\n".join(f"- {task.id}: {_first_line(task.prompt)}" for task in plan.tasks)
+    tasks = "\n".join(f"- {task.id}: {first_line(task.prompt)}" for task in plan.tasks)
     parts = [
         FIRST,
         "# Context",
@@ -77,7 +78,8 @@ def before(done: Sequence[Execution]) -> Iterator[str]:
     for one in done:
         files = ", ".join(f"`{on_one_line(path)[:200]}`" for path in one.files[:MOST_FILES])
         changed = f" It changed {files}." if files else ""
-        report = "\n".join(f"> {line}" for line in _short(one.report).splitlines())
+        said = bounded(visible(one.report.strip()) or "(nothing)", LONGEST_REPORT)
+        report = "\n".join(f"> {line}" for line in said.splitlines())
         yield f"Task {one.task}.{changed} Its agent reports:\n\n{report}"
 
 
@@ -101,15 +103,3 @@ def feedback(last: Try | None) -> Iterator[str]:
 
 def _quoted(evidence: Sequence[str]) -> list[str]:
     return [on_one_line(quote)[:200] for quote in evidence[:2]]
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip()[:200] for line in text[:4000].splitlines() if line.strip()), "")
-
-
-def _short(text: str) -> str:
-    text = visible(text.strip()) or "(nothing)"
-    if len(text) <= LONGEST_REPORT:
-        return text
-    half = LONGEST_REPORT // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

@@ -9,6 +9,7 @@ from typing import get_args
 
 from closeloop.model.record import Record
 from closeloop.model.task import Runner
+from closeloop.runs.testing.node import REPORTER
 from closeloop.runs.testing.shell import Word, simple_commands
 
 _PROGRAMS: dict[str, Runner] = {
@@ -18,6 +19,7 @@ _PROGRAMS: dict[str, Runner] = {
     "jest": "jest",
     "vitest": "vitest",
     "mocha": "mocha",
+    "--test": "node",
     "go": "go",
     "cargo": "cargo",
 }
@@ -26,6 +28,7 @@ _SHELL = ("env", "time", "timeout", "nice", "exec", "command", "nohup", "stdbuf"
 _SCRIPTS = ("npm", "pnpm", "yarn", "bun")
 _ENVIRONMENTS = ("uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "rye", "conda", "mamba", "pixi")
 _LAUNCHERS = frozenset({*_SHELL, *_SCRIPTS, *_ENVIRONMENTS, "node", "npx", "bunx", "micromamba"})
+_NODE_OPTION = re.compile(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 
 
@@ -104,8 +107,10 @@ def _hit(words: list[Word]) -> _Hit | None:
 
 
 def _really(runner: Runner, words: list[Word], at: int) -> bool:
-    """Whether a word that looks like a runner is one: `go test`, `-m unittest`."""
+    """Whether a word that looks like a runner is one: `go test`, `-m unittest`, `node --test`."""
     before = [word.text.rsplit("/", 1)[-1] for word in words[:at]]
+    if runner == "node":
+        return _is_option_of_node(before)
     if runner in ("go", "cargo"):
         following = _subcommand(words, at)
         return following < len(words) and words[following].text in ("test", "t")
@@ -113,6 +118,15 @@ def _really(runner: Runner, words: list[Word], at: int) -> bool:
         return before[-1:] == ["-m"]
     python = any(_PYTHON.fullmatch(name) for name in before)
     return not python or before[-1] == "-m" or "/" in words[at].text
+
+
+def _is_option_of_node(before: list[str]) -> bool:
+    """Whether what follows these words goes to Node, not to a script that it runs."""
+    start = next((at for at, name in enumerate(before) if name in ("node", "tsx")), len(before))
+    return start < len(before) and all(
+        name.startswith("-") or _NODE_OPTION.fullmatch(last)
+        for last, name in pairwise(before[start:])
+    )
 
 
 def _subcommand(words: list[Word], at: int) -> int:
@@ -128,12 +142,23 @@ def _insertions(hit: _Hit, path: str, output: str) -> list[tuple[int, str]]:
     arguments, last = _arguments(hit.runner, path), hit.words[-1].end
     if hit.runner in ("pytest", "jest", "vitest", "mocha"):
         return [(_end(hit.words[hit.at :]), f" {arguments}")]
+    if hit.runner == "node":
+        own = " ".join(word.text for word in hit.words)
+        return [(hit.words[hit.at].end, f" {arguments}{_shown(own)}")]
     aside = f" >>{shlex.quote(output)} 2>&1"
     if hit.runner == "unittest":
         return [(last, f" {arguments}{aside}")]
     if any(word.text == arguments for word in hit.words):
         return [(last, aside)]
     return [(hit.words[hit.at].end, f" {arguments}"), (last, aside)]
+
+
+def _shown(command: str) -> str:
+    """What Node wants to be told of where it prints, once there is a second reporter."""
+    if "--test-reporter-destination" in command:
+        return ""
+    reporter = "" if "--test-reporter" in command else " --test-reporter=spec"
+    return f"{reporter} --test-reporter-destination=stdout"
 
 
 def _end(words: tuple[Word, ...]) -> int:
@@ -158,6 +183,8 @@ def _arguments(runner: Runner, path: str) -> str:
         case "mocha":
             # The last reporter counts. Before 9.2, it prints its report all the same.
             return f"--reporter json --reporter-option output={quoted}"
+        case "node":
+            return f"--test-reporter={REPORTER} --test-reporter-destination={quoted}"
         case "go":
             return "-json"
         case "cargo":
@@ -172,6 +199,9 @@ def _unseen(command: str, runner: Runner | None, folder: str) -> Plan:
     if runner in ("jest", "vitest", "mocha"):
         added = _script_arguments(command, _arguments(runner, path))
         return Plan(command=added, reports=(Report(runner=runner, path=path),))
+    if runner == "node":
+        options = {"NODE_OPTIONS": f"{_arguments(runner, path)}{_shown('')}"}
+        return Plan(command=command, env=options, reports=(Report(runner=runner, path=path),))
     reports = tuple(Report(runner=name, path=None) for name in get_args(Runner) if name == runner)
     if runner in (None, "pytest"):
         reports = (Report(runner="pytest", path=path),)

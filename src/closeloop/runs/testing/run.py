@@ -21,6 +21,7 @@ from closeloop.runs.testing.cargo import read_cargo
 from closeloop.runs.testing.golang import read_go
 from closeloop.runs.testing.instrument import Plan, Report, instrument
 from closeloop.runs.testing.javascript import read_jest, read_mocha
+from closeloop.runs.testing.node import read_node
 from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
 from closeloop.runs.testing.sheet import Reading, joined, shortened
 from closeloop.runs.testing.xml import read_junit
@@ -135,6 +136,8 @@ def _reading(report: Report, content: bytes | None, output: bytes, root: str) ->
         return read_jest(content or b"", root)
     if report.runner == "mocha":
         return read_mocha(content or output, root)
+    if report.runner == "node":
+        return read_node(content or b"", root)
     return _IN_OUTPUT[report.runner](output)
 
 

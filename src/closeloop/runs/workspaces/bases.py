@@ -186,7 +186,8 @@ async def run_setup(cage: Cage, setup: Sequence[str], repo: str) -> None:
         if ran.exit_code != 0:
             how = ran.stopped or f"exit code {ran.exit_code}"
             tail = ran.output.strip()[-2000:]
-            raise BadInput(f"The setup command `{command}` for {repo} failed ({how}):\n{tail}")
+            said = f":\n{tail}" if tail else " and said nothing."
+            raise BadInput(f"The setup command `{command}` for {repo} failed ({how}){said}")
 
 
 async def _take_stock(sandbox: Sandbox, folder: str, tree: str, exclude: str) -> str:

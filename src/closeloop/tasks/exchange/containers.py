@@ -58,34 +58,40 @@ def is_task(folder: Path) -> bool:
 
 def read_container(folder: Path, repos: Path) -> Task:
     """One task's folder; its files become a repository of their own in `repos`."""
+    draft = repos / f".{task_id(folder.name)}.part"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        return _read(folder, draft)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{folder} cannot be read as a task: {error}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _read(folder: Path, draft: Path) -> Task:
     harbor = (folder / "task.toml").is_file()
     told = _harbor(folder) if harbor else _terminal_bench(folder)
-    name = task_id(folder.name)
     environment = folder / "environment" if harbor else folder
-    repo = repos / name
-    draft = repos / f".{name}.part"
-    shutil.rmtree(draft, ignore_errors=True)
     own = folder / "tests" / RECORD
     if own.is_file():
         unpack(environment / "repo.tar.gz", draft)
     else:
         _copy(environment, draft, told["root"])
     base = commit_all(draft)
-    try:
-        task = _own(own, folder) if own.is_file() else _theirs(folder, draft, told)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    shutil.rmtree(repo, ignore_errors=True)
-    draft.rename(repo)
-    return with_digests(replace(task, repo=str(repo.resolve()), base=base))
+    task = _own(own, folder) if own.is_file() else _theirs(folder, draft, told)
+    # Named by its content: a task that was imported earlier keeps what it started from.
+    repo = draft.with_name(f"{task_id(folder.name)}-{base[:12]}")
+    made = with_digests(replace(task, repo=str(repo.resolve()), base=base))
+    if not repo.exists():
+        draft.rename(repo)
+    return made
 
 
 def _harbor(folder: Path) -> dict[str, Any]:
     name = str(folder / "task.toml")
     try:
         config = tomllib.loads(read_text(folder / "task.toml", name))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not valid TOML: {error}.") from error
     if config.get("steps"):
         raise BadInput(f"{name} has several steps, and a task here is one request.")
@@ -106,7 +112,7 @@ def _terminal_bench(folder: Path) -> dict[str, Any]:
     name = str(folder / "task.yaml")
     try:
         config = yaml.safe_load(read_text(folder / "task.yaml", name))
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not valid YAML.") from error
     if not isinstance(config, dict) or not isinstance(config.get("instruction"), str):
         raise BadInput(f"{name}: 'instruction' is missing.")
@@ -122,7 +128,8 @@ def _terminal_bench(folder: Path) -> dict[str, Any]:
 
 
 def _theirs(folder: Path, repo: Path, told: dict[str, Any]) -> Task:
-    tests = dict(_files(folder / "tests"))
+    place = folder / "tests"
+    tests = {name: (place / name).read_bytes() for name in _files(place)}
     if told["script"] not in tests:
         script = folder / told["script"]
         if not script.is_file():
@@ -152,7 +159,7 @@ def _own(record: Path, folder: Path) -> Task:
     """A task that closeloop wrote, as it was."""
     try:
         task = msgspec.json.decode(record.read_bytes(), type=Task)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{record} is no task: {error}.") from error
     patch = folder / "solution" / "reference.patch"
     reference = read_text(patch, str(patch), LARGEST_FILE) if patch.is_file() else None
@@ -196,7 +203,7 @@ def _copy(environment: Path, target: Path, root: str) -> None:
     for word, rest in _instructions(environment / "Dockerfile"):
         if word not in ("COPY", "ADD"):
             continue
-        *sources, place = [part for part in shlex.split(rest) if not part.startswith("--")] or [""]
+        *sources, place = _words(rest) or [""]
         below = PurePosixPath(root, place)
         if not below.is_relative_to(root) or ".." in below.parts:
             continue
@@ -206,13 +213,23 @@ def _copy(environment: Path, target: Path, root: str) -> None:
             path = (environment / source).resolve()
             if not path.is_relative_to(here) or "://" in source:
                 continue
-            found = _files(path) if path.is_dir() else [(path.name if many else "", None)]
-            for name, _ in found:
+            found = _files(path) if path.is_dir() else [path.name if many else ""]
+            for name in found:
                 origin = path / name if path.is_dir() else path
                 goal = into / name if name else into
-                if origin.is_file() and not origin.is_symlink():
+                # Whoever writes git's own files decides what git runs.
+                private = ".git" in goal.relative_to(target).parts
+                if origin.is_file() and not origin.is_symlink() and not private:
                     goal.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(origin, goal)
+
+
+def _words(rest: str) -> list[str]:
+    """What COPY copies, and where to: as words, or as a list of texts."""
+    listed = re.match(r"(?:--\S+\s+)*(\[.*)", rest)
+    if listed:
+        return msgspec.json.decode(listed[1], type=list[str])
+    return [part for part in shlex.split(rest) if not part.startswith("--")]
 
 
 def _instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
@@ -224,13 +241,13 @@ def _instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
         yield word.upper(), rest.strip()
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files below a folder, by name; links are not followed."""
+def _files(folder: Path) -> Iterator[str]:
+    """The names of the files below a folder; links are not followed."""
     found = 0
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file() or ".git" in path.relative_to(folder).parts:
             continue
         found += 1
         if found > MOST_FILES or path.stat().st_size > LARGEST_FILE:
             raise BadInput(f"{folder} has too many files, or too large ones, for a task.")
-        yield str(path.relative_to(folder)), path.read_bytes()
+        yield str(path.relative_to(folder))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ _IMAGES: dict[Runner, str] = {
     "jest": "node:22-bookworm",
     "vitest": "node:22-bookworm",
     "mocha": "node:22-bookworm",
+    "node": "node:22-bookworm",
     "go": "golang:1-bookworm",
     "cargo": "rust:1-bookworm",
     "junit": "maven:3-eclipse-temurin-21",
@@ -123,15 +125,27 @@ def write_harbor(task: Task, names: Named | None, folder: Path) -> None:
         f"tests/{RECORD}": _record(task),
         **{f"tests/files/{path}": content for path, content in files.items()},
     }
-    (folder / "tests/files").mkdir(parents=True, exist_ok=True)
     if task.reference is not None:
         written |= {"solution/solve.sh": _SOLVE, "solution/reference.patch": task.reference}
-    for name, content in written.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        if path.suffix == ".sh":
-            path.chmod(0o755)
+    _write(written, folder)
+
+
+def _write(files: Mapping[str, str | bytes], folder: Path) -> None:
+    """The folder appears whole, or not at all."""
+    draft = folder.with_name(f".{folder.name}.part")
+    try:
+        (draft / "tests/files").mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+        draft.rename(folder)
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _demand(task: Task) -> tuple[str, str]:

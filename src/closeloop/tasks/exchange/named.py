@@ -25,12 +25,17 @@ def named(task: Task, proof: Proof | None) -> Named:
             f"What passes in {task.id} is not known by name: prove it first, with "
             f"`closeloop task check {task.id}`."
         )
-    flaky = {*proof.before.flaky, *proof.reference.flaky}
-    early, late = _passed(proof.before) - flaky, _passed(proof.reference) - flaky
+    early, late = steady(proof.before, proof.reference)
     failing = wanted.fail_to_pass or tuple(sorted(late - early))
     kept = tuple(sorted(early & late)) if wanted.pass_to_pass is None else wanted.pass_to_pass
     return Named(fail_to_pass=failing, pass_to_pass=kept)
 
 
-def _passed(run: TestRun) -> set[str]:
+def steady(before: TestRun, after: TestRun) -> tuple[set[str], set[str]]:
+    """What passes without the change and with it, but for tests that are flaky in either."""
+    flaky = {*before.flaky, *after.flaky}
+    return passed(before) - flaky, passed(after) - flaky
+
+
+def passed(run: TestRun) -> set[str]:
     return {test.id for test in run.tests if test.status == "passed"}

@@ -13,6 +13,7 @@ import msgspec
 
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
+from closeloop.model.reading import read_json
 from closeloop.model.record import Record
 from closeloop.model.task import Acceptance, Runner, Task
 from closeloop.tasks.digests import with_digests
@@ -119,10 +120,7 @@ def _lines(opened: Any) -> Iterator[bytes]:
 
 
 def _fields(line: bytes, name: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadInput(f"{name} is not JSON: {error}.") from error
+    value = read_json(line, name)
     if not isinstance(value, dict):
         raise BadInput(f"{name} is no JSON object: a task is one.")
     return value
@@ -185,7 +183,7 @@ def _tests(row: dict[str, Any], field: str, name: str) -> list[str]:
     try:
         value = msgspec.json.decode(value) if isinstance(value, str) else value
         return msgspec.convert(value, list[str])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{name}: {field!r} must be a list of tests.") from error
 
 

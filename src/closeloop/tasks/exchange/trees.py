@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import tarfile
+import zlib
 from pathlib import Path
 
 from closeloop.model.errors import BadInput
@@ -66,8 +67,9 @@ def unpack(archive: Path, folder: Path) -> None:
                 if total > MOST_BYTES:
                     raise BadInput(f"{archive} unpacks to more than {MOST_BYTES >> 30} GB.")
                 extract(opened, member, folder.resolve())
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise BadInput(f"{archive} cannot be unpacked: {error}.") from error
+    except (tarfile.TarError, OSError, EOFError, zlib.error, LookupError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(":.")
+        raise BadInput(f"{archive} cannot be unpacked: {reason}.") from error
 
 
 def extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:

@@ -19,7 +19,7 @@ MOST_BODIES = 2
 MOST_SUBJECTS = 5
 LARGEST_MESSAGE = 20_000
 FEW_WORDS = 6
-"""A pull request that says less is told by the first lines of its commits."""
+"""Who says less does not tell what is wanted: it is told by something else."""
 _FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
 _PULL_REQUEST = re.compile(
     r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
@@ -94,6 +94,12 @@ def nearest_tag(repo: Path | str, commit: str) -> str | None:
         return git(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
     except BadInput:
         return None
+
+
+def files_at(repo: Path | str, commit: str) -> list[str]:
+    """The names of all files of a commit."""
+    listed = git(repo, "ls-tree", "-r", "-z", "--name-only", commit)
+    return listed.removesuffix("\0").split("\0") if listed else []
 
 
 def words_in(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[str]:

@@ -30,13 +30,20 @@ _SCRIPT = (
     *("*.test.mts", "*.test.cts", "*.spec.js", "*.spec.jsx", "*.spec.ts", "*.spec.tsx"),
     *("*.spec.mjs", "*.spec.cjs", "*.spec.mts"),
 )
+_ENDINGS = ("js", "mjs", "cjs", "ts", "mts", "cts")
+_NODE = tuple(
+    f"{stem}.{ending}"
+    for stem in ("*.test", "*-test", "*_test", "test-*", "test", "*/test/*")
+    for ending in _ENDINGS
+)
+"""Where Node is not told of any."""
 
 
 class Collects(Record):
     """Which files a runner takes for tests."""
 
     names: tuple[str, ...] = ()
-    """Globs over the file's name."""
+    """Globs over the file's name; those with a `/`, over its path from the root's `/` on."""
     places: tuple[str, ...] = ()
     """Folders it looks in; none given is everywhere."""
     roots: frozenset[str] = _ROOTS
@@ -70,17 +77,28 @@ def collects(folder: Folder, runner: Runner | None) -> Collects:
         case "cargo":
             return Collects(names=("*.rs",), places=("tests", "*/tests", "*/*/tests"))
         case "mocha":
-            return _mocha(folder)
+            names = tuple(f"*.{ending}" for ending in (*_ENDINGS, "jsx", "tsx"))
+            return Collects(names=names, places=_places(folder, "mocha") or ("test",))
+        case "node":
+            places = _places(folder, "--test")
+            names = tuple(f"*.{ending}" for ending in _ENDINGS) if places else _NODE
+            return Collects(names=names, places=places, roots=_ROOTS | _SCRIPT_ROOTS)
         case "junit":
             places = ("src/test", "*/src/test", "*/*/src/test")
             return Collects(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=places)
         case _:
-            return Collects(names=_SCRIPT, roots=_ROOTS | _SCRIPT_ROOTS, support=("*.snap",))
+            names = _SCRIPT if runner else (*_SCRIPT, "test_*.py", "*_test.py", "*_test.go")
+            support = ("*.snap", *(() if runner else ("conftest.py",)))
+            return Collects(names=names, roots=_ROOTS | _SCRIPT_ROOTS, support=support)
 
 
 def split(paths: Iterable[str], known: Iterable[str], rules: Collects) -> Parts:
     """The changed paths by kind; `known` are all files of the commit, which show its folders."""
-    roots = test_roots(known, rules)
+    return parted(paths, test_roots(known, rules), rules)
+
+
+def parted(paths: Iterable[str], roots: frozenset[str], rules: Collects) -> Parts:
+    """The same, where it is known which folders are those of tests."""
     kinds: dict[str, list[str]] = {name: [] for name in Parts.__struct_fields__}
     for path in paths:
         kinds[_kind(path, roots, rules)].append(path)
@@ -93,7 +111,9 @@ def is_test(path: str, rules: Collects) -> bool:
     within = not rules.places or any(
         fnmatch.fnmatchcase(path, f"{place}/*") for place in rules.places
     )
-    return within and any(fnmatch.fnmatchcase(name, glob) for glob in rules.names)
+    return within and any(
+        fnmatch.fnmatchcase(f"/{path}" if "/" in glob else name, glob) for glob in rules.names
+    )
 
 
 def test_roots(known: Iterable[str], rules: Collects) -> frozenset[str]:
@@ -122,14 +142,13 @@ def _kind(path: str, roots: frozenset[str], rules: Collects) -> str:
     return "source"
 
 
-def _mocha(folder: Folder) -> Collects:
-    """The folders that its script names, else its own: `test`."""
+def _places(folder: Folder, runner: str) -> tuple[str, ...]:
+    """The folders that its script names."""
     script = str(table(folder.json("package.json"), "scripts").get("test", ""))
-    named = (re.sub(r"^\./|/?(?:\*.*)?$", "", word) for word in re.findall(r"[^\s'\"]+", script))
+    call = next((part for part in script.split("&&") if runner in part), "")
+    named = (re.sub(r"^\./|/?(?:\*.*)?$", "", word) for word in re.findall(r"[^\s'\"]+", call))
     above = {str(place) for name in folder.files for place in PurePosixPath(name).parents}
-    places = tuple(dict.fromkeys(name for name in named if name in above and name != "."))
-    names = ("*.js", "*.mjs", "*.cjs", "*.ts", "*.mts", "*.cts", "*.jsx", "*.tsx")
-    return Collects(names=names, places=places or ("test",))
+    return tuple(dict.fromkeys(name for name in named if name in above and name != "."))
 
 
 def _pytest(folder: Folder) -> Collects:

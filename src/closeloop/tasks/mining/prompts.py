@@ -14,18 +14,23 @@ FEWEST_WORDS = 4
 SHORTEST_WRAPPED = 50
 MOST_NOTES = 100
 LONGEST = 6_000
+NAMES = "Names to use: "
+MESSAGES = "Messages, word for word:"
+"""What the end of a request begins with, where the tests look for names and texts."""
 _TRAILER = re.compile(
-    r"(?im)^\s*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
+    r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
     r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
 )
-_NUMBER = r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b"
+_NUMBER = r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b|\bissue-\d+\b"
 _MARK = r"[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`"
 _COMMIT = r"\b(?:commit )?(?=[0-9a-f]{0,40}\d)[0-9a-f]{7,40}\b"
 _SEE = (
-    r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references|related to|cf|per"
-    r"|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
+    r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
+    r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
 )
-_ASIDE = re.compile(rf"(?i)\s*\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&]{{0,3}}){{1,9}}\)")
+_ASIDE = re.compile(
+    rf"(?i)\s{{0,9}}\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&]{{0,3}}){{1,9}}\)"
+)
 _MEANT = re.compile(
     r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from) "
     rf"(?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])"
@@ -34,6 +39,11 @@ _MEANT_SO = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(
 _CLOSES = re.compile(
     rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
 )
+_LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\s?https?://[^\s)]{1,500}\)")
+_IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
+_TICKED = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
+"""Of a form that pull requests are written in: what its author declares."""
+_UNFILLED = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
 _URL = re.compile(r"\(?<?https?://[^\s>)\]]+>?\)?")
 _HASH = re.compile(f"(?i){_COMMIT}")
 _EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;]{0,9}\)")
@@ -50,16 +60,16 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _CHORE = re.compile(
-    r"(?im)^\s*(?:[-*•]\s*)?(?:(?:add|update|fix|write|adjust|improve|refine|more|also add|new)"
-    r"\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|new|for|required|round-trip"
-    r"|comprehensive|indentation|in)\s+)*"
+    r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:(?:add|update|fix|write|adjust|improve|refine|more"
+    r"|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|new|for"
+    r"|required|round-trip|comprehensive|indentation|in)\s+)*"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
     r"|documentation|docstrings?|typos?|lint\w*|pre-commit|coverage|type hints?|authors?)\b.{0,300}"
     r"|apply suggestions from code review.*|co-authored.*|merge (?:pull request|branch|remote).*"
     r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
     r"|squash!?.*|\W{0,4}generated with.*|---+|#\s.*"
     r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
-    r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)\s*$"
+    r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)[ \t]*$"
 )
 _HEADING = re.compile(
     r"\W*|Version [\d.]+|Unreleased|#.*|\W*\d.*|(?:features?|(?:bug ?)?fix(?:es)?|added|changed"
@@ -79,6 +89,8 @@ _GAPS = re.compile(r"\n{3,}")
 def clean(text: str) -> str:
     """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")[: 4 * LONGEST]
+    text = re.sub(r"(?<=\S)[ \t]{20,}", " ", text)
+    text = _LINK.sub(r"\1", _TICKED.sub("", _IMAGE.sub("", text)))
     text = _MEANT.sub(r"\1 an earlier change", _ASIDE.sub("", text))
     text = _MEANT_SO.sub(r"\1 earlier change", text)
     for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _BY):
@@ -87,6 +99,7 @@ def clean(text: str) -> str:
     text = re.sub(r"(?<!`)``(?!`)", "`", _REFERENCE.sub(r"`\1`", text))
     lines = [re.sub(r" +([,;)]|[.:](?= |$))", r"\1", line).rstrip() for line in text.split("\n")]
     text = _CHORE.sub("", "\n".join(line for line in lines if not _is_debris(line)))
+    text = _UNFILLED.sub("", text)
     return _GAPS.sub("\n\n", text).strip()[:LONGEST]
 
 
@@ -134,10 +147,10 @@ def compose(
         return None
     unsaid = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", prompt)]
     if unsaid:
-        prompt += f"\n\nNames to use: {', '.join(f'`{name}`' for name in unsaid)}."
+        prompt += f"\n\n{NAMES}{', '.join(f'`{name}`' for name in unsaid)}."
     unheard = [text for text in texts if text not in prompt]
     if unheard:
-        prompt += "\n\nMessages, word for word:\n" + "\n".join(f"- `{text}`" for text in unheard)
+        prompt += f"\n\n{MESSAGES}\n" + "\n".join(f"- `{text}`" for text in unheard)
     return prompt
 
 

@@ -13,8 +13,11 @@ SOURCE = "package.json"
 _RUNNER = re.compile(
     r"(?P<environment>(?:\w+=\S+ +)*)"
     r"(?:(?:nyc|c8)(?: +-\S+)* +)?"
-    r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?(?P<runner>jest|vitest|mocha)\b[^&|;]*)"
+    r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?"
+    r"(?:jest|vitest|mocha|(?:node|tsx)(?= [^&|;]*--test(?: |$)))\b[^&|;]*)"
 )
+_CHECKER = re.compile(r"(?:npx +)?(?:xo|eslint|standard|prettier|tsd|tsc +--noEmit)(?: [^|;]*)?")
+"""What comes before or after the tests in many scripts, and does nothing for them."""
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
 
@@ -105,11 +108,15 @@ def _setup(folder: Folder, manager: Manager) -> Command:
 def _test(scripts: dict[str, str], tools: dict[str, Any], manager: Manager) -> Command | None:
     """The runner itself where a script is nothing but it: so its results can be read per test."""
     for name in _TEST_SCRIPTS:
-        called = _RUNNER.fullmatch(scripts.get(name, "").strip())
+        parts = [part.strip() for part in scripts.get(name, "").split("&&")]
+        called = _RUNNER.fullmatch(
+            " && ".join(part for part in parts if not _CHECKER.fullmatch(part))
+        )
         if called:
             # Without `run`, vitest waits for files to change.
             line = re.sub(r"\bvitest(?! run\b)( watch\b)?", "vitest run", called["line"], count=1)
-            whole = f"{called['environment']}{manager.execute} {line}".strip()
+            execute = "" if line.startswith("node ") else f"{manager.execute} "
+            whole = f"{called['environment']}{execute}{line}".strip()
             return Command(line=whole, source=f"{SOURCE}, script {name!r}")
     script = scripts.get("test", "")
     if script and "no test specified" not in script:

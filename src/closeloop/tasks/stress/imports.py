@@ -63,7 +63,7 @@ def shared_helper(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
             f"{task.prompt}\n\n`{name}` in `{path}` has something to do with this. "
             f"{len(users)} other files use it: it stays as it is."
         )
-        commands = (*task.acceptance.commands, unchanged(tree, [path]))
+        commands = (*task.acceptance.commands, unchanged({path: (tree / path).read_bytes()}))
         wanted = replace(task.acceptance, commands=commands)
         return replace(task, prompt=prompt, acceptance=wanted), {}
     raise BadInput(f"{target}, which {task.id} changes, uses no function that others use too.")

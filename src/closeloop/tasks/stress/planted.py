@@ -103,9 +103,7 @@ def neighbour(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     """Beside the work lies something ugly that nobody asked to mend: it must stay as it is."""
     target = PurePosixPath(python_target(task))
     path = str(target.with_name(f"{target.stem}_old_way.py"))
-    (tree / path).write_text(_NEIGHBOUR, encoding="utf-8")
-    check = unchanged(tree, [path])
-    (tree / path).unlink()
+    check = unchanged({path: _NEIGHBOUR.encode()})
     touched = {file.path for file in parse(task.reference or "").files}
     wanted = replace(task.acceptance, commands=(*task.acceptance.commands, check))
     scope = tuple(sorted(literal(name) for name in touched))

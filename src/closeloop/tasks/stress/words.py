@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,9 +14,10 @@ from closeloop.model.errors import BadInput
 from closeloop.model.globs import literal
 from closeloop.model.patches import parse
 from closeloop.model.task import Task
+from closeloop.tasks.mining.prompts import NAMES
 
 _MANIFESTS = ("pyproject.toml", "setup.cfg", "setup.py", "package.json", "go.mod", "Cargo.toml")
-_NAMES = re.compile(r"\n*Names to use: (.+?)\.?\s*$", re.DOTALL)
+_NAMES = re.compile(rf"\n*{NAMES}(.+?)\.?\s*$", re.DOTALL)
 _DECISION = re.compile(
     r"`([^`\n]{1,60})`|\"([^\"\n]{1,60})\"|(?<![\w.])(\d{1,9}(?:\.\d{1,9})?)(?![\w.])"
 )
@@ -48,7 +50,8 @@ def constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
             task.prompt,
         ]
     )
-    commands = (*task.acceptance.commands, *([unchanged(tree, kept)] if kept else []))
+    files_kept = {name: (tree / name).read_bytes() for name in kept}
+    commands = (*task.acceptance.commands, *([unchanged(files_kept)] if kept else []))
     return replace(
         task,
         prompt=prompt,
@@ -67,9 +70,9 @@ def missing_decision(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     return replace(task, prompt=prompt, ambiguous=True, answers={".": answer}), {}
 
 
-def unchanged(tree: Path, paths: list[str]) -> str:
+def unchanged(files: Mapping[str, bytes]) -> str:
     """A command that fails once one of these files is another."""
-    sums = [f"{hashlib.sha256((tree / path).read_bytes()).hexdigest()}  {path}" for path in paths]
+    sums = [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in files.items()]
     return f"printf '%s\\n' {' '.join(map(shlex.quote, sums))} | sha256sum -c --quiet -"
 
 

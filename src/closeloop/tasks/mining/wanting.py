@@ -1,0 +1,49 @@
+"""What a Python project's tests turn out to lack, of what the project itself names somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from closeloop.tasks.mining.recipes import Recipe
+from closeloop.tasks.projects.folder import Folder
+
+MOST_MODULES = 20
+_MISSING = re.compile(r"No module named '([A-Za-z]\w*)")
+_MANIFEST = re.compile(
+    r"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*requirements[^/]*(/[^/]+)?\.txt"
+)
+_WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_INSTALLS = "uv pip install"
+
+
+def packages_named(folder: Folder) -> frozenset[str]:
+    """What could be a package: words of the files that say what is needed, but for its own."""
+    texts = (folder.text(name) for name in folder.files if _MANIFEST.fullmatch(name))
+    words = {_plain(word) for text in texts for word in _WORD.findall(text)}
+    return frozenset(words - {_plain(part) for part in _parts(folder)})
+
+
+def completed(recipe: Recipe, output: str, packages: frozenset[str]) -> Recipe | None:
+    """The recipe with what its run lacked besides; None where the project names none of that."""
+    *before, install = recipe.setup or ("",)
+    if _INSTALLS not in install:
+        return None
+    modules = list(dict.fromkeys(_MISSING.findall(output)))[:MOST_MODULES]
+    called = ((name, f"python-{name}", f"py{name}") for name in map(_plain, modules))
+    found = [next((name for name in names if name in packages), None) for names in called]
+    more = [name for name in found if name and name not in shlex.split(install)]
+    if not more:
+        return None
+    setup = (*before, f"{install} {shlex.join(more)}")
+    return Recipe(setup=setup, test=recipe.test, how=f"{recipe.how}, and {', '.join(more)}")
+
+
+def _parts(folder: Folder) -> set[str]:
+    """Names of folders and modules in the project: to install those would hide its own code."""
+    names = {part for path in folder.files for part in path.split("/")}
+    return names | {name.removesuffix(".py") for name in names}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
