@@ -53,6 +53,30 @@ def test_tasks_weigh_equally_however_often_each_was_tried(store: Store) -> None:
     assert rate.low < 0.5 < rate.high
 
 
+def test_one_or_all_of_the_repeats_that_every_task_has_are_asked_for(store: Store) -> None:
+    # Of three repeats two are chosen in three ways; a task that was tried once tells nothing.
+    # Attempts of different variants are no repeats.
+    fill(store, {"a": {"t": [1, 0, 0], "u": [1, 1], "once": [1]}, "c": {"once": [0]}})
+    found = figures(store)
+    one, each = found["pass@k"], found["pass^k"]
+    assert one.value == pytest.approx((2 / 3 + 1) / 2)
+    assert each.value == pytest.approx((0 + 1) / 2)
+    for figure in (one, each):
+        assert (figure.n, figure.attempts, figure.more) == (2, 5, {"k": 2})
+        assert figure.low is not None
+        assert figure.high is not None
+        assert figure.low <= figure.value <= figure.high
+    fill(store, {"b": {"v": [1] * 9 + [0]}})
+    many = figures(store, "variant")["pass^k", "b"]
+    assert (many.more, many.value) == ({"k": 5}, pytest.approx(0.5))
+
+
+def test_without_repeats_nothing_is_said_of_them(store: Store) -> None:
+    fill(store, {"a": {"t": [1], "u": [0]}})
+    one = figures(store)["pass@k"]
+    assert (one.value, one.low, one.n, one.attempts) == (None, None, 0, 0)
+
+
 def test_what_the_machine_failed_is_coverage_and_no_failure(store: Store) -> None:
     fill(store, {"a": {"t": [1, 1, 1, None]}})
     rate = figures(store)["pass rate"]

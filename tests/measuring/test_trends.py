@@ -17,7 +17,7 @@ from closeloop.cli.alerts import send
 from closeloop.measuring.trends import fresh, trends_of
 from closeloop.measuring.work import work_of
 from closeloop.model.delivery import Delivery
-from closeloop.model.errors import MachineFailed
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.trend import Trends
 from closeloop.store import Store, open_store
 
@@ -102,6 +102,11 @@ def test_what_was_first_seen_before_a_turn_is_named(store: Store) -> None:
     assert [mark.what for mark in found.marks] == ["prompt pTrue", "variant a new"]
     assert found.regressions[0].metric == "pass rate"
     assert "variant a new" in found.regressions[0].turn.near
+
+
+def test_repeats_are_not_followed_over_time(store: Store) -> None:
+    with pytest.raises(BadInput, match="follow 'pass rate'"):
+        trends_of(work_of(store, BOOK), (), ["pass^k"])
 
 
 def test_nothing_to_follow_is_no_fault(store: Store) -> None:

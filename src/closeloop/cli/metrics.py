@@ -38,7 +38,7 @@ def metrics(
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.numbers import opened, split, tell_measuring
     from closeloop.measuring.metrics import definitions, metrics_of
     from closeloop.measuring.work import work_of
 
@@ -46,9 +46,8 @@ def metrics(
         chosen = definitions(metric or ())
         say_json(chosen) if json else show(*defined(chosen))
         return
-    dimensions = tuple(filter(None, (name.strip() for name in by.split(","))))
     with opened() as (store, book):
-        found = metrics_of(work_of(store, book, tell=tell_measuring), dimensions, metric or ())
+        found = metrics_of(work_of(store, book, tell=tell_measuring), split(by), metric or ())
     say_json(found) if json else show(*told(found))
 
 
@@ -117,6 +116,7 @@ def _by_group(family: str, figures: list[Figure], by_name: dict[str, Metric]) ->
 
     from closeloop.cli.console import visible
     from closeloop.measuring.wording import number
+    from closeloop.model.figure import SHARES
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, Figure]] = {}
@@ -137,7 +137,7 @@ def _by_group(family: str, figures: list[Figure], by_name: dict[str, Metric]) ->
                 held
                 and held.low is not None
                 and held.high is not None
-                and by_name[name].kind == "rate"
+                and by_name[name].kind in SHARES
             ):
                 text.append(f" ({held.low:.2f}–{held.high:.2f})", style="dim")
             cells.append(text.append(f" /{held.n:,}" if held else "", style="dim"))

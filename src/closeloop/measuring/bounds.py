@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
+from closeloop.model.estimate import Estimate
 from closeloop.model.record import Record
-from closeloop.stats.distributions import t_quantile
-from closeloop.stats.exactly import posterior_bounds
+from closeloop.stats.distributions import binomial_share, t_quantile
+from closeloop.stats.exactly import jeffreys_each, posterior_bounds
 from closeloop.stats.single import estimate
+from closeloop.stats.values import Values
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+    Chance = Callable[[Values, int], Estimate | None]
 
+MOST_REPEATS = 5
 FEW = 50
 """Tasks: of more, the mean's own spread is as good as a posterior, and much faster."""
 
@@ -37,8 +42,7 @@ def rate_bounds(sums: Array, counts: Array) -> Bounds:
     if len(counts) <= FEW:
         return _posterior(tuple(sorted(zip(sums.tolist(), counts.tolist(), strict=True))))
     means = sums / counts
-    posterior = (sums + 0.5) * (counts - sums + 0.5) / (counts + 1.0) ** 2 / (counts + 2.0)
-    noise = max(float(means.var(ddof=1)), float(posterior.mean()))
+    noise = max(float(means.var(ddof=1)), float(jeffreys_each(sums, counts).mean()))
     value = float(means.mean())
     half = t_quantile(0.975, len(counts) - 1) * sqrt(noise / len(counts))
     return Bounds(
@@ -46,6 +50,18 @@ def rate_bounds(sums: Array, counts: Array) -> Bounds:
         low=max(0.0, value - half),
         high=min(1.0, value + half),
         method="t of task means, variance floored",
+    )
+
+
+def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> Bounds:
+    """Of passes by task, each tried more than once: that one of k repeats passes, or all do."""
+    k = min(MOST_REPEATS, int(counts.min()))
+    tasks = enumerate(zip(sums.tolist(), counts.tolist(), strict=True))
+    found = chance({str(place): _repeats(*task) for place, task in tasks}, k)
+    if found is None:
+        raise AssertionError("a task without enough repeats")
+    return Bounds(
+        value=found.value, low=found.low, high=found.high, method=found.method, more={"k": k}
     )
 
 
@@ -98,10 +114,8 @@ def median_bounds(means: Array) -> Bounds:
 @lru_cache(maxsize=1024)
 def _rank(count: int) -> int | None:
     """The innermost task that is surely far enough out, counted from the end."""
-    from scipy.special import bdtr  # type: ignore[import-untyped]
-
     low, high = -1, count // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if bdtr(middle, count, 0.5) <= 0.025 else (low, middle)
+        low, high = (middle, high) if binomial_share(middle, count) <= 0.025 else (low, middle)
     return None if low < 0 else low

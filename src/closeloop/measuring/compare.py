@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.choosing import Choice, choose
+from closeloop.measuring.gate import COVERAGE_FLOOR
 from closeloop.measuring.pairs import Held, against_first, values_of
 from closeloop.measuring.work import SCORED, Tell, Work, work_of
 from closeloop.model.errors import BadInput
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
-
-COVERAGE_FLOOR = 0.9
-"""Where fewer attempts than this could be scored, there is no verdict."""
 
 
 def compare_named(

@@ -90,6 +90,10 @@ def _clean(columns: Columns) -> Array:
     return np.where(np.isnan(found), np.nan, found == 0)
 
 
+_REPEATS = (
+    "by the unbiased estimator, over tasks that a variant tried twice or more; each of its "
+    "variants counts. k is the fewest repeats there, five at most. Bounds on exactly these tasks."
+)
 # fmt: off
 Row = tuple[str, Kind, str, Better, "Values", str]
 """Name, kind, unit, what is better, the values of attempts, the definition."""
@@ -97,6 +101,10 @@ OUTCOME: tuple[Row, ...] = (
     (PRIMARY, "rate", "", "more", _passed,
      "Attempts whose change passed grading ÷ scored attempts, by task, tasks weighing equally. "
      "Only the last try of a repeat counts; what the machine failed is unscored."),
+    ("pass@k", "one of k", "", "more", _passed,
+     f"The chance that at least one of k repeats of a task passes, {_REPEATS}"),
+    ("pass^k", "all of k", "", "more", _passed,
+     f"The chance that each of k repeats of a task passes, {_REPEATS}"),
 )
 PRODUCTION: tuple[Row, ...] = (
     ("task completion rate", "rate", "", "more", _completed,

@@ -9,7 +9,7 @@ from closeloop.measuring.attempts import Measured
 from closeloop.model.baseline import Difference, GateReport, TaskDifference, Threshold, Word
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.measurement import ProcessScore
-from closeloop.stats.differences import difference
+from closeloop.stats.differences import Interval, difference
 from closeloop.stats.values import Values
 
 METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
@@ -66,32 +66,30 @@ def least_of(written: Iterable[str]) -> dict[str, float]:
 
 def task_differences(before: Sides, now: Sides) -> Iterator[TaskDifference]:
     """Each task by itself, by bounds that hold for all of them at once."""
-    pairs = [
-        (name, task, values_of(before[name], "passed", frozenset()), repeats)
-        for name in now
-        if name in before
-        for task, repeats in values_of(now[name], "passed", frozenset()).items()
-    ]
+    pairs = []
+    for name in (name for name in now if name in before):
+        then, values = (values_of(side[name], "passed", frozenset()) for side in (before, now))
+        pairs += [(name, task, then.get(task, ()), repeats) for task, repeats in values.items()]
     names = {one.row.task_digest: one.row.task for side in now.values() for one in side}
-    comparable = sum(task in then for _, task, then, _ in pairs)
-    for name, task, then, repeats in pairs:
-        held = then.get(task)
-        verdict: Word = "not enough data"
-        if held:
-            found = difference({task: held}, {task: repeats}, comparisons=comparable)
-            verdict = "no clear difference"
-            if found is not None and found.high < 0:
-                verdict = "worse"
-            elif found is not None and found.low > 0:
-                verdict = "better"
+    comparable = max(1, sum(len(held) > 0 for _, _, held, _ in pairs))
+    for name, task, held, repeats in pairs:
         yield TaskDifference(
             variant=name,
             task=names.get(task) or task,
-            verdict=verdict,
+            verdict=verdict_on(difference({task: held}, {task: repeats}, comparisons=comparable)),
             before=fmean(held) if held else None,
             now=fmean(repeats),
             repeats=len(repeats),
         )
+
+
+def verdict_on(found: Interval | None) -> Word:
+    """What the bounds of a difference allow to say."""
+    if found is None:
+        return "not enough data"
+    if found.high < 0:
+        return "worse"
+    return "better" if found.low > 0 else "no clear difference"
 
 
 def thresholds(

@@ -14,13 +14,14 @@ from closeloop.measuring.demands import (
     task_differences,
     thresholds,
     values_of,
+    verdict_on,
 )
-from closeloop.model.baseline import Baseline, Demands, Difference, GateReport, Word
+from closeloop.model.baseline import Baseline, Demands, Difference, GateReport
 from closeloop.stats.differences import difference
 from closeloop.stats.values import Values
 
 COVERAGE_FLOOR = 0.9
-"""Where fewer attempts than this could be scored, a gate has no say."""
+"""Where fewer attempts than this could be scored, nothing is said of them."""
 NO_DEMANDS = Demands()
 
 
@@ -73,13 +74,9 @@ def _difference(
     variant: str, metric: str, before: Values, now: Values, comparisons: int
 ) -> Difference:
     found = difference(before, now, comparisons=max(1, comparisons))
+    verdict = verdict_on(found)
     if found is None:
-        return Difference(variant=variant, metric=metric, verdict="not enough data", tasks=0)
-    verdict: Word = "no clear difference"
-    if found.high < 0:
-        verdict = "worse"
-    elif found.low > 0:
-        verdict = "better"
+        return Difference(variant=variant, metric=metric, verdict=verdict, tasks=0)
     return Difference(
         variant=variant,
         metric=metric,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from closeloop.measuring.groups import grouped
-from closeloop.measuring.metrics import firsts, units_of
+from closeloop.measuring.metrics import begins, firsts, units_of
 from closeloop.measuring.work import Work
 from closeloop.model.record import Record
 
@@ -77,14 +77,14 @@ class Timeline:
             column[known]
             for column in (values, self._at, self._lots, self._weeks, self._units, self._group)
         )
-        first = np.flatnonzero(_new(group, units, weeks))
+        first = np.flatnonzero(begins(group, units, weeks))
         repeats = np.diff(first, append=len(values))
         means = np.add.reduceat(values, first) / repeats
         at, lots, weeks, units, group = (
             column[first] for column in (at, lots, weeks, units, group)
         )
         # Tasks that come every week are run in the same order, so they are put in that of a draw.
-        task = np.cumsum(_new(group, units)) - 1
+        task = np.cumsum(begins(group, units)) - 1
         often = np.bincount(task)[task] > 1
         at = np.where(often, weeks * WEEK, at)
         order = np.lexsort((_mixed(lots, weeks), at, group))
@@ -93,17 +93,6 @@ class Timeline:
                 self._groups[group[part[0]]],
                 Items(at=at[part], values=means[part], units=units[part], repeats=repeats[part]),
             )
-
-
-def _new(*columns: Array) -> Array:
-    """Where any of them differs from the row before."""
-    import numpy as np
-
-    new = np.zeros(len(columns[0]), np.bool_)
-    new[:1] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    return new
 
 
 def _lots(work: Work) -> Array:
@@ -136,6 +125,6 @@ def version_firsts(work: Work) -> Iterator[tuple[tuple[str | None, ...], float]]
     order = order[np.isfinite(started[order])]
     if not len(order):
         return
-    for place in order[_new(*(column.codes[order] for column in columns))].tolist():
+    for place in order[begins(*(column.codes[order] for column in columns))].tolist():
         names = tuple(column.labels[column.codes[place]] for column in columns)
         yield names, float(started[place])

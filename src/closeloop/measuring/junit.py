@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from xml.etree.ElementTree import Element, SubElement
 
+from closeloop.changes.reports.junit import count, document, safe
 from closeloop.measuring.demands import fell, seen
 from closeloop.model.baseline import GateReport
-from closeloop.model.visible import visible
-
-_NO_XML = re.compile("[\ufffe\uffff]")
 
 
 def junit(report: GateReport, refusal: str | None = None) -> str:
@@ -31,24 +28,14 @@ def junit(report: GateReport, refusal: str | None = None) -> str:
     said = not report.passed and not refusal
     verdict = _case(suite, "gate", "closeloop", "; ".join(report.reasons), said)
     if refusal:
-        SubElement(verdict, "error", message=_safe(refusal), type="coverage")
+        SubElement(verdict, "error", message=safe(refusal), type="coverage")
     for element in (root, *root):
-        _count(element)
-    indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+        count(element)
+    return document(root)
 
 
 def _case(suite: Element, name: str, group: str, why: str, failed: bool) -> Element:
-    case = SubElement(suite, "testcase", name=_safe(name), classname=_safe(group))
+    case = SubElement(suite, "testcase", name=safe(name), classname=safe(group))
     if failed:
-        SubElement(case, "failure", message=_safe(why), type="worse")
+        SubElement(case, "failure", message=safe(why), type="worse")
     return case
-
-
-def _count(element: Element) -> None:
-    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
-        element.set(name, str(sum(1 for _ in element.iter(tag))))
-
-
-def _safe(text: str) -> str:
-    return _NO_XML.sub("\ufffd", visible(text))

@@ -13,6 +13,7 @@ from closeloop.model.look import Gap, Look
 from closeloop.model.plan import Plan
 from closeloop.model.record import digest
 from closeloop.model.task import Task
+from closeloop.stats.differences import newcombe
 from closeloop.stats.single import estimate
 from closeloop.stats.values import Values
 from closeloop.store import Store
@@ -105,14 +106,11 @@ def _values(rows: Iterable[AttemptRow]) -> Values:
 
 
 def _less(dev: Estimate, held: Estimate) -> Estimate:
-    """Newcombe's bounds of a difference, from those of its two independent sides."""
-    value = dev.value - held.value
-    below = sqrt((dev.value - dev.low) ** 2 + (held.high - held.value) ** 2)
-    above = sqrt((dev.high - dev.value) ** 2 + (held.value - held.low) ** 2)
+    low, high = newcombe(held, dev)
     return Estimate(
-        value=value,
-        low=max(-1.0, value - below),
-        high=min(1.0, value + above),
+        value=dev.value - held.value,
+        low=max(-1.0, low),
+        high=min(1.0, high),
         n=dev.n + held.n,
         method="Newcombe, from beta-binomial bounds",
     )

@@ -6,17 +6,27 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from closeloop.measuring.bounds import Bounds, mean_bounds, median_bounds, rate_bounds
+from closeloop.measuring.bounds import (
+    Bounds,
+    mean_bounds,
+    median_bounds,
+    rate_bounds,
+    repeat_bounds,
+)
 from closeloop.measuring.definitions import METRICS
 from closeloop.measuring.groups import grouped
 from closeloop.measuring.work import SCORED, Work
 from closeloop.model.errors import unknown
 from closeloop.model.figure import Figure, Metric, Metrics
+from closeloop.stats.passk import pass_all, pass_at
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+OF_REPEATS = ("one of k", "all of k")
+"""Kinds that say nothing of a task that was tried once."""
 
 
 def metrics_of(work: Work, by: Sequence[str], only: Sequence[str] = ()) -> Metrics:
@@ -45,7 +55,8 @@ def _figures(work: Work, by: Sequence[str], chosen: Sequence[Metric]) -> Iterato
     if not len(work):
         return
     groups, places, group = grouped(work, by)
-    split = Split(units_of(work)[places], group, len(groups))
+    tasks = Split(units_of(work)[places], group, len(groups))
+    repeated = Split(repeats_of(work)[places], group, len(groups))
     covered = {
         source: [np.bincount(group, each[places], minlength=len(groups)) for each in pair]
         for source, pair in _sources(work).items()
@@ -53,7 +64,8 @@ def _figures(work: Work, by: Sequence[str], chosen: Sequence[Metric]) -> Iterato
     for metric in chosen:
         values = METRICS[metric.name][1](work.columns)[places]
         more = _unconfirmed(metric, work, places, group, len(groups))
-        for code, (sums, counts) in enumerate(split.parts(values)):
+        parts = repeated.parts(values, 2) if metric.kind in OF_REPEATS else tasks.parts(values)
+        for code, (sums, counts) in enumerate(parts):
             name = dict(zip(by, groups[code], strict=True))
             there, of = (each[code] for each in covered[metric.source])
             figure = _figure(metric, sums, counts)
@@ -79,6 +91,13 @@ def units_of(work: Work) -> Array:
     tasks = work.columns["task_digest"]
     own = len(tasks.labels) + np.arange(len(work))
     return np.where(tasks.known(), tasks.codes, own)
+
+
+def repeats_of(work: Work) -> Array:
+    """A number for each task and variant: only of one variant are attempts repeats."""
+    variants = work.columns["variant"]
+    numbers: Array = units_of(work) * len(variants.labels) + variants.codes
+    return numbers
 
 
 def _sources(work: Work) -> dict[str, tuple[Array, Array]]:
@@ -118,8 +137,11 @@ class Split:
         self._keys = keys[self._order]
         self._edges = [code * (int(units.max()) + 1) for code in range(groups + 1)]
 
-    def parts(self, values: Array) -> Iterator[tuple[Array, Array]]:
-        """For each group: by task, the sum of the values that are known, and how many they are."""
+    def parts(self, values: Array, least: int = 1) -> Iterator[tuple[Array, Array]]:
+        """For each group: by task, the sum of the values that are known, and how many they are.
+
+        Of tasks that have so many at least.
+        """
         import numpy as np
 
         values = values[self._order]
@@ -130,14 +152,26 @@ class Split:
         counts = np.diff(first, append=len(keys))
         edges = np.searchsorted(keys[first], self._edges)
         for start, end in pairwise(edges.tolist()):
-            yield sums[start:end], counts[start:end]
+            enough = counts[start:end] >= least
+            yield sums[start:end][enough], counts[start:end][enough]
 
 
 def firsts(keys: Array) -> Array:
     """Of keys in order, where each begins."""
     import numpy as np
 
-    return np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+    return np.flatnonzero(begins(keys))
+
+
+def begins(*columns: Array) -> Array:
+    """Where any of them differs from the row before."""
+    import numpy as np
+
+    new = np.zeros(len(columns[0]), np.bool_)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def _figure(metric: Metric, sums: Array, counts: Array) -> Bounds | None:
@@ -146,6 +180,10 @@ def _figure(metric: Metric, sums: Array, counts: Array) -> Bounds | None:
     match metric.kind:
         case "rate":
             return rate_bounds(sums, counts)
+        case "one of k":
+            return repeat_bounds(sums, counts, pass_at)
+        case "all of k":
+            return repeat_bounds(sums, counts, pass_all)
         case "mean":
             return mean_bounds(sums / counts)
         case "median":

@@ -11,7 +11,8 @@ from closeloop.measuring.definitions import METRICS, PRIMARY
 from closeloop.measuring.work import Work
 from closeloop.model.figure import Metric
 from closeloop.model.versus import Secondary
-from closeloop.stats.distributions import t_quantile
+from closeloop.stats.distributions import t_quantile, t_tails
+from closeloop.stats.exactly import jeffreys_each
 from closeloop.stats.many import benjamini_hochberg
 from closeloop.stats.paired import FEWEST
 
@@ -66,23 +67,13 @@ def _secondary(
     )
     if tasks < 2:
         return told
-    floor = sum(float(_jeffreys(*side, both).mean()) for side in (first, second))
+    floor = sum(
+        float(jeffreys_each(sums[both], counts[both]).mean()) for sums, counts in (first, second)
+    )
     spread = sqrt(max(float(differences.var(ddof=1)), floor) / tasks)
     value, half = float(differences.mean()), t_quantile(0.975, tasks - 1) * spread
-    p = _p(value / spread, tasks - 1) if tasks >= FEWEST and differences.any() else None
+    p = t_tails(value / spread, tasks - 1) if tasks >= FEWEST and differences.any() else None
     return replace(told, low=max(-1.0, value - half), high=min(1.0, value + half), p=p)
-
-
-def _jeffreys(sums: Array, counts: Array, both: Array) -> Array:
-    hits, of = sums[both], counts[both]
-    variance: Array = (hits + 0.5) * (of - hits + 0.5) / (of + 1.0) ** 2 / (of + 2.0)
-    return variance
-
-
-def _p(distance: float, freedom: int) -> float:
-    from scipy.special import stdtr  # type: ignore[import-untyped]
-
-    return float(2 * stdtr(freedom, -abs(distance)))
 
 
 def _worded(one: Secondary, adjusted: float | None) -> Secondary:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.definitions import METRICS
-from closeloop.measuring.items import Items, Timeline, version_firsts
-from closeloop.measuring.metrics import definitions
+from closeloop.measuring.items import WEEK, Items, Timeline, version_firsts
+from closeloop.measuring.metrics import OF_REPEATS, definitions
 from closeloop.measuring.work import Work
+from closeloop.model.errors import BadInput
 from closeloop.model.estimate import Change, Estimate
 from closeloop.model.trend import Course, Regression, Shift, Stretch, Trends, Turn, VersionMark
+from closeloop.stats.differences import newcombe
 from closeloop.stats.many import benjamini_hochberg
 from closeloop.stats.trend import changes, mean_of, windows
 
@@ -27,7 +28,6 @@ WATCHED = (
     "first-review merge rate", "CI pass rate on first push", "review comments", "feedback",
     "recovery", "convergence", "without findings", "scope creep", "hallucinated API", "cost",
 )  # fmt: skip
-WEEK = 7 * 86400.0
 NOISE = 0.05
 """A turn is told as a regression when its adjusted p is smaller."""
 
@@ -41,11 +41,14 @@ def trends_of(
     baseline: datetime | None = None,
 ) -> Trends:
     """Of all attempts, or of each group of them. Unless it is given, the baseline ends halfway."""
+    wanted = definitions(only or WATCHED)
+    if not_followed := next((one.name for one in wanted if one.kind in OF_REPEATS), None):
+        raise BadInput(f"{not_followed} is of repeats, not of a time: follow 'pass rate'.")
     marks = tuple(version_marks(work))
     timeline = Timeline(work, by)
     courses = [
         _course(metric.name, dict(zip(by, group, strict=True)), items, weeks, baseline, marks)
-        for metric in definitions(only or WATCHED)
+        for metric in wanted
         for group, items in timeline.items(METRICS[metric.name][1](work.columns))
     ]
     return Trends(
@@ -109,17 +112,12 @@ def _course(
 
 
 def shift_of(before: Sequence[float] | Array, after: Sequence[float] | Array) -> Shift | None:
-    """The bounds of a difference from those of its two sides, which are independent."""
+    """From one mean to another; None where either is not known."""
     then, now = mean_of(before), mean_of(after)
     if then is None or now is None:
         return None
-    value = now.value - then.value
-    return Shift(
-        before=then,
-        after=now,
-        low=value - sqrt((now.value - now.low) ** 2 + (then.high - then.value) ** 2),
-        high=value + sqrt((now.high - now.value) ** 2 + (then.value - then.low) ** 2),
-    )
+    low, high = newcombe(then, now)
+    return Shift(before=then, after=now, low=low, high=high)
 
 
 def _turns(items: Items, found: Sequence[Change], marks: Sequence[VersionMark]) -> Iterator[Turn]:

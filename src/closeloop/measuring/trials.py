@@ -16,6 +16,7 @@ from closeloop.model.errors import BadInput, unknown
 from closeloop.model.estimate import Estimate
 from closeloop.model.trial import Arm, Call, Lot, Standing, Trial, TrialReport
 from closeloop.process.rulebook import Rulebook
+from closeloop.stats.compare import word
 from closeloop.stats.sequence import monitor
 from closeloop.stats.shares import sample_ratio
 from closeloop.store import Store
@@ -173,12 +174,10 @@ def _fixed(outcomes: Sequence[tuple[bool, float]]) -> Estimate | None:
 
 
 def _call(seen: Estimate, trial: Trial) -> Call:
-    if seen.low > 0:
-        return "better"
-    if seen.high < 0:
-        return "worse"
-    within = -trial.margin <= seen.low and seen.high <= trial.margin
-    return "hopeless" if within or trial.horizon is not None else "go on"
+    said = word(seen, trial.margin)
+    if said in ("better", "worse"):
+        return said
+    return "go on" if said == "not enough data" and trial.horizon is None else "hopeless"
 
 
 WHY: dict[Call, str] = {

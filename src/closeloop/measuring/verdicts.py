@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from closeloop.model.estimate import Advice, Comparison, Estimate, Word
+from closeloop.model.plural import plural
 from closeloop.model.versus import Versus
 
 
@@ -56,9 +57,9 @@ def _p(p: float) -> str:
 def _settle(advice: Advice, held: Comparison) -> str:
     ways = []
     if advice.tasks:
-        ways.append(f"{_count(advice.tasks, 'more task')} with as many repeats")
+        ways.append(f"{plural(advice.tasks, 'more task')} with as many repeats")
     if advice.repeats:
-        ways.append(f"{_count(advice.repeats, 'more repeat')} of each task")
+        ways.append(f"{plural(advice.repeats, 'more repeat')} of each task")
     seen = f"a difference of {advice.effect:.2f}"
     if not ways and 0 in (advice.tasks, advice.repeats):
         return f"As many tasks and repeats as these show {seen} four times in five."
@@ -66,7 +67,3 @@ def _settle(advice: Advice, held: Comparison) -> str:
         return f"No reachable number of tasks or repeats would show {seen}."
     shown = held.detectable and f" What was run shows differences from {held.detectable:.2f} on."
     return f"To see {seen} four times in five: {', or '.join(ways)}.{shown or ''}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.model.figure import Figure, Metric
+from closeloop.model.figure import SHARES, Figure, Metric
 
 
 def number(value: float | None, metric: Metric) -> str:
     """As people read it: shares as such, money with cents, the rest with three digits."""
     if value is None:
         return "not known"
-    if metric.kind == "rate":
+    if metric.kind in SHARES:
         return f"{value:.2f}"
     if metric.unit == "$":
         return f"${value:,.2f}"

@@ -53,7 +53,7 @@ def work_of(
     delivered = tables.deliveries(span)
     columns = {
         **known.held,
-        **_measured(store, book, span, known, tell),
+        **_measured(store, book, span, known, places, tell),
         **joined(delivered, _places(delivered, places), len(places)),
     }
     columns["arm"] = _arms(store, known)
@@ -127,12 +127,11 @@ def _last_tries(known: Columns) -> Columns:
 
 
 def _measured(
-    store: Store, book: Rulebook, span: Span, known: Columns, tell: Tell
+    store: Store, book: Rulebook, span: Span, known: Columns, places: dict[str, int], tell: Tell
 ) -> dict[str, Column]:
     """What the rules say of each attempt now; said first where they were never asked."""
     import numpy as np
 
-    places = {name: place for place, name in enumerate(known.attempts)}
     bases = _bases(known, book)
     made, at = _made(store, span, bases, places)
     missing = bases.known()

@@ -9,7 +9,9 @@ from closeloop.model.record import Record
 Family = Literal[
     "outcome", "production", "memory", "process", "endings", "failure modes", "risk", "cost"
 ]
-Kind = Literal["rate", "mean", "median", "sum"]
+Kind = Literal["rate", "one of k", "all of k", "mean", "median", "sum"]
+SHARES = ("rate", "one of k", "all of k")
+"""Kinds whose values lie between 0 and 1."""
 Better = Literal["more", "less"] | None
 Source = Literal["grade", "rules", "people", "attempt"]
 """Where values come from: the grader, the rules, what people did with the change, the attempt."""

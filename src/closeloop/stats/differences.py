@@ -53,6 +53,15 @@ def difference(first: Values, second: Values, *, comparisons: int = 1) -> Interv
     )
 
 
+def newcombe(first: Estimate, second: Estimate) -> tuple[float, float]:
+    """Bounds of how much more the second is, from those of the two, which are independent."""
+    value = second.value - first.value
+    return (
+        value - sqrt((second.value - second.low) ** 2 + (first.high - first.value) ** 2),
+        value + sqrt((second.high - second.value) ** 2 + (first.value - first.low) ** 2),
+    )
+
+
 def alike(first: Values, second: Values) -> Estimate | None:
     """Paired t on the tasks' differences, as if they varied by their repeats at least.
 

@@ -27,6 +27,11 @@ def t_quantile(share: float, freedom: float) -> float:
     return float(_special().stdtrit(freedom, share))
 
 
+def t_tails(value: float, freedom: float) -> float:
+    """The share that is as far from 0, on either side."""
+    return float(2 * _special().stdtr(freedom, -abs(value)))
+
+
 def beta_quantile(share: float, one: float, other: float) -> float:
     return float(_special().betaincinv(one, other, share))
 

@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from closeloop.model.record import Record
 from closeloop.stats.distributions import beta_quantile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Noisy(Record):
@@ -53,3 +59,9 @@ def jeffreys(values: Sequence[float]) -> float:
     one, other = hits + 0.5, repeats - hits + 0.5
     whole = one + other
     return one * other / (whole * whole * (whole + 1))
+
+
+def jeffreys_each(hits: Array, of: Array) -> Array:
+    """The same of many tasks at once, by their sums and counts."""
+    variances: Array = (hits + 0.5) * (of - hits + 0.5) / (of + 1.0) ** 2 / (of + 2.0)
+    return variances

@@ -24,7 +24,7 @@ def ratio(first: Values, second: Values) -> TwoEstimates:
         notes.append("No task has a value above zero for both.")
         return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
     pairs = [(sides[0][task], sides[1][task]) for task in tasks]
-    noise, freedom = _within(pairs)
+    noise, freedom = pooled([group for pair in pairs for group in pair])
     here = _here(pairs, noise, freedom)
     alike = _alike(pairs, noise)
     if here is None and alike is None:
@@ -46,11 +46,11 @@ def _logs(values: Values) -> dict[str, list[float]]:
     return {task: [log(one) for one in repeats if one > 0] for task, repeats in values.items()}
 
 
-def _within(pairs: Pairs) -> tuple[float, int]:
-    """The variance of one repeat's logarithm, over all tasks, and its degrees of freedom."""
-    groups = [group for pair in pairs for group in pair if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in groups)
-    squares = sum(variance(group) * (len(group) - 1) for group in groups)
+def pooled(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """The variance of one value within its group, over all groups, and its degrees of freedom."""
+    known = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in known)
+    squares = sum(variance(group) * (len(group) - 1) for group in known)
     return (squares / freedom if freedom else 0.0), freedom
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import groupby
 
 from closeloop.measuring.reports.content import Content, drawn, paired
 from closeloop.measuring.reports.markdown import dots, told
-from closeloop.measuring.reports.svg import Point, beside, course
+from closeloop.measuring.reports.svg import Point, beside, course, text
 from closeloop.measuring.wording import bounds, number, query
-from closeloop.model.figure import Figure, Metric, Metrics
+from closeloop.model.figure import SHARES, Figure, Metric, Metrics
 from closeloop.model.versus import CompareReport, TaskPair, Versus
-from closeloop.model.visible import visible
 
 FAINT = 5
 """Tasks: a value that rests on fewer is drawn faint."""
@@ -107,7 +105,7 @@ def _plots(side: Metrics) -> Iterator[str]:
         )
     for metric, figures in found:
         points = [_point(figure, metric) for figure in figures]
-        most = 1.0 if metric.kind == "rate" else None
+        most = 1.0 if metric.kind in SHARES else None
         draw = course if side.by == ("week",) else beside
         shown = points if draw is course else points[:MOST_BESIDE]
         rest = len(points) - len(shown)
@@ -203,8 +201,3 @@ def _others(pair: Versus) -> Iterator[str]:
             f"<td>{text(one.word)}</td></tr>"
         )
     yield "</table></div></details>"
-
-
-def text(words: str) -> str:
-    """Nothing in a name or a note is markup."""
-    return escape(visible(words))

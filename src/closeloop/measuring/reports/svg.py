@@ -43,7 +43,7 @@ def course(points: Sequence[Point], *, most: float | None = None, name: str) -> 
         y = _y(point.value, top)
         parts.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
-            f"<title>{_text(f'{point.label}: {point.told}')}</title></circle>"
+            f"<title>{text(f'{point.label}: {point.told}')}</title></circle>"
         )
     every = -(-len(points) // MOST_LABELS)
     for place, (x, point) in enumerate(places):
@@ -79,7 +79,7 @@ def beside(points: Sequence[Point], *, most: float | None = None, name: str) -> 
             )
         parts.append(
             f'<circle class="dot{kind}" cx="{across(point.value):.1f}" cy="{y:.1f}" r="4.5">'
-            f"<title>{_text(f'{point.label}: {point.told}')}</title></circle>"
+            f"<title>{text(f'{point.label}: {point.told}')}</title></circle>"
         )
         parts.append(_label(WIDTH - RIGHT, y + 4, point.told, "end"))
     return _svg(height, parts, name)
@@ -119,21 +119,22 @@ def _band(places: Sequence[tuple[float, Point]], top: float) -> Iterator[str]:
         yield f'<polygon class="band" points="{" ".join(above + below)}"/>'
 
 
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(text)}</text>'
+def _label(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
 
 
 def _svg(height: float, parts: Sequence[str], name: str) -> str:
     inside = "\n".join(parts)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{_text(name)}">\n'
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text(name)}">\n'
         f"{inside}\n</svg>"
     )
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"…{text[-LONGEST + 1 :]}"
+def _short(words: str) -> str:
+    return words if len(words) <= LONGEST else f"…{words[-LONGEST + 1 :]}"
 
 
-def _text(text: str) -> str:
-    return escape(visible(text))
+def text(words: str) -> str:
+    """Nothing in a name or a note is markup."""
+    return escape(visible(words))
