@@ -304,3 +304,22 @@ def test_programs_get_the_item_and_send_the_answers(store, project, monkeypatch,
     assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 2
     (project / "answers.json").write_text("[" * 5000)
     assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 2
+
+
+def test_what_came_of_a_task_that_was_held_out_later_holds_nobody_up(store):
+    attempt(store, "a1")
+    sha = "c0ffee" * 7
+    described = Description(
+        title="T", author="robot", branch="closeloop/net-price/a1", opened=day(0), head=sha
+    )
+    fact = Fact(source="github", repo=REPO, pull=1, sha=sha, at=day(1), key="1d", what=described)
+    keep([fact], store, AGENTS)
+    known = {"rubric": SINGLE.judge.rubric, "asked": "overall", "label": "pass", "golden": True}
+    store.judged.save_labels([Label(item="a1", person="ann", at=day(1), **known)])
+    golden = Settings(review=ReviewSettings(double=0.0, golden=1.0))
+    assert store.pulls.row(REPO, 1).attempt == "a1"
+    assert next_item(queue_of(store), "ann", day(9)) is not None
+    task = Task(id="net-price", prompt="Round half a cent up.", digest="t1", split="held-out")
+    store.save_task(task)
+    for settings in (SINGLE, golden):
+        assert next_item(queue_of(store, settings), "bob", day(9)) is None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, SEALED, SECRET_NAME
+from dashboard_store import HOSTILE, SEALED, SECRET_NAME, START
 from starlette.testclient import TestClient
 
+from closeloop.model.orchestration import Orchestration, Part
+from closeloop.model.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import application
 from closeloop.web.desk import Desk
@@ -186,6 +189,34 @@ def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> 
     assert "0.90, 2 tries" in text
     assert "waits for api, pages" in text
     assert client.get("/plans/nobody").status_code == 404
+
+
+def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
+    with open_store(":memory:") as store:
+        tasks = (Part(id="one", prompt="Do it."),)
+        begun = Orchestration(id="0123", at=START, request="Build.", tasks=tasks, worker="w")
+        store.plans.begin(begun)
+        client = served(store)
+
+        def states() -> list[bool]:
+            texts = [client.get(path).text for path in ("/plans", "/plans/0123")]
+            return ["under way" in text and "stopped" not in text for text in texts]
+
+        assert store.claim(begun.job, "elsewhere:1:7", 60)
+        assert states() == [True, True]
+        store.release("elsewhere:1:7")
+        assert states() == [False, False]
+        assert "closeloop orchestrate --resume 0123" in client.get("/plans/0123").text
+
+
+def test_a_page_of_an_odd_name_leads_to_its_record() -> None:
+    name = "50% #1 ü"
+    with open_store(":memory:") as store:
+        store.save_task(Task(id=name, prompt="Do it.", digest="d", grading="g"))
+        client = served(store)
+        [link] = re.findall(r'href="(/api/[^"]+)"', client.get(f"/tasks/{quote(name)}").text)
+        assert link == f"/api/tasks/{quote(name)}"
+        assert client.get(link).json()["task"]["id"] == name
 
 
 def test_tasks_stand_to_the_right_of_what_they_wait_for() -> None:

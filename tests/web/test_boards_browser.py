@@ -78,6 +78,8 @@ def test_three_changes_are_reviewed_by_keyboard_only(
 ) -> None:
     page = open_page()
     page.goto(f"{address}/review")
+    settled(page)
+    page.wait_for_load_state()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("next file of the change")
     page.keyboard.press("Escape")
@@ -172,6 +174,10 @@ def test_nothing_that_somebody_wrote_runs_on_a_board(
                 page.goto(address + path)
                 settled(page)
                 assert page.evaluate("window.pwned") is None, path
+                for width in (360, 1280):
+                    page.set_viewport_size({"width": width, "height": 900})
+                    over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    assert over <= 0, f"{path} at {width}"
         for name in ("index.html", f"plans_{PLAN}.html", "memory.html"):
             page.goto((tmp_path / "site" / name).as_uri())
             assert page.evaluate("window.pwned") is None, name

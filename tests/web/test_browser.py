@@ -191,3 +191,7 @@ def test_nothing_that_an_agent_wrote_runs(
             for path in (*READ, f"/attempts/{PASSED}"):
                 page.goto(address + path)
                 assert page.evaluate("window.pwned") is None, path
+                for width in (360, 1280):
+                    page.set_viewport_size({"width": width, "height": 900})
+                    over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    assert over <= 0, f"{path} at {width}"

@@ -172,6 +172,15 @@ def test_the_hostile_text_is_there_to_be_read(hostile: TestClient) -> None:
     assert "{{ 7 * 7 }}" in text
 
 
+def test_the_first_who_looks_at_an_attempt_sees_all_that_the_rules_say() -> None:
+    with open_store(":memory:") as opened:
+        fill(opened)
+        client = TestClient(application(opened, token=None), base_url=HERE)
+        first, second = (client.get(f"/api/attempts/{SPIRAL}").json() for _ in range(2))
+    assert first["head"]["marks"]["iterations"] == 5
+    assert first == second
+
+
 def test_an_answer_that_is_known_is_not_sent_again(client: TestClient) -> None:
     first = client.get(f"/attempts/{SPIRAL}")
     again = client.get(f"/attempts/{SPIRAL}", headers={"if-none-match": first.headers["etag"]})

@@ -6,9 +6,6 @@ it before it is used.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,12 +15,10 @@ from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.errors import MachineFailed
 from closeloop.model.memory import Canonical, Example, LearnedRule
 from closeloop.model.protocols import Model
-from closeloop.model.settings import Settings
 from closeloop.reviews.polarity import relation
 from closeloop.reviews.repeats import Opinion
 from closeloop.reviews.rules import written
 from closeloop.reviews.words import same_words
-from closeloop.runs.models.opening import open_model, settings_of
 from closeloop.runs.models.structured import ask_json
 
 SHOWN = 2_000
@@ -61,19 +56,6 @@ SAME_SCHEMA: dict[str, Any] = {
     "required": ["relation"],
     "additionalProperties": False,
 }
-
-
-@asynccontextmanager
-async def open_thinker(
-    name: str, settings: Settings, root: Path, environ: Mapping[str, str]
-) -> AsyncIterator[Model]:
-    """The model of that name; it is closed again at the end."""
-    known = settings_of(name, settings.models)
-    model = open_model(name, known, settings.limits, environ=environ, folder=root)
-    try:
-        yield model
-    finally:
-        await model.close()
 
 
 async def as_rule(model: Model, example: Example, plain: LearnedRule | None) -> LearnedRule | None:

@@ -16,17 +16,8 @@ from closeloop.model.review import Extent, Fact, PullRequest
 from closeloop.reviewing.lives import keep, recorded
 from closeloop.reviews.authorship import Agents
 from closeloop.reviews.lifecycle import life
-from closeloop.reviews.pulls import (
-    MOST,
-    File,
-    Listed,
-    Pull,
-    Remark,
-    Reviewed,
-    Run,
-    Teller,
-    files_of,
-)
+from closeloop.reviews.pulls import File, Listed, Pull, Remark, Reviewed, Run, Teller, files_of
+from closeloop.reviews.pulls_witness import MOST
 from closeloop.store import Store
 
 MOST_CHECKED = 10
@@ -55,6 +46,19 @@ class Hub(Protocol):
     ) -> Kind: ...
 
     def pages(self, path: str, kind: type[Kind]) -> AsyncIterator[Kind]: ...
+
+
+class Touched(Protocol):
+    """What a host lists in the order of its changes."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def updated_at(self) -> str: ...
+
+
+Dated = TypeVar("Dated", bound=Touched)
 
 
 class Backfill(Record):
@@ -96,24 +100,33 @@ class _Runs(Record):
 async def backfill_github(hub: Hub, wanted: Backfill, since: datetime | None = None) -> int:
     """Ask GitHub for all pull requests that changed since the last time; how many those were."""
     done = 0
-    start = wanted.begin(since)
+    async for one in each_since(wanted.begin(since), lambda start: _touched(hub, start)):
+        if one.pull_request is not None:
+            wanted.took(await github_facts(hub, wanted, one.number), one.updated_at)
+            done += 1
+            wanted.tell(done)
+    return done
+
+
+async def each_since(
+    start: str, pages: Callable[[str], AsyncIterator[list[Dated]]]
+) -> AsyncIterator[Dated]:
+    """What changed since a time, the oldest first; what changes meanwhile comes again."""
     seen: set[tuple[int, str]] = set()
     while True:
         before = start
-        async for page in _touched(hub, start):
+        async for page in pages(start):
             for one in page:
-                if one.pull_request is not None and (one.number, one.updated_at) not in seen:
+                if (one.number, one.updated_at) not in seen:
                     seen.add((one.number, one.updated_at))
-                    wanted.took(await github_facts(hub, wanted, one.number), one.updated_at)
-                    done += 1
-                    wanted.tell(done)
+                    yield one
                 start = max(start, one.updated_at)
             # What is touched meanwhile moves to the end, and what follows it to another page:
             # rather than turn pages, ask again from here.
             if start > before:
                 break
         if start == before:
-            return done
+            return
 
 
 async def _touched(hub: Hub, start: str) -> AsyncIterator[list[_Touched]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record
 from closeloop.model.review import (
-    Check,
     Comment,
     Description,
     Extent,
@@ -17,20 +17,10 @@ from closeloop.model.review import (
     Review,
     ReviewState,
 )
-from closeloop.reviewing.backfill import Backfill, Hub, listed
-from closeloop.reviews.gitlab import (
-    LONGEST,
-    MOST,
-    RESULTS,
-    STATES,
-    Person,
-    Position,
-    Revision,
-    Teller,
-    is_bot,
-    moment,
-)
+from closeloop.reviewing.backfill import Backfill, Hub, each_since, listed
+from closeloop.reviews.gitlab import STATES, Person, Position, Revision, Teller, is_bot, moment
 from closeloop.reviews.lifecycle import life
+from closeloop.reviews.pulls_witness import LONGEST, MOST
 
 VERDICTS: dict[str, ReviewState] = {
     "approved this merge request": "approved",
@@ -59,6 +49,10 @@ class _Request(Record):
     updated_at: str = ""
     merged_at: str | None = None
     closed_at: str | None = None
+
+    @property
+    def number(self) -> int:
+        return self.iid
 
 
 class _Note(Record):
@@ -93,24 +87,16 @@ class _Diff(Record):
 async def backfill_gitlab(hub: Hub, wanted: Backfill, since: datetime | None = None) -> int:
     """Ask GitLab for all merge requests that changed since the last time; how many those were."""
     done = 0
-    start = wanted.begin(since)
-    seen: set[tuple[int, str]] = set()
-    while True:
-        before = start
-        path = f"merge_requests?state=all&order_by=updated_at&sort=asc&updated_after={quote(start)}"
-        async for page in hub.pages(path, list[_Request]):
-            for one in page:
-                if (one.iid, one.updated_at) not in seen:
-                    seen.add((one.iid, one.updated_at))
-                    wanted.took(await gitlab_facts(hub, wanted, one), one.updated_at)
-                    done += 1
-                    wanted.tell(done)
-                start = max(start, one.updated_at)
-            # As at GitHub: pages shift while they are read.
-            if start > before:
-                break
-        if start == before:
-            return done
+    order = "merge_requests?state=all&order_by=updated_at&sort=asc"
+
+    def pages(start: str) -> AsyncIterator[list[_Request]]:
+        return hub.pages(f"{order}&updated_after={quote(start)}", list[_Request])
+
+    async for one in each_since(wanted.begin(since), pages):
+        wanted.took(await gitlab_facts(hub, wanted, one), one.updated_at)
+        done += 1
+        wanted.tell(done)
+    return done
 
 
 async def gitlab_facts(hub: Hub, wanted: Backfill, one: _Request) -> list[Fact]:
@@ -131,10 +117,10 @@ async def gitlab_facts(hub: Hub, wanted: Backfill, one: _Request) -> list[Fact]:
         diffs = await listed(hub, f"{root}/diffs", _Diff)
         files = tuple(FileEdit(path=diff.new_path) for diff in diffs)
         for run in await listed(hub, f"{root}/pipelines", _Pipeline):
-            facts.append(_checked(run, tell))
+            ended = moment(run.updated_at) or moment(run.created_at) or tell.heard
+            facts.append(tell.pipeline(run.id, run.sha, run.status, run.source, ended))
     extent = Extent(files=files, commits=tuple(commit.id for commit in commits[:MOST]))
-    key = ("extent", one.iid, digest(extent)[:16])
-    return [*facts, tell.fact(extent, at, *key, pull=one.iid)]
+    return [*facts, tell.extent(one.iid, extent, at)]
 
 
 def _described(one: _Request, tell: Teller) -> Description:
@@ -168,8 +154,7 @@ def _pushes(versions: list[_Version], number: int, tell: Teller) -> list[Fact]:
         if after is None or after == before:
             continue
         push = Push(after=after, before=before, at=moment(version.created_at) or tell.heard)
-        key = ("push", number, before, after)
-        facts.append(tell.fact(push, push.at, *key, pull=number, sha=after))
+        facts.append(tell.push(number, push))
         before = after
     return facts
 
@@ -185,31 +170,5 @@ def _noted(note: _Note, number: int, tell: Teller) -> list[Fact]:
         name = f"{number}-{who}-{at.isoformat()}"
         review = Review(id=name, by=who, bot=is_bot(note.author), state=state, at=at)
         return [tell.fact(review, at, "review", name, state, pull=number)]
-    place = note.position or Position()
-    comment = Comment(
-        id=f"note-{note.id}",
-        by=who,
-        bot=is_bot(note.author),
-        body=note.body[:LONGEST],
-        at=at,
-        path=place.new_path or place.old_path,
-        line=place.new_line or place.old_line,
-        sha=place.head_sha,
-    )
-    late = moment(note.updated_at) or at
-    key = ("comment", comment.id, late.isoformat(), digest(comment.body)[:12])
-    return [tell.fact(comment, late, *key, pull=number)]
-
-
-def _checked(run: _Pipeline, tell: Teller) -> Fact:
-    at = moment(run.updated_at) or moment(run.created_at) or tell.heard
-    check = Check(
-        sha=run.sha,
-        name=f"pipeline: {run.source or 'push'}",
-        at=at,
-        result=RESULTS.get(run.status, "running"),
-        conclusion=run.status,
-    )
-    return tell.fact(
-        check, at, "check", "pipeline", run.id, check.result, at.isoformat(), sha=run.sha
-    )
+    comment = Comment(id=f"note-{note.id}", by=who, bot=is_bot(note.author), body=note.body, at=at)
+    return [tell.comment(number, comment, note.position, moment(note.updated_at) or at)]

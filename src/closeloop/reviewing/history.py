@@ -17,6 +17,7 @@ from closeloop.model.review import Commit, Fact, FileEdit, Pointer
 from closeloop.reviewing.backfill import Tell
 from closeloop.reviewing.lives import keep
 from closeloop.reviews.authorship import Agents
+from closeloop.reviews.lifecycle_pointers import title_of
 from closeloop.reviews.plain_git import Landed, facts_of, pointing
 from closeloop.store import Store
 
@@ -127,7 +128,7 @@ def _repairs(labels: Labels, seen: Sequence[Step], repo: str) -> Iterator[Fact]:
     for fixing, broken in dict.fromkeys(labels.repairs):
         fix, sha = seen[fixing], seen[broken].id
         at = datetime.fromtimestamp(fix.at, UTC)
-        title = (fix.message.splitlines() or [""])[0][:200]
+        title = title_of(fix.message)
         pointer = Pointer(kind="fix", at=at, how="blame", sha=sha, by=fix.id, title=title)
         key = f"pointer:fix:{sha}:{fix.id}"
         yield Fact(source="git", repo=repo, sha=sha, at=at, key=key, what=pointer)

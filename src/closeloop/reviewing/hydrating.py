@@ -80,8 +80,7 @@ def themes_of(store: Store, encoder: Encoder, names: Collection[str] = ()) -> li
 
     What they lacked at held-out tasks would tell of the tasks, and is left out.
     """
-    sealed = store.held_out.sealed()
-    hidden = {row.id for row in store.attempts(task_digests=sealed)} if sealed else set()
+    hidden = hidden_attempts(store)
     points = points_of(
         insight
         for insight in store.course.insights()
@@ -90,3 +89,9 @@ def themes_of(store: Store, encoder: Encoder, names: Collection[str] = ()) -> li
     )
     vectors = vectors_of((point.text for point in points), encoder, store)
     return grouped(points, vectors, encoder.alike)
+
+
+def hidden_attempts(store: Store) -> set[str]:
+    """Attempts at held-out tasks, of which nothing is told."""
+    sealed = store.held_out.sealed()
+    return {row.id for row in store.attempts(task_digests=sealed)} if sealed else set()

@@ -17,6 +17,7 @@ from closeloop.model.report import Level
 from closeloop.model.review import Fact, PullRequest, PullRow
 from closeloop.model.session import Session
 from closeloop.model.trace import Trace
+from closeloop.reviewing.prompting import NAMED
 from closeloop.reviewing.telling import told_by, told_by_change
 from closeloop.reviews.authorship import Agents
 from closeloop.reviews.lifecycle import VERSION, life
@@ -181,7 +182,7 @@ def _made(pull: PullRequest, store: Store) -> str:
 
 def _variant(pull: PullRequest, store: Store) -> str | None:
     """The variant that has the prompt which the commits name, if only one has."""
-    if pull.prompt is None or len(pull.prompt) < 8:
+    if pull.prompt is None or len(pull.prompt) < NAMED:
         return None
     found = [
         key

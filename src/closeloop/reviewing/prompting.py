@@ -6,30 +6,41 @@ from closeloop.model.errors import BadInput, unknown
 from closeloop.model.memory import Offer
 from closeloop.model.prompts import PromptUse
 from closeloop.model.variant import PromptVersion
+from closeloop.reviews.prompts import SHORT
 from closeloop.store import Store
+from closeloop.store.prompts import Worked
 
-SHORT = 12
+NAMED = 8
+"""Of a prompt's id, the signs by which a trailer has to name it at least."""
 
 
 def log(store: Store) -> list[PromptUse]:
-    """Every prompt, the newest first."""
+    """Every prompt, the newest first; without the names of tasks that are held out."""
     by_prompt: dict[str, list[str]] = {}
     names = {}
-    for variant in store.prompts.variants():
+    for variant in store.numbers.variants().values():
         names[variant.digest] = variant.name
         if variant.prompt:
             by_prompt.setdefault(variant.prompt, []).append(variant.digest)
-    work, sealed = store.prompts.work(), store.held_out.sealed()
+    sealed = store.held_out.sealed()
+    hidden = {task.id for key, task in store.numbers.tasks().items() if key in sealed}
+    work: dict[str, list[Worked]] = {}
+    for row in store.prompts.work():
+        work.setdefault(row.variant, []).append(row)
     told: dict[str, list[Offer]] = {}
     for offer in store.memory.offers():
         if offer.prompt:
             told.setdefault(offer.prompt, []).append(offer)
-    named = [(row.prompt, f"{row.repo}#{row.pull}") for row in store.pulls.rows() if row.prompt]
+    named: dict[str, list[tuple[str, str]]] = {}
+    for pull in store.pulls.rows():
+        if pull.prompt and len(pull.prompt) >= NAMED:
+            name = f"{pull.repo}#{pull.pull}"
+            named.setdefault(pull.prompt[:NAMED], []).append((pull.prompt, name))
     found = []
     for prompt in reversed(store.prompts.all()):
         digests = by_prompt.get(prompt.id, [])
-        rows = [row for row in work if row.variant in digests]
-        open_rows = [row for row in rows if row.digest not in sealed]
+        rows = [row for digest in digests for row in work.get(digest, ())]
+        tried = {row.task for row in rows if row.task and row.digest not in sealed}
         offers = told.get(prompt.id, [])
         began = [row.first for row in rows if row.first] + [offer.at for offer in offers]
         ended = [row.last for row in rows if row.last] + [offer.at for offer in offers]
@@ -38,8 +49,12 @@ def log(store: Store) -> list[PromptUse]:
                 id=prompt.id,
                 variants=tuple(dict.fromkeys(names[one] for one in digests)),
                 attempts=sum(row.attempts for row in rows) + len(offers),
-                tasks=tuple(sorted({row.task for row in open_rows if row.task})),
-                pulls=tuple(pull for said, pull in named if _names(said, prompt.id)),
+                tasks=tuple(sorted(tried - hidden)),
+                pulls=tuple(
+                    name
+                    for said, name in named.get(prompt.id[:NAMED], ())
+                    if prompt.id.startswith(said)
+                ),
                 first=min(began, default=None),
                 last=max(ended, default=None),
                 opening=next(iter(prompt.text.strip().splitlines()), ""),
@@ -57,8 +72,3 @@ def find(store: Store, start: str) -> PromptVersion:
     if len(found) > 1:
         raise BadInput(f"{start!r} begins several prompts: type more of it.")
     return found[0]
-
-
-def _names(said: str, prompt: str) -> bool:
-    """Whether a trailer names a prompt: in full, or by eight of its signs or more."""
-    return len(said) >= 8 and prompt.startswith(said)

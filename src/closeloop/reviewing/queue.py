@@ -18,6 +18,7 @@ from closeloop.model.record import Record
 from closeloop.model.review import Correction
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
+from closeloop.reviewing.hydrating import hidden_attempts
 from closeloop.reviewing.lives import shown
 from closeloop.reviews.authorship import Agents
 from closeloop.reviews.corrections import noted
@@ -41,15 +42,18 @@ class Queue(Record):
     """What waits, where somebody has just looked."""
 
 
-def next_item(queue: Queue, reviewer: str, now: datetime) -> ReviewItem | None:
-    """What somebody should look at now; it is theirs until they answer, or for a day."""
+def next_item(
+    queue: Queue, reviewer: str, now: datetime, *, take: bool = True
+) -> ReviewItem | None:
+    """What somebody should look at now; if they take it, it is theirs for a day."""
     if not reviewer.strip():
         raise BadInput("Say who reviews: --reviewer NAME.")
     desk = desk_of(queue, now)
     chosen = next_of(desk, reviewer)
     if chosen is None:
         return None
-    if not any(one.item == chosen and one.reviewer == reviewer for one in desk.assigned):
+    theirs = any(one.item == chosen and one.reviewer == reviewer for one in desk.assigned)
+    if take and not theirs:
         queue.store.reviews.assign(Assigned(item=chosen, reviewer=reviewer, at=now))
     return item(queue, chosen)
 
@@ -123,19 +127,28 @@ def waiting(store: Store) -> list[str]:
 
     What was made for a held-out task stays out of sight.
     """
-    pulls = [
+    names = [
         f"{row.repo}#{row.pull}"
         for row in reversed(store.pulls.rows(state="open", agent=True))
         if not row.draft and row.last_push not in HELD_BACK
     ]
-    sealed = store.held_out.sealed()
-    return pulls + [name for name, task in store.counts.passed() if task not in sealed]
+    names += [name for name, _ in store.counts.passed()]
+    hidden = hidden_items(store)
+    return [name for name in names if name not in hidden]
+
+
+def hidden_items(store: Store) -> set[str]:
+    """What was made for held-out tasks, and pull requests that came of it."""
+    hidden = hidden_attempts(store)
+    rows = store.pulls.rows(agent=True) if hidden else ()
+    return hidden | {f"{row.repo}#{row.pull}" for row in rows if row.attempt in hidden}
 
 
 def golden_of(queue: Queue) -> set[str]:
     """Items of which it is known, by other means, what they are worth."""
     labels = queue.store.judged.labels(queue.settings.judge.rubric)
-    return {one.item for one in labels if one.golden and one.asked == "overall"}
+    golden = {one.item for one in labels if one.golden and one.asked == "overall"}
+    return golden - hidden_items(queue.store) if golden else golden
 
 
 def labels_of(review: HumanReview, rubric: str) -> list[Label]:
@@ -172,7 +185,7 @@ def _attempt(store: Store, name: str) -> ReviewItem:
     attempt = store.attempt(name)
     change = store.change(attempt.id)
     grade = store.grade(attempt.id)
-    task = _task_of(store, attempt)
+    task = task_of(store, attempt)
     return ReviewItem(
         id=attempt.id,
         kind="attempt",
@@ -211,7 +224,7 @@ def _pull(queue: Queue, repo: str, number: int) -> ReviewItem:
     store = queue.store
     pull = shown(repo, number, store, queue.agents)
     change = store.change(pull.attempt) if pull.attempt else None
-    task = _task_of(store, store.attempt(pull.attempt)) if pull.attempt else None
+    task = task_of(store, store.attempt(pull.attempt)) if pull.attempt else None
     files = tuple(file.path for file in pull.files or ())
     blind = _in_trial(store, {pull.branch, pull.attempt, pull.task})
     scope = task.scope if task else ()
@@ -233,7 +246,8 @@ def _pull(queue: Queue, repo: str, number: int) -> ReviewItem:
     )
 
 
-def _task_of(store: Store, attempt: Attempt) -> Task | None:
+def task_of(store: Store, attempt: Attempt) -> Task | None:
+    """What was asked for; BadInput where that stays sealed."""
     task = store.task(attempt.task_digest) if attempt.task_digest else None
     demand_open(task)
     return task

@@ -17,16 +17,12 @@ from closeloop.model.review import (
     Commit,
     Description,
     Fact,
-    FileEdit,
     Push,
     Review,
     State,
 )
-from closeloop.reviews.pulls_witness import Witness
+from closeloop.reviews.pulls_witness import LONGEST, MOST, NOTHING, Witness, edited
 
-LONGEST = 20_000
-MOST = 2_000
-NOTHING = "0" * 40
 STATES: dict[str, State] = {"opened": "open", "locked": "open", "merged": "merged"}
 RESULTS: dict[str, CheckResult] = {
     "success": "passed",
@@ -166,8 +162,7 @@ class Teller(Witness):
         who = one.author or Author(name=one.author_name, email=one.author_email)
         files = None
         if one.added is not None:
-            paths = dict.fromkeys((*one.added, *one.modified, *one.removed))
-            files = tuple(FileEdit(path=path) for path in list(paths)[:MOST])
+            files = edited(one.added, one.modified, one.removed)
         told = Commit(
             sha=one.id,
             at=moment(one.timestamp) or moment(one.committed_date) or at,
@@ -179,6 +174,32 @@ class Teller(Witness):
         )
         key = ("commit", one.id, "listed" if files is None else "pushed")
         return self.fact(told, told.at, *key, pull=pull, sha=one.id)
+
+    def comment(self, number: int, told: Comment, place: Position | None, late: datetime) -> Fact:
+        """A note on the whole, or on a place; `late` is when it was last changed."""
+        place = place or Position()
+        told = msgspec.structs.replace(
+            told,
+            body=told.body[:LONGEST],
+            path=place.new_path or place.old_path,
+            line=place.new_line or place.old_line,
+            sha=place.head_sha,
+        )
+        key = ("comment", told.id, late.isoformat(), digest(told.body)[:12])
+        return self.fact(told, late, *key, pull=number)
+
+    def pipeline(
+        self, name: int | None, sha: str, status: str, source: str | None, at: datetime
+    ) -> Fact:
+        told = Check(
+            sha=sha,
+            name=f"pipeline: {source or 'push'}",
+            at=at,
+            result=RESULTS.get(status, "running"),
+            conclusion=status,
+        )
+        key = ("check", "pipeline", name, told.result, at.isoformat())
+        return self.fact(told, at, *key, sha=sha)
 
 
 def is_bot(person: Person | None) -> bool:
@@ -224,12 +245,10 @@ def _merge_request(payload: Payload, tell: Teller) -> Iterator[Fact]:
     yield from tell.description(told.iid, description, at)
     head = description.head
     if told.action == "open" and head:
-        push = Push(after=head, at=description.opened)
-        yield tell.fact(push, push.at, "push", told.iid, None, head, pull=told.iid, sha=head)
+        yield tell.push(told.iid, Push(after=head, at=description.opened))
     if told.action == "update" and told.oldrev and head:
         by = payload.user.username if payload.user else None
-        push = Push(after=head, before=told.oldrev, at=at, by=by or None)
-        yield tell.fact(push, at, "push", told.iid, told.oldrev, head, pull=told.iid, sha=head)
+        yield tell.push(told.iid, Push(after=head, before=told.oldrev, at=at, by=by or None))
     if told.action in ("approved", "unapproved") and payload.user:
         who = payload.user
         review = Review(
@@ -248,21 +267,15 @@ def _note(payload: Payload, tell: Teller) -> Iterator[Fact]:
     if request is None or request.iid is None or note.system:
         return
     at = moment(note.created_at) or tell.heard
-    place = note.position or Position()
     comment = Comment(
         id=f"note-{note.id}",
         by=payload.user.username or None if payload.user else None,
         bot=is_bot(payload.user),
-        body=note.note[:LONGEST],
+        body=note.note,
         at=at,
-        path=place.new_path or place.old_path,
-        line=place.new_line or place.old_line,
-        sha=place.head_sha,
         answers=note.discussion_id,
     )
-    late = moment(note.updated_at) or at
-    key = ("comment", comment.id, late.isoformat(), digest(comment.body)[:12])
-    yield tell.fact(comment, late, *key, pull=request.iid)
+    yield tell.comment(request.iid, comment, note.position, moment(note.updated_at) or at)
 
 
 def _pipeline(payload: Payload, tell: Teller) -> Iterator[Fact]:
@@ -270,15 +283,7 @@ def _pipeline(payload: Payload, tell: Teller) -> Iterator[Fact]:
     if told.sha is None:
         return
     at = moment(told.finished_at) or moment(told.created_at) or tell.heard
-    check = Check(
-        sha=told.sha,
-        name=f"pipeline: {told.source or 'push'}",
-        at=at,
-        result=RESULTS.get(told.status, "running"),
-        conclusion=told.status,
-    )
-    key = ("check", "pipeline", told.id, check.result, at.isoformat())
-    yield tell.fact(check, at, *key, sha=told.sha)
+    yield tell.pipeline(told.id, told.sha, told.status, told.source, at)
 
 
 def _push(payload: Payload, tell: Teller) -> Iterator[Fact]:

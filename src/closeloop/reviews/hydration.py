@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from closeloop.model.errors import BadInput
 from closeloop.model.globs import matches
 from closeloop.model.memory import Arm, Context, Hint, LearnedRule, Theme
-from closeloop.model.record import digest
+from closeloop.model.record import lot
 
 BEGIN = "<!-- closeloop:begin - written by `closeloop context --write`; changes here are lost -->"
 END = "<!-- closeloop:end -->"
@@ -32,8 +32,7 @@ _END = re.compile(r"^<!-- closeloop:end -->[ \t]*$", re.MULTILINE)
 
 def arm_of(key: str, seed: int, control: float) -> Arm:
     """Whether a piece of work is told anything: by lot, and always the same for the same work."""
-    lot = int(digest("hydration", seed, key)[:12], 16) / 16**12
-    return "control" if lot < control else "memory"
+    return "control" if lot("hydration", seed, key) < control else "memory"
 
 
 def ranked(

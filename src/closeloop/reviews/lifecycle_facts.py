@@ -24,6 +24,7 @@ from closeloop.model.review import (
     Thread,
 )
 from closeloop.reviews.authorship import Agents, agent_commits, is_agent
+from closeloop.reviews.lifecycle_pointers import title_of
 
 EARLIEST = datetime(1970, 1, 15, tzinfo=UTC)
 BEFORE_OPENING = timedelta(days=14)
@@ -225,7 +226,7 @@ def edits_of(
             sha=commit.sha,
             by=commit.author,
             at=commit.at,
-            title=(commit.message.splitlines() or [""])[0][:200],
+            title=title_of(commit.message),
             files=commit.files,
             last=place > places[-1],
         )

@@ -41,7 +41,7 @@ _BY_NUMBER: tuple[tuple[re.Pattern[str], PointerKind], ...] = (
 def pointers_of(message: str, repo: str, by: str, at: datetime) -> list[tuple[int | None, Pointer]]:
     """What a commit or a pull request of a repository points at: by number, or by commit."""
     text = message.strip()[:LOOKED_AT]
-    title = (text.splitlines() or [""])[0][:200]
+    title = title_of(text)
     found: dict[str, tuple[int | None, Pointer]] = {}
     for pattern, kind, how in _BY_COMMIT:
         for match in pattern.finditer(text):
@@ -56,3 +56,8 @@ def pointers_of(message: str, repo: str, by: str, at: datetime) -> list[tuple[in
                 told = Pointer(kind=kind, at=at, how="message", by=by, title=title)
                 found.setdefault(f"#{match[2]}", (int(match[2]), told))
     return list(found.values())[:MOST]
+
+
+def title_of(message: str) -> str:
+    """Its first line, as far as it is shown."""
+    return (message.splitlines() or [""])[0][:200]

@@ -14,20 +14,14 @@ from closeloop.model.review import (
     Comment,
     Commit,
     Description,
-    Extent,
     Fact,
     FileEdit,
-    Push,
     Review,
     ReviewState,
 )
-from closeloop.reviews.pulls_witness import Witness
+from closeloop.reviews.pulls_witness import LONGEST, MOST, Witness
 
-LONGEST = 20_000
-"""Characters of a text that are kept."""
 LONGEST_HUNK = 4_000
-MOST = 2_000
-"""Commits, files and labels of one pull request that are kept."""
 FAILED = ("failure", "timed_out", "startup_failure", "error")
 STATES: dict[str, ReviewState] = {
     "approved": "approved",
@@ -189,10 +183,6 @@ class Teller(Witness):
             text = f"{told.title}\n\n{told.body}"
             yield from self.pointers(text, f"#{pull.number}", told.merged or at)
 
-    def push(self, number: int, push: Push) -> Fact:
-        key = ("push", number, push.before, push.after)
-        return self.fact(push, push.at, *key, pull=number, sha=push.after)
-
     def review(self, number: int, review: Reviewed, at: datetime | None) -> Fact:
         when = review.submitted_at or at or self.heard
         told = Review(
@@ -258,9 +248,6 @@ class Teller(Witness):
         )
         key = ("commit", commit.sha, *(["files"] if told.files is not None else []))
         return self.fact(told, told.at, *key, pull=number, sha=commit.sha)
-
-    def extent(self, number: int, extent: Extent, at: datetime | None) -> Fact:
-        return self.fact(extent, at, "extent", number, digest(extent)[:16], pull=number)
 
 
 def describe(pull: Pull) -> Description:

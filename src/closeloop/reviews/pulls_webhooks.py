@@ -10,21 +10,9 @@ import msgspec
 
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
-from closeloop.model.review import Commit, Fact, FileEdit, Push, Thread
-from closeloop.reviews.pulls import (
-    LONGEST,
-    MOST,
-    Pull,
-    Remark,
-    Repository,
-    Reviewed,
-    Run,
-    Teller,
-    User,
-    login,
-)
-
-NOTHING = "0" * 40
+from closeloop.model.review import Commit, Fact, Push, Thread
+from closeloop.reviews.pulls import Pull, Remark, Repository, Reviewed, Run, Teller, User, login
+from closeloop.reviews.pulls_witness import LONGEST, MOST, NOTHING, edited
 
 
 class _Issue(Record):
@@ -179,7 +167,6 @@ def _push(payload: _Payload, tell: Teller) -> Iterator[Fact]:
 
 def _committed(commit: _Commit, at: datetime, tell: Teller) -> Fact:
     who = commit.author
-    paths = dict.fromkeys((*commit.added, *commit.modified, *commit.removed))
     told = Commit(
         sha=commit.id,
         at=commit.timestamp or at,
@@ -188,7 +175,7 @@ def _committed(commit: _Commit, at: datetime, tell: Teller) -> Fact:
         email=who.email,
         bot=(who.username or "").endswith("[bot]"),
         merge=commit.message.startswith(("Merge branch ", "Merge remote-tracking ")),
-        files=tuple(FileEdit(path=path) for path in list(paths)[:MOST]),
+        files=edited(commit.added, commit.modified, commit.removed),
     )
     return tell.fact(told, told.at, "commit", commit.id, "pushed", sha=commit.id)
 

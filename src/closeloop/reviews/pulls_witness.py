@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from closeloop.model.review import Fact, Source, What
+from closeloop.model.record import digest
+from closeloop.model.review import Extent, Fact, FileEdit, Push, Source, What
 from closeloop.reviews.lifecycle_pointers import pointers_of
+
+LONGEST = 20_000
+"""Characters of a text that are kept."""
+MOST = 2_000
+"""Commits, files and labels of one pull request that are kept."""
+NOTHING = "0" * 40
+"""The commit before a branch's first one, and after its last."""
 
 
 class Witness:
@@ -33,8 +41,21 @@ class Witness:
             what=what,
         )
 
+    def push(self, number: int, push: Push) -> Fact:
+        key = ("push", number, push.before, push.after)
+        return self.fact(push, push.at, *key, pull=number, sha=push.after)
+
+    def extent(self, number: int, extent: Extent, at: datetime | None) -> Fact:
+        return self.fact(extent, at, "extent", number, digest(extent)[:16], pull=number)
+
     def pointers(self, message: str, by: str, at: datetime) -> Iterator[Fact]:
         """What a message of something that was merged takes back or repairs."""
         for number, pointer in pointers_of(message, self.repo, by, at):
             key = ("pointer", pointer.kind, number or pointer.sha, by)
             yield self.fact(pointer, at, *key, pull=number, sha=pointer.sha or "")
+
+
+def edited(*paths: Sequence[str]) -> tuple[FileEdit, ...]:
+    """The files that a push lists, by what was done to them; nobody says how many lines."""
+    names = dict.fromkeys(path for some in paths for path in some)
+    return tuple(FileEdit(path=name) for name in list(names)[:MOST])

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from closeloop.model.errors import BadInput
 from closeloop.model.queue import Assigned, HumanReview
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record, lot
 from closeloop.model.settings import ReviewSettings
 
 TAKEN = timedelta(hours=24)
@@ -18,6 +18,7 @@ QUESTIONS = {
     "outside": "Were files outside the scope changed correctly?",
     "approach": "Is this the approach the team would take?",
 }
+_lot = lru_cache(1 << 17)(lot)
 
 
 class Desk(Record):
@@ -101,9 +102,3 @@ def demand_whole(review: HumanReview) -> None:
         raise BadInput("Say whether it should be merged.")
     if not review.reviewer.strip():
         raise BadInput("Say who reviews: --reviewer NAME.")
-
-
-@lru_cache(1 << 17)
-def _lot(*parts: object) -> float:
-    """A number between 0 and 1 that is always the same for the same parts."""
-    return int(digest(*parts)[:12], 16) / 16**12

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
-from urllib.parse import parse_qs
 
 import anyio.to_thread
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.evaluation import CRITERIA
-from closeloop.model.queue import HumanReview
-from closeloop.reviewing.queue import draft_of, item, save_draft, submit
+from closeloop.model.queue import Answers, HumanReview
+from closeloop.reviewing.queue import draft_of, item, next_item, save_draft, submit
 from closeloop.web.desk import Desk
+from closeloop.web.forms import fields
 from closeloop.web.openapi import Operation, Problem
 from closeloop.web.page import caller_name, status_of
 from closeloop.web.pages.review import queue_of
@@ -34,7 +33,7 @@ OPERATIONS = (
         path="/api/review",
         name="answer",
         summary="Answer for a change in the review queue; the server says who answers, and when.",
-        body=HumanReview,
+        body=Answers,
         answer=HumanReview,
         faults=(400, 401, 403, 413, 429),
     ),
@@ -58,13 +57,20 @@ def answer_routes(desk: Desk) -> list[Route]:
         await anyio.to_thread.run_sync(_keep, desk, review)
         return Response(status_code=204)
 
+    async def taken(request: Request) -> Response:
+        """What is looked at is the caller's, unless somebody else was quicker."""
+        shown = _of_form(await request.body(), caller_name(request, desk))
+        theirs = await anyio.to_thread.run_sync(_take, desk, shown.reviewer)
+        again = {} if theirs == shown.item else {"hx-refresh": "true"}
+        return Response(status_code=204, headers=again)
+
     async def handed_in(request: Request) -> Response:
         try:
-            given = msgspec.json.decode(await request.body(), type=dict[str, Any])
-            whose = {"reviewer": caller_name(request, desk), "at": datetime.now(UTC)}
-            review = msgspec.convert({**given, **whose, "state": "done"}, HumanReview)
-            await anyio.to_thread.run_sync(partial(_settle, desk, review))
-        except msgspec.MsgspecError as error:
+            given = msgspec.json.decode(await request.body(), type=Answers)
+            who = caller_name(request, desk)
+            review = HumanReview(**asdict(given), reviewer=who, at=datetime.now(UTC))
+            await anyio.to_thread.run_sync(_settle, desk, review)
+        except (ValueError, RecursionError) as error:
             return _json(Problem(message=f"These are no answers: {error}."), 400)
         except Fault as fault:
             return _json(Problem(message=str(fault)), status_of(fault))
@@ -72,6 +78,7 @@ def answer_routes(desk: Desk) -> list[Route]:
 
     return [
         Route("/review", answered, methods=["POST"]),
+        Route("/review/take", taken, methods=["POST"]),
         Route("/review/draft", drafted, methods=["POST"]),
         Route("/api/review", handed_in, methods=["POST"]),
     ]
@@ -79,6 +86,11 @@ def answer_routes(desk: Desk) -> list[Route]:
 
 def _settle(desk: Desk, review: HumanReview) -> None:
     submit(queue_of(desk)[0], review)
+
+
+def _take(desk: Desk, reviewer: str) -> str | None:
+    found = next_item(queue_of(desk)[0], reviewer, datetime.now(UTC))
+    return found.id if found else None
 
 
 def _keep(desk: Desk, review: HumanReview) -> None:
@@ -93,10 +105,10 @@ def _keep(desk: Desk, review: HumanReview) -> None:
 
 def _of_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:
     """What a form says; what it does not say, or says in other words, is open."""
-    fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=100)
-    said = {name: values[0] for name, values in fields.items()}
+    given = fields(body)
+    said = {name: values[0] for name, values in given.items()}
     now = datetime.now(UTC)
-    given = {
+    found = {
         "item": said.get("item", "")[:500],
         "reviewer": reviewer,
         "at": now,
@@ -108,14 +120,14 @@ def _of_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:
             for name in CRITERIA
             if (word := _one_of(said, name, ("yes", "partly", "no"))) is not None
         },
-        "tags": fields.get("tags", []),
+        "tags": given.get("tags", []),
         "notes": said.get("notes", "")[:MOST_NOTES].strip(),
         "seconds": _seconds(said.get("shown", ""), now),
     }
     try:
-        return msgspec.convert(given, HumanReview)
+        return msgspec.convert(found, HumanReview)
     except msgspec.ValidationError:
-        return msgspec.convert({**given, "tags": []}, HumanReview)
+        return msgspec.convert({**found, "tags": []}, HumanReview)
 
 
 def _one_of(said: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from typing import get_args
-from urllib.parse import parse_qs
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -16,14 +15,14 @@ from closeloop.model.errors import BadInput, Fault, unknown
 from closeloop.model.memory import RepeatState, RuleState
 from closeloop.reviewing.memory import contraries, decide, find, put
 from closeloop.web.desk import Desk
+from closeloop.web.forms import fields
 from closeloop.web.page import caller_name, status_of
 from closeloop.web.render import render
 
 
 def deciding_routes(desk: Desk) -> list[Route]:
     async def decided(request: Request) -> Response:
-        said = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=20)
-        given = {name: values[0] for name, values in said.items()}
+        given = {name: values[0] for name, values in fields(await request.body()).items()}
         who = caller_name(request, desk)
         try:
             await anyio.to_thread.run_sync(partial(_settle, desk, given, who))

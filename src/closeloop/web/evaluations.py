@@ -20,8 +20,9 @@ from closeloop.judging.evaluate import cases_of_submission, evaluate_cases
 from closeloop.judging.keeping import Keeper
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.evaluation import Evaluation, Evaluations, Submission
+from closeloop.reviewing.queue import task_of
 from closeloop.store import Store
-from closeloop.tasks.seal import demand_open
+from closeloop.web.bodies import Refused, media_type, read_body
 from closeloop.web.openapi import JSON, Operation, Problem
 
 BODY_LIMIT = 16 << 20
@@ -80,14 +81,6 @@ class Evaluator:
             await self._opened.aclose()
 
 
-class Refused(Exception):
-    """A request that cannot be taken, and the status that says why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 def evaluation_routes(store: Store, evaluator: Evaluator) -> list[Route]:
     """The two ways in; whoever comes this far may."""
 
@@ -121,14 +114,15 @@ def _kept(store: Store, name: str) -> Evaluation | None:
     """One that is kept; BadInput where its task has been sealed since."""
     found = store.judged.evaluation(name)
     if found is not None and found.attempt is not None:
-        task = store.attempt(found.attempt).task_digest
-        demand_open(store.task(task) if task else None)
+        task_of(store, store.attempt(found.attempt))
     return found
 
 
 async def _evaluated(request: Request, store: Store, evaluator: Evaluator) -> Response:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON or request.headers.get("content-encoding", "identity") != "identity":
+    if (
+        media_type(request) != JSON
+        or request.headers.get("content-encoding", "identity") != "identity"
+    ):
         # A page of somebody else's cannot send JSON without our leave.
         raise Refused(415, f"Send {JSON}, not packed.")
     try:
@@ -136,7 +130,10 @@ async def _evaluated(request: Request, store: Store, evaluator: Evaluator) -> Re
     except anyio.WouldBlock:
         raise Refused(429, "Too much is being judged at the moment: try again soon.") from None
     try:
-        content, bench = await _body(request), await evaluator.bench()
+        content = await read_body(request, BODY_LIMIT)
+        if content is None:
+            raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: hand in less.")
+        bench = await evaluator.bench()
         try:
             handed = await anyio.to_thread.run_sync(read_submission, content, "The request")
             made = await evaluate_cases(bench, cases_of_submission(handed))
@@ -147,15 +144,6 @@ async def _evaluated(request: Request, store: Store, evaluator: Evaluator) -> Re
         return _answer(made, headers=UNKEPT if why_not else None)
     finally:
         evaluator.places.release()
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: hand in less.")
-    return bytes(body)
 
 
 def _answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

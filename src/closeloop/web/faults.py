@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from closeloop.web.guard import HEADERS
-from closeloop.web.render import render
+from closeloop.web.guard import HEADERS, refusal
 
 
 async def not_there(request: Request, error: Exception) -> Response:
@@ -18,6 +17,7 @@ async def trouble(request: Request, error: Exception) -> Response:
 
 
 def _told(request: Request, status: int, why: str) -> Response:
-    if "text/html" in request.headers.get("accept", ""):
-        return Response(render("refused.html", why=why), status, HEADERS, media_type="text/html")
-    return JSONResponse({"message": why}, status, HEADERS)
+    # What goes wrong may go past the guard, who would have set these.
+    told = refusal(request, status, why)
+    told.headers.update(HEADERS)
+    return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Mapping
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import anyio.to_thread
 from starlette.datastructures import MutableHeaders
@@ -22,6 +22,8 @@ from closeloop.web.access import (
     peer_of,
     same_origin,
 )
+from closeloop.web.bodies import read_body
+from closeloop.web.forms import fields
 from closeloop.web.limits import Limit
 
 FORM_LIMIT = 1 << 20
@@ -48,6 +50,8 @@ HEADERS = {
 }
 SENDING = ("/v1/", "/webhooks/")
 """Machines write here, thousands of times a second, and limit themselves."""
+STREAMED = (*SENDING, "/api/evaluations")
+"""What is sent here is read as it comes, up to limits of its own."""
 SESSION_SECONDS = 30 * 24 * 3600
 
 
@@ -70,10 +74,10 @@ class Guard:
         if refused is None:
             caller = await self._identify(request)
             refused = _refused(request, caller)
-        if refused is None and request.method not in READING and needs_proof(request, caller):
-            body = await _body(request)
+        if refused is None and request.method not in READING and is_form(request, caller):
+            body = await read_body(request, FORM_LIMIT)
             receive = _again(body)
-            refused = _not_ours(request, caller, body, self.door.settings.hosts)
+            refused = self._unfit(request, caller, body)
         scope.setdefault("state", {})["caller"] = caller
         await (refused or self.app)(scope, receive, _dressed(send, request, caller))
 
@@ -87,7 +91,14 @@ class Guard:
         host = _host(request.headers.get("host", ""))
         if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
             return None
-        return _no(request, 400, f"This server is not called {host[:100]!r}.")
+        return refusal(request, 400, f"This server is not called {host[:100]!r}.")
+
+    def _unfit(self, request: Request, caller: Caller, body: bytes | None) -> Response | None:
+        if body is None:
+            return refusal(request, 413, f"A form may have {FORM_LIMIT >> 20} MiB.")
+        if not needs_proof(request, caller):
+            return None
+        return _not_ours(request, caller, body, self.door.settings.hosts)
 
     def _address(self, request: Request) -> str:
         """Whose requests are counted together: what a proxy says, where one is believed."""
@@ -104,7 +115,7 @@ class Guard:
         wait = limit.wait(self._address(request))
         if wait is None:
             return None
-        told = _no(request, 429, f"Too many at once: try again in {wait:.0f} seconds.")
+        told = refusal(request, 429, f"Too many at once: try again in {wait:.0f} seconds.")
         told.headers["retry-after"] = f"{wait:.0f}"
         return told
 
@@ -114,6 +125,11 @@ def _host(header: str) -> str:
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()
+
+
+def is_form(request: Request, caller: Caller) -> bool:
+    """Whether a write is read before it is let in, which is only right for what is small."""
+    return needs_proof(request, caller) or not request.url.path.startswith(STREAMED)
 
 
 def needs_proof(request: Request, caller: Caller) -> bool:
@@ -129,7 +145,7 @@ def _refused(request: Request, caller: Caller) -> Response | None:
     if scope is None or caller.may(scope):
         return None
     if caller.name is not None:
-        return _no(request, 403, f"This token lacks the scope `{scope}`.")
+        return refusal(request, 403, f"This token lacks the scope `{scope}`.")
     if request.method in READING and "text/html" in request.headers.get("accept", ""):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
@@ -138,38 +154,23 @@ def _refused(request: Request, caller: Caller) -> Response | None:
 
 
 def _not_ours(
-    request: Request, caller: Caller, body: bytes | None, hosts: Collection[str]
+    request: Request, caller: Caller, body: bytes, hosts: Collection[str]
 ) -> Response | None:
     """Refuse what another page made a browser send."""
-    if body is None:
-        return _no(request, 413, f"A form may have {FORM_LIMIT >> 20} MiB.")
     if not same_origin(request, hosts):
-        return _no(request, 403, "This did not come from a page of this server.")
+        return refusal(request, 403, "This did not come from a page of this server.")
     if request.url.path == "/login":
         return None
     given = request.headers.get("x-csrf-token") or _field(request.headers, body, "csrf")
     if caller.csrf is None or not hmac.compare_digest(given.encode(), caller.csrf.encode()):
-        return _no(request, 403, "The page is out of date: reload it and try again.")
+        return refusal(request, 403, "The page is out of date: reload it and try again.")
     return None
 
 
 def _field(headers: Mapping[str, str], body: bytes, name: str) -> str:
     if not headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return ""
-    try:
-        return parse_qs(body.decode(), max_num_fields=1000).get(name, [""])[0]
-    except ValueError:
-        return ""
-
-
-async def _body(request: Request) -> bytes | None:
-    """All of it; None where it is too long."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > FORM_LIMIT:
-            return None
-    return bytes(body)
+    return fields(body).get(name, [""])[0]
 
 
 def _again(body: bytes | None) -> Receive:
@@ -208,7 +209,8 @@ def cookie(request: Request, secret: str, seconds: int) -> str:
     return f"{name}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
 
-def _no(request: Request, status: int, why: str) -> Response:
+def refusal(request: Request, status: int, why: str) -> Response:
+    """For people a page, for programs a record."""
     if "text/html" in request.headers.get("accept", ""):
         from closeloop.web.render import render
 

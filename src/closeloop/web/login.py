@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qs
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from closeloop.web.access import Door, caller_of
+from closeloop.web.forms import fields
 from closeloop.web.guard import SESSION_SECONDS, cookie
 from closeloop.web.render import render
 
@@ -22,7 +22,7 @@ def login_routes(door: Door) -> list[Route]:
         return Response(text, media_type="text/html")
 
     async def enter(request: Request) -> Response:
-        given = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=20)
+        given = fields(await request.body())
         token, place = given.get("token", [""])[0].strip(), local(given.get("next", ["/"])[0])
         name = await anyio.to_thread.run_sync(door.token_id, token) if token else None
         if name is None:

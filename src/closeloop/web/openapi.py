@@ -88,7 +88,7 @@ def _operation(
     parameters += [
         {"name": name, "in": "query", "required": name in required, "schema": part}
         for name, part in asked.items()
-        if name not in in_path
+        if name not in in_path and not part.get("readOnly")
     ]
     if parameters:
         told["parameters"] = parameters

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, get_origin, get_type_hints
+from functools import cache
+from typing import Any, ParamSpec, TypeVar, get_origin, get_type_hints
+from urllib.parse import quote
 
 import anyio.to_thread
 import msgspec
@@ -23,11 +25,21 @@ from closeloop.web.desk import Desk
 from closeloop.web.openapi import Operation
 from closeloop.web.render import render
 
+Given = ParamSpec("Given")
+Thing = TypeVar("Thing")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class NotThere(BadInput):
     """What the address names does not exist."""
+
+
+def found(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
+    """What a function finds by what the address names; NotThere where there is none."""
+    try:
+        return find(*given, **more)
+    except BadInput as fault:
+        raise NotThere(str(fault)) from fault
 
 
 class Nothing(Record):
@@ -124,7 +136,7 @@ def asked(kind: type[Record], path: Mapping[str, Any], query: Iterable[tuple[str
 def _html(page: Page, desk: Desk, sections: tuple[Page, ...]) -> Endpoint:
     async def answer(request: Request) -> Response:
         here = Here(
-            path=request.url.path,
+            path=quote(request.scope["path"]),
             query=request.url.query,
             page=page,
             caller=caller_of(request.scope),
@@ -185,5 +197,6 @@ def tagged(request: Request, body: bytes, media_type: str, status: int) -> Respo
     return Response(body, status, headers, media_type=media_type)
 
 
+@cache
 def _hints(show: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(show, include_extras=True)

@@ -25,19 +25,12 @@ from closeloop.model.errors import MachineFailed
 from closeloop.store import Store
 from closeloop.traces.otel.spans import Span
 from closeloop.traces.readers.otlp import spans_in, spans_of
+from closeloop.web.bodies import Refused, media_type, read_body
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 BODY_LIMIT, UNPACKED_LIMIT = 4 << 20, 16 << 20
 """Bytes of a request as it comes, and unpacked."""
 _ID = re.compile(r"[0-9a-f]{1,64}")
-
-
-class Refused(Exception):
-    """A request that cannot be taken, and the status that says why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 Arrived = Callable[[set[str]], None]
@@ -47,9 +40,10 @@ def receiver(store: Store, arrived: Arrived) -> Callable[[Request], Any]:
     """The endpoint; it tells which traces there is more of."""
 
     async def receive(request: Request) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = media_type(request)
         try:
-            content = _unpacked(await _body(request), request.headers.get("content-encoding"))
+            body = await read_body(request, BODY_LIMIT)
+            content = _unpacked(body, request.headers.get("content-encoding"))
             spans, rejected = _spans(content, kind)
             traces = await anyio.to_thread.run_sync(keep_spans, spans, store)
         except Refused as refused:
@@ -63,17 +57,10 @@ def receiver(store: Store, arrived: Arrived) -> Callable[[Request], Any]:
     return receive
 
 
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans.")
-    return bytes(body)
-
-
-def _unpacked(body: bytes, encoding: str | None) -> bytes:
+def _unpacked(body: bytes | None, encoding: str | None) -> bytes:
     """The content, never more than the limit of it, however small it was packed."""
+    if body is None:
+        raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans.")
     match (encoding or "identity").strip().lower():
         case "identity":
             return body

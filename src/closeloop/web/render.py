@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from closeloop import __version__
 from closeloop.model.attempt import AttemptRow
+from closeloop.model.plural import plural
 from closeloop.model.visible import visible
 from closeloop.web import assets
 from closeloop.web.prose import prose
@@ -126,11 +127,6 @@ def percent(share: float | None) -> str:
 def moment(time: datetime | None) -> str:
     """`2026-03-01 14:05`, in UTC."""
     return ABSENT if time is None else f"{time:%Y-%m-%d %H:%M}"
-
-
-def plural(number: int, one: str, more: str | None = None) -> str:
-    """`1 finding`, `2 findings`."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def short(text: str | None, most: int = 80) -> str | None:

@@ -31,6 +31,7 @@ from closeloop.reviews.authorship import Agents
 from closeloop.store import Store
 from closeloop.store.pulls import Arrival
 from closeloop.traces.redact import redact_json
+from closeloop.web.bodies import Refused
 
 BODY_LIMIT = 25 << 20
 """Bytes; GitHub sends no larger payload."""
@@ -57,14 +58,6 @@ class Doors(Record):
     """Who is told of events."""
     learn: Callable[[], object] | None = None
     """What makes rules of what people said."""
-
-
-class Refused(Exception):
-    """A delivery that is not taken, and the status that says why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 class _Object(msgspec.Struct):

@@ -8,13 +8,15 @@ from msgspec import Meta
 
 from closeloop.model.finding import Finding
 from closeloop.model.insight import Insight
+from closeloop.model.listing import Marks
 from closeloop.model.measurement import Ending, Measurement, ModeTag, ProcessScore
 from closeloop.model.record import Record
 from closeloop.model.trace import Handoff, Message, Note, Trace
+from closeloop.traces.lanes import depths
 from closeloop.web.desk import Desk
 from closeloop.web.page import NotThere, Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
-from closeloop.web.views.events import FRAGMENT, EventView, depths, fragment
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, counted, open_attempt
+from closeloop.web.views.events import FRAGMENT, EventView, fragment
 
 MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
@@ -133,8 +135,11 @@ def attempt(desk: Desk, asked: AttemptAsked) -> AttemptView:
     trace = desk.trace(head.row.id)
     soon = (head.row.events or 0) <= MEASURED_AT_ONCE
     said = desk.measurement(head.row, make=soon)
+    if said is not None and head.marks == Marks():
+        # The rules may have looked only now: the head tells what they say, too.
+        head, task = open_attempt(desk, asked.attempt)
     measurement = said or Measurement(rules="")
-    findings = _counted(measurement)
+    findings = counted(measurement)
     grade = desk.store.grade(head.row.id)
     outcome = grade.outcome if grade else None
     return AttemptView(
@@ -159,14 +164,14 @@ def measured(desk: Desk, asked: AttemptAsked) -> MeasuredView:
     """Let the rules look at a long trace; the page that asked for it then loads anew."""
     head, _ = open_attempt(desk, asked.attempt)
     said = desk.measurement(head.row)
-    return MeasuredView(attempt=head.row.id, findings=_counted(said) if said else ())
+    return MeasuredView(attempt=head.row.id, findings=counted(said))
 
 
 def events(desk: Desk, asked: EventsAsked) -> EventsView:
     """A fragment of the trace."""
     head, _ = open_attempt(desk, asked.attempt)
     trace = desk.trace(head.row.id)
-    findings = _known(desk, head)
+    findings = counted(desk.measurement(head.row, make=False))
     place = _place(trace, asked.first)
     shown = fragment(trace, place, findings)
     rest = trace.events[place + FRAGMENT : place + FRAGMENT + 1]
@@ -185,7 +190,7 @@ def event(desk: Desk, asked: EventAsked) -> EventsView:
     place = _place(trace, asked.number)
     if place >= len(trace.events) or trace.events[place].number != asked.number:
         raise NotThere(f"The trace has no event {asked.number}.")
-    findings = _known(desk, head)
+    findings = counted(desk.measurement(head.row, make=False))
     shown = fragment(trace, place, findings, full=True)
     return EventsView(attempt=head.row.id, events=shown, findings=findings, next=None)
 
@@ -264,15 +269,6 @@ def _stop(each: object) -> Stop | None:
 
 def _line(text: str) -> str:
     return " ".join(text[:400].split())[:80]
-
-
-def _counted(measurement: Measurement) -> tuple[Finding, ...]:
-    return tuple(one for one in measurement.findings if one.silenced is None)
-
-
-def _known(desk: Desk, head: AttemptHead) -> tuple[Finding, ...]:
-    measurement = desk.measurement(head.row, make=False)
-    return _counted(measurement) if measurement else ()
 
 
 def _place(trace: Trace, number: int) -> int:

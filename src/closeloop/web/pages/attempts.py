@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -84,14 +85,19 @@ def attempts(desk: Desk, asked: AttemptsAsked) -> AttemptsView:
     if asked.show == "grid":
         return AttemptsView(asked=asked, choices=choices, rules=rules, grid=grid_of(desk, rows))
     shown = rows[: asked.limit]
-    marks = desk.store.listing.marks([row.id for row in shown])
     return AttemptsView(
         asked=asked,
         choices=choices,
         rules=rules,
-        lines=tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in shown),
+        lines=lines_of(desk, shown),
         next=cursor_after(shown[-1]) if len(rows) > asked.limit else None,
     )
+
+
+def lines_of(desk: Desk, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
+    """Attempts as a list shows them, with what was found in each."""
+    marks = desk.store.listing.marks([row.id for row in rows])
+    return tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in rows)
 
 
 def _choices(desk: Desk, sealed: frozenset[str]) -> Choices:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from closeloop.measuring.attempts import attempts_of, experiment_of
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.errors import BadInput
 from closeloop.model.plan import Course
 from closeloop.model.record import Record
 from closeloop.model.variant import Experiment
 from closeloop.running.courses import course_of, seconds_left
 from closeloop.tasks.seal import hide_row
 from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, NotThere, Page
+from closeloop.web.page import Nothing, Page, found
 from closeloop.web.pages.attempts import AttemptGrid, grid_of
 
 MOST_EXPERIMENTS = 50
@@ -76,7 +75,7 @@ def courses_now(desk: Desk) -> tuple[tuple[Course, ...], bool]:
 
 
 def experiment(desk: Desk, asked: ExperimentAsked) -> ExperimentView:
-    chosen = _named(desk, asked.experiment)
+    chosen = found(experiment_of, desk.store, asked.experiment)
     in_hand = sorted(desk.store.course.in_hand())
     counted = desk.counting.of_store(
         f"experiment {chosen.id}",
@@ -101,13 +100,6 @@ def _now(desk: Desk, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
         more=max(0, len(bad) - MOST_FAILED),
         grid=grid_of(desk, rows),
     )
-
-
-def _named(desk: Desk, name: str) -> Experiment:
-    try:
-        return experiment_of(desk.store, name)
-    except BadInput as fault:
-        raise NotThere(str(fault)) from fault
 
 
 PAGES = (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from closeloop.model.attempt import Attempt, AttemptRow
-from closeloop.model.errors import BadInput
+from closeloop.model.finding import Finding
 from closeloop.model.listing import Marks
+from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.task import Task
-from closeloop.tasks.seal import demand_open
+from closeloop.reviewing.queue import task_of
 from closeloop.web.desk import Desk
-from closeloop.web.page import NotThere
+from closeloop.web.page import found
 
 
 class AttemptAsked(Record):
@@ -39,12 +40,8 @@ class AttemptHead(Record):
 
 def open_attempt(desk: Desk, name: str) -> tuple[AttemptHead, Task | None]:
     """The head of an attempt and its task; sealed ones stay so."""
-    try:
-        made = desk.store.attempt(name)
-    except BadInput as fault:
-        raise NotThere(str(fault)) from fault
-    task = desk.store.task(made.task_digest) if made.task_digest else None
-    demand_open(task)
+    made = found(desk.store.attempt, name)
+    task = task_of(desk.store, made)
     row = desk.store.listing.row(made.id)
     assert row is not None, "an attempt has a row"
     marks = desk.store.listing.marks([made.id]).get(made.id, Marks())
@@ -58,6 +55,12 @@ def open_attempt(desk: Desk, name: str) -> tuple[AttemptHead, Task | None]:
         newer=desk.store.listing.newer(made.id) if session else None,
     )
     return head, task
+
+
+def counted(measurement: Measurement | None) -> tuple[Finding, ...]:
+    """What the rules found and nobody silenced; nothing before they looked."""
+    findings = measurement.findings if measurement else ()
+    return tuple(one for one in findings if one.silenced is None)
 
 
 def _whereabouts(made: Attempt, session: Session | None) -> str:

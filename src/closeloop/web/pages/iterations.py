@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from closeloop.model.measurement import Measures
 from closeloop.model.record import Record
 from closeloop.model.steps import Iteration, LaneReading
+from closeloop.model.trace import Message
 from closeloop.process.convergence import standstills
 from closeloop.web.desk import Desk
 from closeloop.web.page import Page
@@ -15,6 +19,7 @@ from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
 MOST_ROUNDS = 60
 MOST_FAILURES = 40
 MOST_FILES = 4
+MOST_SAID = 1000
 
 
 class Round(Record):
@@ -34,6 +39,8 @@ class Round(Record):
     stuck: bool
     """Part of a row of rounds whose failures stay the same."""
     files: tuple[str, ...]
+    said: str | None = None
+    """What the agent said last before its first change, since the round before."""
 
 
 class FailureRow(Record):
@@ -68,20 +75,25 @@ def iterations(desk: Desk, asked: AttemptAsked) -> IterationsView:
     reading = desk.reading(head.row.id)
     measurement = desk.measurement(head.row)
     measures = {one.lane: one for one in measurement.lanes} if measurement else {}
+    said: dict[str, list[Message]] = {}
+    for event in desk.trace(head.row.id).events:
+        if isinstance(event, Message) and event.role == "agent":
+            said.setdefault(event.lane, []).append(event)
     return IterationsView(
         head=head,
         lanes=tuple(
-            _lane(lane, measures.get(name))
+            _lane(lane, measures.get(name), said.get(name, []))
             for name, lane in reading.lanes.items()
             if lane.iterations
         ),
     )
 
 
-def _lane(lane: LaneReading, measures: Measures | None) -> LaneIterations:
+def _lane(lane: LaneReading, measures: Measures | None, said: Sequence[Message]) -> LaneIterations:
     shown = lane.iterations[-MOST_ROUNDS:]
     skipped = len(lane.iterations) - len(shown)
-    stuck = {id(each) for row in standstills(lane) if len(row) > 1 for each in row}
+    still = standstills(lane)
+    stuck = {id(each) for row in still if len(row) > 1 for each in row}
     keys = [_keys(each) for each in shown]
     messages: dict[str, str] = {}
     for each in shown:
@@ -91,9 +103,12 @@ def _lane(lane: LaneReading, measures: Measures | None) -> LaneIterations:
         lane=lane.lane.id,
         agent=lane.lane.agent,
         verdict=_verdict(lane, measures),
-        spirals=any(len(row) >= 3 for row in standstills(lane)),
+        spirals=any(len(row) >= 3 for row in still),
         rounds=tuple(
-            _round(each, place, keys, id(each) in stuck, skipped)
+            replace(
+                _round(each, place, keys, id(each) in stuck, skipped),
+                said=_before(each, shown[place - 1] if place else None, said),
+            )
             for place, each in enumerate(shown)
         ),
         failures=tuple(
@@ -126,6 +141,14 @@ def _round(
             :MOST_FILES
         ],
     )
+
+
+def _before(each: Iteration, last: Iteration | None, said: Sequence[Message]) -> str | None:
+    """The last words before a round, unless they are from before the round before."""
+    place = bisect_left(said, each.changes[0].number, key=lambda one: one.number)
+    if not place or (last and said[place - 1].number < last.checks[-1].number):
+        return None
+    return said[place - 1].text[:MOST_SAID]
 
 
 def _keys(each: Iteration) -> frozenset[str]:

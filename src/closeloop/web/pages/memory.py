@@ -12,7 +12,7 @@ from closeloop.model.insight import Insight
 from closeloop.model.memory import LearnedRule, Repeat, RuleState, Theme
 from closeloop.model.record import Record
 from closeloop.reviewing.encoding import open_encoder
-from closeloop.reviewing.hydrating import themes_of
+from closeloop.reviewing.hydrating import hidden_attempts, themes_of
 from closeloop.web.desk import Desk
 from closeloop.web.page import Nothing, Page
 from closeloop.web.views.figures import FigureTable, figure_table
@@ -104,8 +104,7 @@ def insights(desk: Desk, asked: Nothing) -> InsightsView:
 
     counted = desk.counting.of_store("insights", desk.mark(), made)
     themes, trouble = counted.value or ((), None)
-    sealed = desk.store.held_out.sealed()
-    hidden = {row.id for row in desk.store.attempts(task_digests=[*sealed])} if sealed else set()
+    hidden = hidden_attempts(desk.store)
     known = [one for one in desk.store.course.insights() if one.attempt not in hidden]
     return InsightsView(
         themes=tuple(theme for theme in themes if not hidden.issuperset(theme.attempts)),

@@ -9,17 +9,18 @@ from closeloop.model.change import Change
 from closeloop.model.delivery import Delivery
 from closeloop.model.evaluation import Evaluation, JudgeVersion
 from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.web.desk import Desk
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, counted, open_attempt
 from closeloop.web.pages.reports import newest
 from closeloop.web.views.diff import DiffFile, diff_files, located
 from closeloop.web.views.tiers import ReportShown
 
 MOST_TESTS = 500
-NOTHING = Measurement(rules="")
+MOST_NAME = 500
+MOST_MESSAGE = 10_000
+"""Characters of what a test is called and says."""
 
 
 class DiffView(Record):
@@ -91,9 +92,8 @@ def diff(desk: Desk, asked: AttemptAsked) -> DiffView:
     grade = desk.store.grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
     marks += [(path, "put back before grading") for path in grade.restored] if grade else []
-    measurement = desk.measurement(head.row, make=False)
-    counted = [one for one in (measurement or NOTHING).findings if one.silenced is None]
-    findings = located(counted, desk.trace(head.row.id), diff_files(change, (), ()))
+    said = counted(desk.measurement(head.row, make=False))
+    findings = located(said, desk.trace(head.row.id), diff_files(change, (), ()))
     return DiffView(
         head=head,
         files=diff_files(change, findings, marks),
@@ -135,7 +135,7 @@ def checks(desk: Desk, asked: AttemptAsked) -> ChecksView:
         restored=grade.restored if grade else (),
         files_precision=grade.files_precision if grade else None,
         files_recall=grade.files_recall if grade else None,
-        findings=_placed(desk, head),
+        findings=tuple(one for one in counted(measurement) if one.places),
         unmeasured=measurement.unmeasured if measurement else (),
         delivery=desk.store.pulls.delivery(head.row.id),
         report=newest(desk, head.row.id),
@@ -155,26 +155,24 @@ def evaluations(desk: Desk, asked: AttemptAsked) -> EvaluationsView:
     )
 
 
-def _placed(desk: Desk, head: AttemptHead) -> tuple[Finding, ...]:
-    measurement = desk.measurement(head.row, make=False)
-    findings = measurement.findings if measurement else ()
-    return tuple(one for one in findings if one.places and one.silenced is None)
-
-
 def _test_lines(grade: Grade) -> list[TestLine]:
     before = {test.id: test.status for test in grade.before.tests} if grade.before else {}
     lines = [
         TestLine(
-            id=test.id,
+            id=_cut(test.id, MOST_NAME),
             before=before.get(test.id, "absent"),
             after=test.status,
-            message=test.message,
+            message=_cut(test.message, MOST_MESSAGE) if test.message else None,
             change=_change(before.get(test.id), test.status),
         )
         for test in (grade.after.tests if grade.after else ())
     ]
     order = ("broken", "failing", "mended", "new", "same")
     return sorted(lines, key=lambda line: (order.index(line.change), line.id))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + " …"
 
 
 def _change(

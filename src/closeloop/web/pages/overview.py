@@ -9,7 +9,7 @@ from closeloop.measuring.metrics import metrics_of
 from closeloop.measuring.trends import trends_of
 from closeloop.measuring.work import Work
 from closeloop.model.errors import BadInput
-from closeloop.model.listing import Filter, Marks
+from closeloop.model.listing import Filter
 from closeloop.model.plan import Course
 from closeloop.model.record import Record
 from closeloop.model.trend import Regression, VersionMark
@@ -17,7 +17,7 @@ from closeloop.model.versus import CompareReport
 from closeloop.tasks.seal import hide_row
 from closeloop.web.desk import Desk
 from closeloop.web.page import Nothing, Page
-from closeloop.web.pages.attempts import AttemptLine
+from closeloop.web.pages.attempts import AttemptLine, lines_of
 from closeloop.web.pages.experiments import courses_now
 from closeloop.web.pages.review import unreviewed
 from closeloop.web.views.figures import (
@@ -105,8 +105,7 @@ def overview(desk: Desk, asked: Nothing) -> OverviewView:
 def _latest(desk: Desk) -> tuple[AttemptLine, ...]:
     sealed = desk.store.held_out.sealed()
     rows = [hide_row(row, sealed) for row in desk.store.listing.page(Filter(), LATEST)]
-    marks = desk.store.listing.marks([row.id for row in rows])
-    return tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in rows)
+    return lines_of(desk, rows)
 
 
 def numbers_of(desk: Desk, work: Work) -> OverviewNumbers:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.errors import BadInput
 from closeloop.model.orchestration import Ending, Orchestration, Part, PlanRow, PlanStory, Try
 from closeloop.model.record import Record
 from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, NotThere, Page
+from closeloop.web.page import Nothing, Page, found
 from closeloop.web.views.dag import Picture, depths, picture
 
 MOST_PLANS = 100
@@ -18,6 +17,8 @@ State = Literal["pass", "fail", "unscored", "running", "waiting"]
 class PlansView(Record):
     plans: tuple[PlanRow, ...]
     """The newest first."""
+    under_way: tuple[str, ...]
+    """The ids of those that somebody carries out now."""
 
 
 class PlanAsked(Record):
@@ -39,50 +40,56 @@ class PlanLine(Record):
 
 class PlanView(Record):
     plan: Orchestration
+    under_way: bool
+    """Whether somebody carries it out now."""
     ending: Ending | None
     lines: tuple[PlanLine, ...]
     picture: Picture | None
 
 
 def plans(desk: Desk, asked: Nothing) -> PlansView:
-    return PlansView(plans=tuple(desk.store.plans.listed(MOST_PLANS)))
+    kept = desk.store.plans
+    return PlansView(
+        plans=tuple(kept.listed(MOST_PLANS)), under_way=tuple(sorted(kept.under_way()))
+    )
 
 
 def plan(desk: Desk, asked: PlanAsked) -> PlanView:
-    try:
-        story = desk.store.plans.story(asked.plan)
-    except BadInput as fault:
-        raise NotThere(str(fault)) from fault
+    story = found(desk.store.plans.story, asked.plan)
+    under_way = story.plan.id in desk.store.plans.under_way()
     waits_for = {part.id: part.depends_on for part in story.plan.tasks}
     indents = depths(waits_for)
     return PlanView(
         plan=story.plan,
+        under_way=under_way,
         ending=story.ending,
-        lines=tuple(_line(story, part, indents[part.id]) for part in story.plan.tasks),
+        lines=tuple(
+            _line(story, part, indents[part.id], under_way=under_way) for part in story.plan.tasks
+        ),
         picture=picture(waits_for),
     )
 
 
-def _line(story: PlanStory, part: Part, depth: int) -> PlanLine:
+def _line(story: PlanStory, part: Part, depth: int, *, under_way: bool) -> PlanLine:
     tries = tuple(one for one in story.tries if one.execution.task == part.id)
     last = tries[-1].assessment if tries else None
     not_begun = story.ending.not_begun.get(part.id) if story.ending else None
     return PlanLine(
         part=part,
         depth=depth,
-        state=_state(story, tries),
+        state=_state(story, tries, under_way=under_way),
         score=last.score if last else None,
         tries=tries,
         why=not_begun or (last.why if last else None),
     )
 
 
-def _state(story: PlanStory, tries: tuple[Try, ...]) -> State:
-    if not tries:
-        return "unscored" if story.ending else "waiting"
-    last = tries[-1].assessment
+def _state(story: PlanStory, tries: tuple[Try, ...], *, under_way: bool) -> State:
+    last = tries[-1].assessment if tries else None
+    if last is None and under_way:
+        return "running" if tries else "waiting"
     if last is None:
-        return "unscored" if story.ending else "running"
+        return "unscored" if story.ending else "waiting"
     return "unscored" if last.passed is None else "pass" if last.passed else "fail"
 
 

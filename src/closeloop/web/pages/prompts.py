@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from closeloop.measuring.metrics import metrics_of
 from closeloop.measuring.work import Work
-from closeloop.model.errors import BadInput
 from closeloop.model.prompts import PromptUse, Proposal
 from closeloop.model.record import Record
 from closeloop.model.variant import PromptVersion
@@ -14,7 +11,7 @@ from closeloop.reviewing.prompting import find, log
 from closeloop.reviews.prompts import differences, proposal
 from closeloop.web.counting import Counted
 from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, NotThere, Page
+from closeloop.web.page import Nothing, Page, found
 from closeloop.web.views.figures import FigureTable, figure_table
 
 OUTCOMES = (
@@ -66,27 +63,17 @@ def _outcomes(work: Work) -> FigureTable:
 
 
 def _uses(desk: Desk) -> Counted[list[PromptUse]]:
-    return desk.counting.of_store("prompts", desk.mark(), lambda: _log(desk))
-
-
-def _log(desk: Desk) -> list[PromptUse]:
-    """Without the names of tasks that are held out."""
-    sealed = desk.store.held_out.sealed()
-    hidden = {task.id for key, task in desk.store.numbers.tasks().items() if key in sealed}
-    return [
-        replace(use, tasks=tuple(task for task in use.tasks if task not in hidden))
-        for use in log(desk.store)
-    ]
+    return desk.counting.of_store("prompts", desk.mark(), lambda: log(desk.store))
 
 
 def prompt(desk: Desk, asked: PromptAsked) -> PromptView:
-    version = _named(desk, asked.prompt)
+    version = found(find, desk.store, asked.prompt)
     counted = _uses(desk)
     uses = {use.id: use for use in counted.value or ()}
     ids = [*uses]
     before = ids[ids.index(version.id) + 1 :][:1] if version.id in uses else []
     wanted = asked.against or next(iter(before), None)
-    other = _named(desk, wanted) if wanted else None
+    other = found(find, desk.store, wanted) if wanted else None
     use, old = uses.get(version.id), uses.get(other.id) if other else None
     return PromptView(
         prompt=version,
@@ -106,13 +93,6 @@ def _cut(version: PromptVersion) -> PromptVersion:
         for name in ("text", "tools", "settings")
     }
     return PromptVersion(id=version.id, **parts)
-
-
-def _named(desk: Desk, name: str) -> PromptVersion:
-    try:
-        return find(desk.store, name)
-    except BadInput as fault:
-        raise NotThere(str(fault)) from fault
 
 
 PAGES = (

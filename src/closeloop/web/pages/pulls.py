@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.review import Correction, PullRequest, PullRow, State
 from closeloop.reviewing.lives import shown
 from closeloop.reviews.authorship import agents_of
 from closeloop.web.desk import Desk
-from closeloop.web.page import NotThere, Page
+from closeloop.web.page import Page, found
 
 MOST_PULLS = 100
 
@@ -47,23 +46,20 @@ def pulls(desk: Desk, asked: PullsAsked) -> PullsView:
     rows = desk.store.pulls.rows(
         repo=asked.repo, state=asked.state, agent=agent, limit=MOST_PULLS + 1
     )
-    found = tuple(rows[:MOST_PULLS])
+    first = tuple(rows[:MOST_PULLS])
     return PullsView(
         asked=asked,
-        pulls=found,
-        repos=tuple(sorted({row.repo for row in found})),
+        pulls=first,
+        repos=tuple(sorted({row.repo for row in first})),
         cut=len(rows) > MOST_PULLS,
     )
 
 
 def pull(desk: Desk, asked: PullAsked) -> PullView:
     agents = agents_of(desk.settings.pulls.agents)
-    try:
-        found = shown(asked.repo, asked.number, desk.store, agents)
-    except BadInput as fault:
-        raise NotThere(str(fault)) from fault
+    life = found(shown, asked.repo, asked.number, desk.store, agents)
     known = desk.store.memory.corrections(repo=asked.repo, pull=asked.number)
-    return PullView(pull=found, corrections=tuple(known))
+    return PullView(pull=life, corrections=tuple(known))
 
 
 PAGES = (

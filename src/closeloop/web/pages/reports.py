@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from closeloop.model.record import Record
-from closeloop.tasks.seal import demand_open
+from closeloop.reviewing.queue import task_of
 from closeloop.web.desk import Desk
 from closeloop.web.page import NotThere, Page
 from closeloop.web.views.tiers import ReportShown, shown
@@ -23,8 +23,8 @@ def report(desk: Desk, asked: ReportAsked) -> ReportShown:
         raise NotThere(f"There is no report {asked.number}: `closeloop check` makes one.")
     row, kept = found
     if row.attempt is not None:
-        digest = desk.store.attempt(row.attempt).task_digest
-        demand_open(desk.store.task(digest) if digest else None)
+        # Refused where the task is sealed.
+        task_of(desk.store, desk.store.attempt(row.attempt))
     return shown(row, kept)
 
 

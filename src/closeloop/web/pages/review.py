@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Annotated, get_args
+
+from msgspec import Meta
 
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
@@ -22,7 +24,7 @@ from closeloop.web.views.diff import DiffFile, diff_files
 
 
 class ReviewAsked(Record):
-    caller: str = ""
+    caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
     """Who reviews; the server says so, whatever the address does."""
     more: bool = False
     """Whether an answer was given that leaves a question open."""
@@ -49,7 +51,8 @@ class ReviewView(Record):
 def review(desk: Desk, asked: ReviewAsked) -> ReviewView:
     now = datetime.now(UTC)
     queue, fresh = queue_of(desk)
-    item = next_item(queue, asked.caller, now) if queue.known is not None else None
+    known = queue.known is not None
+    item = next_item(queue, asked.caller, now, take=False) if known else None
     draft = draft_of(queue, item.id, asked.caller) if item else None
     return ReviewView(
         item=item,

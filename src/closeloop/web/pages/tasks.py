@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from closeloop.measuring.looks import gaps, reminders
-from closeloop.model.listing import Filter, Marks
+from closeloop.model.listing import Filter
 from closeloop.model.look import Gap, Look
 from closeloop.model.rates import Rate, rate
 from closeloop.model.record import Record
@@ -16,7 +16,7 @@ from closeloop.tasks.sets import SetFacts, facts_of
 from closeloop.tasks.tags import kinds
 from closeloop.web.desk import Desk
 from closeloop.web.page import Nothing, NotThere, Page
-from closeloop.web.pages.attempts import AttemptLine
+from closeloop.web.pages.attempts import AttemptLine, lines_of
 
 MOST_TASKS = 1000
 MOST_ATTEMPTS = 100
@@ -107,7 +107,6 @@ def task(desk: Desk, asked: TaskAsked) -> TaskView:
     demand_open(found)
     proof = desk.store.proof(found.grading)
     rows = desk.store.listing.page(Filter(task=found.id), MOST_ATTEMPTS)
-    marks = desk.store.listing.marks([row.id for row in rows])
     passed = desk.counting.of_store("passed", desk.mark(), desk.store.listing.passed).value or {}
     return TaskView(
         task=found,
@@ -115,7 +114,7 @@ def task(desk: Desk, asked: TaskAsked) -> TaskView:
         state=proof.state if proof else "unknown",
         reasons=proof.reasons if proof else (),
         rate=_rate(found, passed),
-        lines=tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in rows),
+        lines=lines_of(desk, rows),
     )
 
 

@@ -224,6 +224,12 @@ if (window.Idiomorph) {
   callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, plot-figure > *");
 }
 document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+  // Only sideways: the page itself may have been opened further down.
+  const row = tab.closest(".tabs");
+  const [there, seen] = [tab, row].map((each) => each.getBoundingClientRect());
+  if (there.right > seen.right) row.scrollLeft += there.left - seen.left - 48;
+}
 document.body.addEventListener("htmx:afterSettle", () => {
   tellTimes(document);
   if (document.querySelector("[data-reload]")) location.reload();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -10,11 +10,11 @@ import msgspec
 from closeloop.model import trace as t
 from closeloop.model.finding import Finding
 from closeloop.model.record import Record, Time
+from closeloop.traces.lanes import depths
 
 SHOWN = 2000
 """Characters of a text that a list of events shows; an event by itself shows all of them."""
 LONGEST = 2_000_000
-DEEPEST = 8
 FRAGMENT = 200
 """Events that are sent at once."""
 
@@ -77,18 +77,6 @@ def citing(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]:
         for number in finding.events:
             cited[number] = (*cited.get(number, ()), place)
     return cited
-
-
-def depths(lanes: Iterable[t.Lane]) -> dict[str, int]:
-    """How far each lane is indented: one step more than the lane that started it."""
-    parents = {lane.id: lane.parent for lane in lanes}
-    found: dict[str, int] = {}
-    for name, parent in parents.items():
-        above, steps = parent, 0
-        while above is not None and steps < DEEPEST:
-            above, steps = parents.get(above), steps + 1
-        found[name] = steps
-    return found
 
 
 def view_of(

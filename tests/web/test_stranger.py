@@ -1,0 +1,184 @@
+"""What somebody who has never seen closeloop is told, without a word that needs explaining."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from boards_store import NEW, fill_boards
+from dashboard_store import HANDOFF, SPIRAL, START
+from playwright.sync_api import Page
+from starlette.testclient import TestClient
+
+from closeloop.model import attempt as graded
+from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Message, Trace
+from closeloop.store import Store, open_store
+from closeloop.web.app import application
+from closeloop.web.desk import Desk
+
+HERE = "http://127.0.0.1:4318"
+TALKER = "talker000000"
+SAID = ("Rounding is to blame.", "Then it is precision.")
+LONG = "tests/test_discounts.py::" + "test_a_name_that_goes_on_and_on_" * 4
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with open_store(str(tmp_path_factory.mktemp("stranger") / "store.db")) as opened:
+        fill_boards(opened)
+        talker(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[TestClient]:
+    desk = Desk(store)
+    desk.counting.patience = None
+    with TestClient(
+        application(store, token=None, desk=desk), base_url=HERE, headers={"accept": "text/html"}
+    ) as opened:
+        yield opened
+
+
+def talker(store: Store) -> None:
+    """Two rounds that are announced, and one that is not."""
+    events: list[AnyEvent] = []
+    for turn in range(3):
+        number = 3 * turn + 1
+        if turn < len(SAID):
+            events.append(Message(number=number, lane="root", role="agent", text=SAID[turn]))
+        before, after = f"x = {turn}", f"x = {turn + 1}"
+        edit = Edit(
+            number=number + 1, lane="root", path="x.py", before=before, after=after, ok=True
+        )
+        output = f"FAILED {LONG} - assert 1 == 2\n1 failed in 0.10s\n"
+        check = Command(
+            number=number + 2, lane="root", command="pytest -q", output=output, exit_code=1
+        )
+        events += [edit, check]
+    trace = Trace(
+        reader="builtin", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events)
+    )
+    began = START - timedelta(days=1)
+    attempt = Attempt(id=TALKER, origin="production", exit="finished", started=began, cause=LONG)
+    store.save_attempt(attempt, trace=trace)
+
+
+def told(client: TestClient, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return unescape(answer.text)
+
+
+def test_the_first_page_says_which_variant_is_better(client: TestClient) -> None:
+    page = told(client, "/")
+    assert "<strong>steady</strong> is better than hasty on these 8 tasks: pass rate 100 %" in page
+
+
+def test_a_spiral_is_told_in_the_words_of_the_agent(client: TestClient) -> None:
+    rounds = client.get(f"/api/attempts/{TALKER}/iterations").json()["lanes"][0]["rounds"]
+    assert [one.get("said") for one in rounds] == [*SAID, None]
+    page = told(client, f"/attempts/{TALKER}/iterations")
+    assert "What it said before each round" in page
+    assert SAID[1] in page
+
+
+def test_a_finding_leads_to_the_picture_of_it(client: TestClient) -> None:
+    assert f'href="/attempts/{SPIRAL}/iterations">See the rounds' in told(
+        client, f"/attempts/{SPIRAL}"
+    )
+    assert f'href="/attempts/{HANDOFF}/handoffs">See the handoff' in told(
+        client, f"/attempts/{HANDOFF}"
+    )
+
+
+def test_what_the_brief_left_out_is_called_needed(client: TestClient) -> None:
+    page = told(client, f"/attempts/{HANDOFF}/handoffs")
+    assert "a needed fact was lost" in page
+    assert "needed, left out" in page
+    assert "planted" not in page
+
+
+def test_nobody_is_told_to_wait_for_a_review_that_never_comes(client: TestClient) -> None:
+    assert "Only changes that passed" in told(client, f"/attempts/{TALKER}/reviews")
+
+
+def test_the_trend_of_risk_says_what_is_not_in_it(client: TestClient) -> None:
+    page = told(client, "/changes")
+    assert "Only changes that people decided about are counted here" in page
+    assert 'id="checked"' in page
+
+
+def test_versions_of_a_prompt_go_by_twelve_digits(client: TestClient) -> None:
+    assert f">{NEW[:12]}</a>" in told(client, "/prompts")
+    assert f">{NEW[:13]}" not in told(client, "/prompts")
+
+
+def test_a_variant_is_offered_once(client: TestClient) -> None:
+    page = told(client, "/compare?variants=steady&variants=steady")
+    assert page.count('value="steady"') == 1
+
+
+def test_two_variants_are_a_click_away_where_there_are_no_forms(client: TestClient) -> None:
+    linked = re.search(r'The newest two: <a href="([^"]+)"', told(client, "/compare"))
+    assert linked is not None
+    assert "Where they differ" in told(client, linked[1])
+
+
+def test_a_name_that_no_folder_can_have_breaks_no_page() -> None:
+    with open_store(":memory:") as opened:
+        fill_boards(opened, "word" * 300)
+        desk = Desk(opened)
+        desk.counting.patience = None
+        app = application(opened, token=None, desk=desk)
+        with TestClient(app, base_url=HERE) as client:
+            assert client.get("/sets").status_code == 200
+
+
+def test_long_names_dark_screens_and_paper(
+    store: Store,
+    serve: Callable[..., AbstractContextManager[str]],
+    open_page: Callable[..., Page],
+) -> None:
+    """Nothing is wider than a telephone, tabs show where one is, and print is dark on white."""
+    with serve(store) as address:
+        page = open_page(viewport={"width": 360, "height": 800})
+        page.goto(f"{address}/compare/traces?first={TALKER}&second={TALKER}")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        page.goto(f"{address}/attempts/{TALKER}/raw")
+        page.wait_for_load_state()
+        tab = page.locator(".tabs [aria-current]").bounding_box()
+        assert tab is not None
+        assert 0 <= tab["x"] < 360 - 40
+        page.evaluate("document.documentElement.dataset.theme = 'dark'")
+        page.emulate_media(media="print")
+        colour = "getComputedStyle(document.body).color"
+        assert page.evaluate(colour) == "rgb(29, 35, 39)"
+
+
+def test_tests_that_say_very_much_do_not_make_a_page_of_megabytes() -> None:
+    said = tuple(
+        graded.TestResult(id=f"{'n' * 9000}{n}", status="failed", message="m" * 200_000)
+        for n in range(20)
+    )
+    grade = Grade(
+        attempt="loud00000000",
+        grading="g",
+        version=1,
+        outcome=Outcome(result="fail"),
+        after=graded.TestRun(when="after", tests=said, ran=True),
+    )
+    with open_store(":memory:") as opened:
+        opened.save_attempt(
+            Attempt(id="loud00000000", origin="experiment", exit="finished"), grade=grade
+        )
+        with TestClient(application(opened, token=None), base_url=HERE) as client:
+            answer = client.get("/attempts/loud00000000/tests")
+    assert answer.status_code == 200
+    assert "nnn …" in answer.text
+    assert len(answer.content) < 400_000
