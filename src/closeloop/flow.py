@@ -331,9 +331,7 @@ def results(plan: Plan, workshop: Workshop, skipped: dict[str, str]) -> Results:
         variants=plan.variants,
         attempts=tuple(rows),
         measurements={one.row.id: one.measurement for one in looked},
-        insights=tuple(
-            insight for row in rows for insight in workshop.store.course.insights(attempt=row.id)
-        ),
+        insights=tuple(workshop.store.course.insights_of([row.id for row in rows])),
         skipped=skipped,
         sandbox=guarded(workshop.tools.workspaces),
     )

@@ -165,7 +165,7 @@ def crews_of(tools: Tools) -> dict[str, Crew]:
 
 async def go_on(plan: Orchestration, means: Means) -> PlanStory:
     """Carry a plan out from where it stands, and say what came of it."""
-    store, job = means.store, f"plan/{plan.id}/0/0"
+    store, job = means.store, plan.job
     demand_means(plan, means)
     base = await base_of(plan, means.tools)
     if not store.claim(job, means.owner, LEASE_SECONDS, is_dead):
@@ -325,6 +325,7 @@ async def finish(
     commands = {line: None for task in plan.tasks if task.id in accepted for line in task.commands}
     whole = await merged(in_plan_order(plan, accepted), base, means.tools, [*commands])
     made = ending(story, stopped, held, whole.checks)
+    worker = crews_of(means.tools)[plan.worker].variant
     marks = [
         (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
         for one in story.tries
@@ -333,7 +334,7 @@ async def finish(
         id=digest("plan", plan.id, marks, made.summary, whole.checks)[:12],
         origin="production",
         task=f"plan-{plan.id}",
-        variant=crews_of(means.tools)[plan.worker].variant.digest,
+        variant=worker.digest,
         started=plan.at,
         ended=made.at,
         exit="out_of_budget" if held else "finished",
@@ -345,7 +346,7 @@ async def finish(
         links={"plan": plan.id},
     )
     trace, _ = redact(joined(story, store.plans.traces(plan.id), made))
-    store.save_variant(crews_of(means.tools)[plan.worker].variant)
+    store.save_variant(worker)
     store.keep(Made(attempt=attempt, trace=trace, change=parse(whole.patch, base=plan.base)))
     store.plans.end(plan, replace(made, attempt=attempt.id))
     sum_up(store, called(plan.repo or ""), f"{plan.id}/", attempt.id)

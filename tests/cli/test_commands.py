@@ -16,8 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 import small_project
+from closeloop.cli.console import show
 from closeloop.cli.results import outcome_cell
 from closeloop.model.attempt import AttemptRow
 
@@ -340,3 +342,14 @@ def test_help_is_quick_and_complete():
         assert name in result.stdout
     # Twice the aim, so that a busy machine does not fail it; `make bench` measures the aim.
     assert used < 0.5
+
+
+def test_a_long_name_pushes_nothing_out_of_a_table(capsys):
+    table = Table(box=None)
+    for name in ("attempt", "task", "variant"):
+        table.add_column(name, no_wrap=True)
+    table.add_row("61056434a133", "T" * 100, "V" * 300)
+    show(table)
+    told = capsys.readouterr().out
+    assert "61056434a133" in told
+    assert (told.count("T"), told.count("V")) == (100, 300)

@@ -72,7 +72,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
     assert isinstance(fault, BadInput)
     assert str(fault) == "No agent named 'claud'. Did you mean 'claude'? Known: claude, codex."
     assert str(unknown("agent", "zzz", iter(["codex"]))) == "No agent named 'zzz'. Known: codex."
-    assert str(unknown("agent", "codex", [])) == "No agent named 'codex'."
+    none = "No agent named 'codex'. None is known here: add one, or go to the project that has it."
+    assert str(unknown("agent", "codex", [])) == none
 
 
 def test_every_fault_has_its_own_exit_code() -> None:

@@ -12,8 +12,9 @@ from closeloop.model.finding import Finding
 from closeloop.model.listing import After, Filter, Marks
 from closeloop.model.measurement import Ending, Measurement
 from closeloop.model.plan import Made
+from closeloop.model.task import Task
 from closeloop.model.trace import Message, Trace
-from closeloop.model.variant import Variant
+from closeloop.model.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -124,6 +125,21 @@ def test_the_mark_is_another_when_something_was_added(store: Store) -> None:
     assert after != before
     store.save_measurements([(f"{1:012}", "b", Measurement(rules="r"))])
     assert store.listing.mark() != after
+
+
+def test_the_mark_is_another_when_an_experiment_or_a_task_is_put_otherwise(store: Store) -> None:
+    marks = [store.listing.mark()]
+    experiment = Experiment(id="e", tasks=("d0",), variants=("a",), repeats=1)
+    task = Task(id="task-0", prompt="Do it.", digest="d0", split="held-out")
+    for change in (
+        lambda: store.save_experiment(experiment),
+        lambda: store.course.pause("e", paused=True),
+        lambda: store.course.pause("e", paused=False),
+        lambda: store.save_task(task),
+    ):
+        change()
+        marks.append(store.listing.mark())
+    assert len({*marks}) == 5
 
 
 def test_one_row_is_found_and_the_things_are_counted(store: Store) -> None:

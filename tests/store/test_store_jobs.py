@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from closeloop.model.attempt import Attempt
 from closeloop.store import Store, open_store
+from closeloop.store.owners import is_dead, this_process
 
 LONG = 1000.0
 owners = st.sampled_from(["host:1:7", "host:2:7", "host:3:7"])
@@ -158,3 +159,20 @@ def test_releasing_gives_back_only_what_is_unfinished(store_url: str, seconds: f
         assert store.release("one") == 1
         assert not store.claim("done", "two", LONG)
         assert store.claim("open", "two", LONG)
+
+
+def test_who_was_killed_works_on_nothing(store_url: str) -> None:
+    process = this_process()
+    killed = f"{process.rpartition(':')[0]}:0"
+    assert is_dead(killed)
+    with open_store(store_url) as store:
+        for key, owner, seconds in (
+            ("plan/mine/0/0", process, LONG),
+            ("plan/killed/0/0", killed, LONG),
+            ("plan/elsewhere/0/0", "host:1:7", LONG),
+            ("plan/late/0/0", "host:1:7", 0.0),
+            ("other", process, LONG),
+        ):
+            assert store.claim(key, owner, seconds)
+        assert {*store.course.in_hand()} == {"plan/mine/0/0", "plan/elsewhere/0/0", "other"}
+        assert store.plans.under_way() == {"mine", "elsewhere"}

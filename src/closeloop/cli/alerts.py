@@ -40,7 +40,7 @@ def remembered(memory: Path, where: str) -> set[str]:
     for line in memory.read_bytes().splitlines() if memory.exists() else ():
         try:
             kept = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(kept, dict) and kept.get("where") == where:
             keys.add(str(kept.get("key")))

@@ -56,11 +56,8 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.calibrate import sheet_of
     from closeloop.cli.config import demand_utf8, load
     from closeloop.cli.console import say_json, show
-    from closeloop.judging.corpus import label_rubric
-    from closeloop.model.analysis import Analysis, Question
     from closeloop.model.errors import BadInput
 
     if limit < 1:
@@ -70,19 +67,21 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     demand_utf8(question or "", "The question")
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
-        if question is None:
-            analysis = known_analysis(name, store)
-        else:
-            asked = Question(name=name or "question", text=question.strip())
-            analysis = Analysis(name=asked.name, question=asked)
+        analysis = known_analysis(name, store) if question is None else new_analysis(name, question)
         analysis = narrowed(analysis, task, variant, outcome)
         if question is not None and name is not None:
             store.judged.save_analysis(analysis)
         if labels is not None:
-            sheet = sheet_of(labels, label_rubric(analysis))
-            store.judged.save_labels(sheet.labels if sheet else ())
+            keep_labels(labels, analysis, store)
         made = answered(analysis, found, store, limit, model)
     say_json(made) if json else show(*told(made))
+
+
+def new_analysis(name: str | None, question: str) -> Analysis:
+    from closeloop.model.analysis import Analysis, Question
+
+    asked = Question(name=name or "question", text=question.strip())
+    return Analysis(name=asked.name, question=asked)
 
 
 def known_analysis(name: str | None, store: Store) -> Analysis:
@@ -114,6 +113,14 @@ def narrowed(
         variant=variant or analysis.variant,
         outcome=outcome or analysis.outcome,
     )
+
+
+def keep_labels(file: Path, analysis: Analysis, store: Store) -> None:
+    """What people answer."""
+    from closeloop.cli.calibrate import sheet_of
+    from closeloop.judging.corpus import label_rubric
+
+    store.judged.save_labels(sheet_of(file, label_rubric(analysis)).labels)
 
 
 def answered(

@@ -82,14 +82,14 @@ def named(repo: str) -> str:
 def _asked(past: Past, wanted: Backfill) -> int:
     import anyio
 
-    from closeloop.checking.github import API, GITLAB_API, open_github, open_gitlab
+    from closeloop.checking.github import GITLAB_API, open_gitlab
+    from closeloop.cli.sources import github_of
     from closeloop.reviewing.backfill import backfill_github
     from closeloop.reviewing.backfill_gitlab import backfill_gitlab
 
     async def ask() -> int:
         if past.github is not None:
-            token, api = os.environ.get("GITHUB_TOKEN", ""), os.environ.get("GITHUB_API_URL", API)
-            async with open_github(wanted.repo, token, api) as hub:
+            async with github_of(wanted.repo, os.environ) as hub:
                 return await backfill_github(hub, wanted, past.since)
         token, api = (
             os.environ.get("GITLAB_TOKEN", ""),

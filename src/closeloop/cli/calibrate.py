@@ -62,7 +62,7 @@ def calibrate(
     found = load(Path.cwd())
     written = rubric or found.settings.judge.rubric
     wanted = rubric_of(written, found.settings, found.root)
-    sheet = sheet_of(labels, wanted.name)
+    sheet = sheet_of(labels, wanted.name) if labels is not None else None
     if sheet is not None and sheet.verdicts is not None:
         made = from_sheet(sheet, str(labels))
     else:
@@ -79,18 +79,11 @@ def calibrate(
     say_json(made) if json else show(*told(made))
 
 
-def sheet_of(file: Path | None, rubric: str) -> Sheet | None:
+def sheet_of(file: Path, rubric: str) -> Sheet:
+    from closeloop.cli.files import content_of
     from closeloop.judging.labels import LARGEST, read_sheet
-    from closeloop.model.errors import BadInput
 
-    if file is None:
-        return None
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}.") from None
-    return read_sheet(content, str(file), rubric)
+    return read_sheet(content_of(file, LARGEST + 1), str(file), rubric)
 
 
 def from_sheet(sheet: Sheet, file: str) -> Calibration:

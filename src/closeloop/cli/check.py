@@ -350,14 +350,12 @@ def event_file(environ: Mapping[str, str]) -> Path:
 
 async def told(pull: PullRequest, report: Report, environ: Mapping[str, str]) -> None:
     """Comment, check run and labels; what could not be written is said."""
-    from closeloop.checking.github import API, open_github
     from closeloop.checking.publishing import publish
     from closeloop.cli.console import warn
+    from closeloop.cli.sources import github_of
 
     summary = environ.get("GITHUB_STEP_SUMMARY")
-    async with open_github(
-        pull.repo, environ.get("GITHUB_TOKEN", ""), environ.get("GITHUB_API_URL", API)
-    ) as hub:
+    async with github_of(pull.repo, environ) as hub:
         published = await publish(hub, pull, report, Path(summary) if summary else None)
     for note in published.notes:
         warn(note)

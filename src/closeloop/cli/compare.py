@@ -39,12 +39,10 @@ def compare(
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.numbers import demand_margin, opened, tell_measuring
     from closeloop.measuring.compare import compare_named
-    from closeloop.model.errors import BadInput
 
-    if not 0 < margin < 1:
-        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
+    demand_margin(margin)
     with opened() as (store, book):
         report = compare_named(store, book, names, margin=margin, tell=tell_measuring)
     say_json(report) if json else show(*told(report))

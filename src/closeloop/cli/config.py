@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from closeloop.cli.files import content_of
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
@@ -86,14 +87,11 @@ def read(file: Path) -> Settings:
 
     from closeloop.model.reading import read_record
 
+    content = content_of(file, LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise BadInput(f"{file} is too large to be a configuration.")
     try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise BadInput(f"{file} is too large to be a configuration.")
         written = tomllib.loads(content.decode("utf-8-sig"))
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

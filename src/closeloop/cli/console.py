@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["console", "json_of", "say", "say_json", "show", "visible", "warn", "whole"]
 
 PIPE_WIDTH = 140
+LONGEST_NAME = 48
+"""A longer one is folded: in one line it would push ids and numbers out of its table."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -49,8 +51,13 @@ def warn(text: str) -> None:
 
 def show(*parts: RenderableType) -> None:
     """Tables and the like."""
+    from rich.table import Table
+
     output = console()
     for part in parts:
+        for column in part.columns if isinstance(part, Table) else ():
+            if column.no_wrap and any(len(str(cell)) > LONGEST_NAME for cell in column.cells):
+                column.no_wrap, column.overflow = False, "fold"
         output.print(part)
 
 

@@ -83,6 +83,7 @@ def work_of(at: Opened, repo: str, task: str | None, key: str | None) -> Work:
 
 def update(file: Path, block: str, *, write: bool, quiet: bool) -> None:
     """Show the difference that our block makes to a file, and make it where that is asked for."""
+    from closeloop.cli.files import writing
     from closeloop.model.errors import BadInput
     from closeloop.reviews.hydration import managed
 
@@ -97,9 +98,7 @@ def update(file: Path, block: str, *, write: bool, quiet: bool) -> None:
         )
         say("\n".join(lines) or f"{file} is up to date.")
     if write and changed != content:
-        try:
+        with writing(file):
             file.write_bytes(changed.encode())
-        except OSError as error:
-            raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
     elif changed != content:
         warn(f"{file} is as it was: add --write to change it.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -47,13 +48,15 @@ def import_(
     there: list[str] = []
     refused: list[str] = []
     setting = found.settings if run is None else with_run(found.settings, run)
+    known = digests_in(folder, found.root)
     for one in read(sources, setting, found.root, clones):
         if isinstance(one, str):
             refused.append(one)
-        elif (folder / f"{one.id}.md").exists():
+        elif (folder / f"{one.id}.md").exists() or one.digest in known:
             there.append(one.id)
         else:
             write_whole(one, folder)
+            known.add(one.digest)
             made.append(one.id)
     if json:
         say_json({"tasks": made, "there": there, "refused": refused})
@@ -65,6 +68,19 @@ def import_(
         if made:
             say("Next: prove them with `closeloop task check`; what cannot be proved is not run.")
     return 0 if made or there else 1
+
+
+def digests_in(folder: Path, root: Path) -> set[str]:
+    """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
+    from closeloop.model.errors import BadInput
+    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.tasks.files import load_task, task_files
+
+    found = set()
+    for path in task_files(folder):
+        with suppress(BadInput):
+            found.add(load_task(path, root, resolve_commit).digest)
+    return found
 
 
 def with_run(settings: Settings, run: str) -> Settings:
@@ -121,6 +137,7 @@ def export(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say, say_json, warn
+    from closeloop.cli.files import writing
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import demand_open
 
@@ -140,10 +157,8 @@ def export(
             except BadInput as fault:
                 refused[task.id] = str(fault)
     if to == "swe-bench" and made:
-        try:
+        with writing(out):
             out.write_bytes(lines)
-        except OSError as error:
-            raise BadInput(f"{out} cannot be written: {error.strerror}.") from error
     if json:
         say_json({"tasks": made, "refused": refused})
     else:

@@ -47,6 +47,7 @@ def export(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import warn
+    from closeloop.cli.files import writing
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import demand_open
 
@@ -64,11 +65,8 @@ def export(
         ids = ids or [row.id for row in store.attempts() if row.task_digest not in sealed]
         if not ids:
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
-        left_out = 0
-        try:
+        with writing(out):
             left_out = write(kinds[0], ids, store, out)
-        except OSError as error:
-            raise BadInput(f"{out} cannot be written: {error.strerror}.") from error
     if left_out:
         warn(f"{left_out} attempts have no trace and were left out.")
 

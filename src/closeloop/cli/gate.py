@@ -56,16 +56,16 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json, show, warn
+    from closeloop.cli.console import say_json, show, warn
+    from closeloop.cli.numbers import demand_margin
     from closeloop.measuring.attempts import attempts_of, book_of, experiment_of, measured
     from closeloop.measuring.demands import least_of
     from closeloop.measuring.gate import compare
     from closeloop.model.baseline import Baseline, Demands
-    from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import hide_row
 
-    if margin is not None and not 0 < margin < 1:
-        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
+    if margin is not None:
+        demand_margin(margin)
     demands = Demands(least=least_of(least or ()), margin=margin)
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
@@ -80,10 +80,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
                 at=datetime.now(UTC),
                 reason=reason,
             )
-            store.save_baseline(kept)
-            say_json(kept) if json else say(
-                f"{len(rows)} attempts of experiment {chosen.id} are now the baseline {baseline!r}."
-            )
+            keep(kept, store, json=json)
             return 0
         against = kept_as(store, baseline, needed=not demands.least)
         ids = set(against.attempts) if against else set()
@@ -105,6 +102,17 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         warn(refusal)
         return 4
     return 0 if report.passed else 1
+
+
+def keep(kept: Baseline, store: Store, *, json: bool) -> None:
+    """What later experiments are held against."""
+    from closeloop.cli.console import say, say_json
+
+    store.save_baseline(kept)
+    many, experiment = len(kept.attempts), kept.experiment
+    say_json(kept) if json else say(
+        f"{many} attempts of experiment {experiment} are now the baseline {kept.name!r}."
+    )
 
 
 def kept_as(store: Store, name: str, *, needed: bool) -> Baseline | None:
@@ -133,13 +141,10 @@ def refused(report: GateReport) -> str | None:
 
 
 def write_junit(file: Path, report: GateReport, refusal: str | None) -> None:
+    from closeloop.cli.files import write
     from closeloop.measuring.junit import junit
-    from closeloop.model.errors import BadInput
 
-    try:
-        file.write_text(junit(report, refusal), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
+    write(file, junit(report, refusal).encode())
 
 
 def told(report: GateReport) -> Iterator[RenderableType]:

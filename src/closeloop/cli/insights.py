@@ -80,18 +80,16 @@ def make_rule(at: Opened, theme: Theme, text: str | None, repo: str | None, *, j
 
 def add_line(text: str, to: Path | None) -> None:
     """One line; a file that ends without a line's end gets one first."""
-    from closeloop.model.errors import BadInput
+    from closeloop.cli.files import writing
 
     told = f"- {' '.join(text.split())}\n"
     if to is None:
         say(told.rstrip("\n"))
         return
-    try:
+    with writing(to):
         before = to.read_bytes() if to.exists() else b""
         apart = b"" if not before or before.endswith(b"\n") else b"\n"
         to.write_bytes(before + apart + told.encode())
-    except OSError as error:
-        raise BadInput(f"{to} cannot be written: {error.strerror}.") from error
     say(f"{to}: {told.rstrip()}")
 
 

@@ -68,15 +68,9 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.model.errors import BadInput
 
     names = attempts or []
-    if bool(names) == (patch is not None):
-        raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
-    if check and patch is None:
-        raise BadInput("--check goes with --patch: attempts are graded already.")
-    if (patch is None) != (request is None):
-        raise BadInput("--patch and --request go together: what was changed, and what was asked.")
+    demand_one(names, patch, request, check=check)
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         if patch is not None:
@@ -88,6 +82,20 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
             return versus(cases, cases_of(against, found, store), opening, store, json)
         ours = [] if "-" in names else [store.attempt(name).id for name in names]
         return judged(cases, ours, opening, store, json)
+
+
+def demand_one(
+    names: Sequence[str], patch: Path | None, request: str | None, *, check: bool
+) -> None:
+    """Either attempts are judged, or a patch with its request."""
+    from closeloop.model.errors import BadInput
+
+    if bool(names) == (patch is not None):
+        raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
+    if check and patch is None:
+        raise BadInput("--check goes with --patch: attempts are graded already.")
+    if (patch is None) != (request is None):
+        raise BadInput("--patch and --request go together: what was changed, and what was asked.")
 
 
 def judged(
@@ -130,13 +138,10 @@ def patch_case(patch: Path, request: str, found: Configuration, *, check: bool) 
     """A change in a file, with what is known of it."""
     import anyio
 
+    from closeloop.cli.files import content_of
     from closeloop.judging.cases import case_of_patch
-    from closeloop.model.errors import BadInput
 
-    try:
-        text = patch.read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
+    text = content_of(patch).decode("utf-8", "replace")
     report = None
     if check:
         from msgspec.structs import replace

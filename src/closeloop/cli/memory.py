@@ -51,9 +51,9 @@ def run_learning(
     import anyio
     from msgspec.structs import replace
 
-    from closeloop.reviewing.asking import open_thinker
     from closeloop.reviewing.learning import School, learn
     from closeloop.reviewing.shelf import Shelf
+    from closeloop.runs.models.opening import opened_model
 
     always = at.settings.memory.activate == "always"
     shelf = Shelf(at.store, at.encoder)
@@ -62,7 +62,7 @@ def run_learning(
     async def go() -> Learned:
         if model is None:
             return await learn(school, repo)
-        async with open_thinker(model, at.settings, at.root, os.environ) as thinker:
+        async with opened_model(model, at.settings, at.root, os.environ) as thinker:
             return await learn(replace(school, model=thinker), repo)
 
     return anyio.run(go)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from closeloop.model.settings import SandboxKind
 
 if TYPE_CHECKING:
-    from closeloop.mining.mine import Mined, Told
+    from closeloop.mining.mine import Mined, Told, Wish
 
 
 def mine(  # noqa: PLR0913 - one parameter for each flag
@@ -69,7 +69,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     return 0 if mined.tasks or mined.before else 1
 
 
-async def _mine(source: str, wish: object, model: str | None, sandbox: SandboxKind | None) -> Mined:
+async def _mine(source: str, wish: Wish, model: str | None, sandbox: SandboxKind | None) -> Mined:
     import os
     from contextlib import AsyncExitStack
 
@@ -78,11 +78,10 @@ async def _mine(source: str, wish: object, model: str | None, sandbox: SandboxKi
     from closeloop.cli.console import console, visible
     from closeloop.cli.run import warn_of_gaps, with_flags
     from closeloop.cli.sources import gather, ledger_of
-    from closeloop.mining.mine import Ground, Wish
+    from closeloop.mining.mine import Ground
     from closeloop.mining.mine import mine as dig
     from closeloop.model.errors import BadInput
 
-    assert isinstance(wish, Wish)
     found = load(Path.cwd())
     settings = with_flags(found.settings, sandbox=sandbox)
     repo = repository(found.root)
@@ -133,7 +132,7 @@ def _report(mined: Mined, limit: int, source: str) -> None:
     say(
         f"{len(mined.tasks)} task{'s'[len(mined.tasks) == 1 :]} from {mined.tried} of "
         f"{mined.candidates} candidates, "
-        f"{mined.environments} environments, {minutes:.1f} minutes"
+        f"{mined.environments} environment{'s'[mined.environments == 1 :]}, {minutes:.1f} minutes"
         + (f"; {mined.before} were there already" if mined.before else "")
     )
     reasons = Counter(visible(why.partition("\n")[0])[:160] for why in mined.refused.values())

@@ -73,11 +73,8 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead.
     """
-    import anyio
-
     from closeloop.cli.config import load, repository
-    from closeloop.cli.console import say_json, show, warn
-    from closeloop.cli.plans import document, told
+    from closeloop.cli.run import with_flags
     from closeloop.model.errors import BadInput
 
     if sum(one is not None for one in (plan, request, resume)) != 1:
@@ -85,24 +82,31 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     if resume is not None and (agent or model):
         raise BadInput("A plan goes on with those who began it: leave out --agent and --model.")
     found = load(Path.cwd())
-    settings, terms = with_config(found.settings, found.root)
-    settings, terms = with_workers(settings, terms, agent, model)
-    if resume is not None:
-        kept = kept_plan(resume, found.settings, found.root)
+    terms = terms_of(found.settings, found.root)
+    settings, terms = with_workers(found.settings, terms, agent, model)
+    kept = kept_plan(resume, found.settings, found.root) if resume is not None else None
+    if kept is not None:
         settings, terms = as_begun(kept, settings, terms)
     terms = with_models(settings, terms, planner, judge)
-    if sandbox:
-        from closeloop.cli.run import with_flags
-
-        settings = with_flags(settings, sandbox=sandbox)
+    settings = with_flags(settings, sandbox=sandbox)
     asked = Asked(
         settings=with_thresholds(settings, terms),
         root=found.root,
         terms=terms,
         repo=repository(found.root),
-        what=kept if resume is not None else wanted(plan, request, settings),
+        what=wanted(plan, request, settings) if kept is None else kept,
         json=json,
     )
+    return carry_out(asked)
+
+
+def carry_out(asked: Asked) -> int:
+    """Do the work and say what came of it; the exit code."""
+    import anyio
+
+    from closeloop.cli.console import say_json, show, warn
+    from closeloop.cli.plans import document, told
+
     begun: list[str] = []
     try:
         story = anyio.run(work, asked, begun.append)
@@ -112,16 +116,14 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
         )
         warn(f"stopped: {how}.")
         return 130
-    if json:
-        say_json(document(story))
-    else:
-        show(*told(story))
+    say_json(document(story)) if asked.json else show(*told(story))
     return 0 if story.ending is not None and story.ending.passed else 1
 
 
 def wanted(plan: Path | None, request: str | None, settings: Settings) -> str | Blueprint:
     """What to plan, or the plan."""
     from closeloop.cli.config import demand_utf8
+    from closeloop.cli.files import content_of
     from closeloop.model.errors import BadInput
     from closeloop.runs.orchestrate.blueprint import LARGEST, read_blueprint
 
@@ -130,36 +132,26 @@ def wanted(plan: Path | None, request: str | None, settings: Settings) -> str | 
             raise BadInput("--request is empty: say what is wanted.")
         demand_utf8(request or "", "--request")
         return request or ""
-    try:
-        with sys.stdin.buffer if str(plan) == "-" else plan.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
-    except OSError as error:
-        raise BadInput(f"{plan} cannot be read: {error.strerror}.") from None
+    most = LARGEST + 1
+    content = sys.stdin.buffer.read(most) if str(plan) == "-" else content_of(plan, most)
     return read_blueprint(content, str(plan), settings.variants)
 
 
-def with_config(settings: Settings, root: Path) -> tuple[Settings, OrchestrateSettings]:
+def terms_of(settings: Settings, root: Path) -> OrchestrateSettings:
     """`[orchestrate]`, as `agent_config.json` beside it changes it."""
-    import msgspec
-
     from closeloop.cli.config import LARGEST_FILE
+    from closeloop.cli.files import content_of
     from closeloop.model.errors import BadInput
-    from closeloop.model.reading import read_change
+    from closeloop.model.reading import read_change, read_json
 
     terms, file = settings.orchestrate, root / CONFIG
     if file.is_file():
-        try:
-            with file.open("rb") as opened:
-                written = msgspec.json.decode(opened.read(LARGEST_FILE))
-        except OSError as error:
-            raise BadInput(f"{file} cannot be read: {error.strerror}.") from None
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadInput(f"{file} is not JSON: {error}.") from None
+        written = read_json(content_of(file, LARGEST_FILE), str(file))
         if not isinstance(written, dict):
             raise BadInput(f"{file} must be an object with the keys of [orchestrate].")
         terms = read_change(terms, written, str(file), "")
     demand_sense(terms)
-    return settings, terms
+    return terms
 
 
 def demand_sense(terms: OrchestrateSettings) -> None:
@@ -241,14 +233,10 @@ def with_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings:
     """What it takes to pass, as it is set for plans."""
     from msgspec.structs import replace
 
+    from closeloop.judging.bench import thresholds
+
     own = settings.judge
-    changed = replace(
-        own,
-        pass_at=own.pass_at if terms.pass_at is None else terms.pass_at,
-        floor=own.floor if terms.floor is None else terms.floor,
-        weights={**own.weights, **terms.weights},
-    )
-    return replace(settings, judge=changed)
+    return replace(settings, judge=replace(own, **thresholds(own, terms)))
 
 
 async def work(asked: Asked, begun: Callable[[str], None]) -> PlanStory:

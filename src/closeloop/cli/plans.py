@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,8 +44,6 @@ def plans(
     json
         Print one JSON document instead.
     """
-    from rich.text import Text
-
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say_json, show
@@ -59,11 +57,7 @@ def plans(
     with flow.open_named_store(found.settings, found.root) as store:
         if plan is None:
             rows = store.plans.listed(limit)
-            if json:
-                say_json(rows)
-            else:
-                empty = Text("No plans: `closeloop orchestrate` makes one.")
-                show(table(rows) if rows else empty)
+            say_json(rows) if json else show(table(rows, store.plans.under_way()))
             return
         story = store.plans.story(plan)
         attempt = story.ending.attempt if story.ending else None
@@ -85,21 +79,24 @@ def document(story: PlanStory) -> dict[str, Any]:
     return {**whole(story), "rates": whole(rates(story))}
 
 
-def table(rows: list[PlanRow]) -> Table:
+def table(rows: list[PlanRow], under_way: Collection[str]) -> RenderableType:
     """A row a plan."""
     from rich.table import Table
     from rich.text import Text
 
+    if not rows:
+        return Text("No plans: `closeloop orchestrate` makes one.")
     made = Table(box=None)
     for name in ("plan", "begun", "", "tasks", "tries", "cost", "request"):
         made.add_column(name, no_wrap=name != "request")
     for row in rows:
-        state = WORDS[row.passed] if row.ended else "unfinished"
-        colour = COLOURS[row.passed] if row.ended else "yellow"
+        state, passed = WORDS[row.passed] if row.ended else "unfinished", row.passed
+        if row.id in under_way:
+            state, passed = "under way", None
         made.add_row(
             row.id,
             f"{row.at:%Y-%m-%d %H:%M}",
-            Text(state, style=colour),
+            Text(state, style=COLOURS[passed]),
             str(row.tasks),
             str(row.tries),
             money(row.cost),

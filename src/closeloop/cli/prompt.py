@@ -122,16 +122,14 @@ def restore(prompt: str, *, to: Path, json: Json = False) -> None:
     """
     import difflib
 
-    from closeloop.model.errors import BadInput
+    from closeloop.cli.files import writing
     from closeloop.reviewing.prompting import find
 
     with opened() as at:
         found = find(at.store, prompt)
-    try:
+    with writing(to):
         before = to.read_text(encoding="utf-8", errors="replace") if to.exists() else ""
         to.write_bytes(found.text.encode())
-    except OSError as error:
-        raise BadInput(f"{to} cannot be written: {error.strerror}.") from error
     if json:
         say_json({"prompt": found.id, "file": str(to), "changed": before != found.text})
         return

@@ -30,7 +30,8 @@ def report(
         A folder for the whole dashboard as files: open its index.html, no server is needed.
     """
     from closeloop.cli.console import say
-    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.files import write
+    from closeloop.cli.numbers import opened, split, tell_measuring
     from closeloop.measuring.compare import compare_named
     from closeloop.measuring.reports.content import content
     from closeloop.measuring.work import work_of
@@ -40,8 +41,8 @@ def report(
         if not files:
             return
     makers = [writer(file.suffix) for file in files or [Path("report.md")]]
-    sides = [split(side, ",") for side in split(by, ";")]
-    names = split(compare, ",")
+    sides = [split(side) for side in split(by, ";")]
+    names = split(compare)
     with opened() as (store, book):
         work = work_of(store, book, tell=tell_measuring)
         versus = compare_named(store, book, names) if names else None
@@ -71,10 +72,6 @@ def write_pages(folder: Path) -> None:
     say(f"{folder / 'index.html'} is written, with {written - 1} pages beside it.")
 
 
-def split(text: str, mark: str) -> list[str]:
-    return [part.strip() for part in text.split(mark) if part.strip()]
-
-
 def writer(suffix: str) -> Callable[[Content], bytes]:
     """What makes the content of a file that is called so."""
     from closeloop.measuring.reports.html import as_html
@@ -86,12 +83,3 @@ def writer(suffix: str) -> Callable[[Content], bytes]:
     if suffix not in makers:
         raise unknown("kind of report", suffix, makers)
     return makers[suffix]
-
-
-def write(file: Path, made: bytes) -> None:
-    from closeloop.model.errors import BadInput
-
-    try:
-        file.write_bytes(made)
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error

@@ -108,17 +108,16 @@ def read_answers(file: Path, item: str | None, who: str, now: datetime) -> Human
 
     import msgspec
 
+    from closeloop.cli.files import content_of
     from closeloop.model.errors import BadInput
     from closeloop.model.queue import HumanReview
 
+    content = sys.stdin.buffer.read(LARGEST) if str(file) == "-" else content_of(file, LARGEST)
     try:
-        content = sys.stdin.buffer.read(LARGEST) if str(file) == "-" else file.read_bytes()
-        given = msgspec.json.decode(content[:LARGEST])
+        given = msgspec.json.decode(content)
         if not isinstance(given, dict):
             raise BadInput(f"{file} should hold one JSON object.")
         said = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
         return msgspec.convert({**said, **given, "state": "done"}, HumanReview)
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} holds no answers: {error}.") from error

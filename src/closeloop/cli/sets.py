@@ -121,12 +121,11 @@ def write_down(plan: Plan, store: Store, root: Path, reason: str | None) -> None
 def who(root: Path) -> str:
     """Whoever git would name here, else the account."""
     import getpass
-    import subprocess
+
+    from closeloop.tasks.repositories import asked
 
     for name in ("user.email", "user.name"):
-        command = ["git", "-C", str(root), "config", name]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        if told:
+        if told := asked(str(root), "config", name).strip():
             return told
     try:
         return getpass.getuser()

@@ -26,7 +26,6 @@ SHORT_LINES = 6
 SHORT_DIFF_LINES = 200
 SHORT_TEXT = 600
 SHORT_TITLE = 4
-DEEPEST = 8
 
 
 def show(
@@ -228,8 +227,10 @@ def events(trace: Trace, *, full: bool) -> Iterator[Text]:
     """The trace, an event a paragraph; a sub-agent's lane is indented."""
     from rich.text import Text
 
+    from closeloop.traces.lanes import depths
+
     yield Text("\nWhat happened", style="bold")
-    depth = depths(trace)
+    depth = depths(trace.lanes)
     for event in trace.events:
         indent = "    " * depth.get(event.lane, 0)
         title, body, style = told(event)
@@ -241,18 +242,6 @@ def events(trace: Trace, *, full: bool) -> Iterator[Text]:
             yield Text(f"{indent}     {text}", style="dim")
     for why, count in trace.skipped.items():
         yield Text(visible(f"  {count} records skipped: {why}"), style="yellow")
-
-
-def depths(trace: Trace) -> dict[str, int]:
-    """How far each lane is indented: one step more than the lane that started it."""
-    parents = {lane.id: lane.parent for lane in trace.lanes}
-    found: dict[str, int] = {}
-    for name, parent in parents.items():
-        above, steps = parent, 0
-        while above is not None and steps < DEEPEST:
-            above, steps = parents.get(above), steps + 1
-        found[name] = steps
-    return found
 
 
 def told(event: AnyEvent) -> tuple[str, str | None, str]:

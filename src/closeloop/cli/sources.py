@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,22 +78,23 @@ def from_store(store: Store, repo: Path, settings: Settings) -> Gathered:
 
 async def ask_for_pulls(repo: Path, kept: Path) -> list[Request]:
     """What GitHub says of merged pull requests; each is kept, so that asking can go on."""
-    import msgspec
-
-    from closeloop.checking.github import API, open_github
+    from closeloop.mining.ledger import note
     from closeloop.mining.pulls import kept_requests
 
     known = kept_requests(kept)
-    token, api = os.environ.get("GITHUB_TOKEN", ""), os.environ.get("GITHUB_API_URL", API)
-    async with open_github(name_of(repo), token, api) as github:
-        with kept.open("ab") as opened:
-            async for pull in merged(github):
-                if pull.number not in known:
-                    known[pull.number] = await whole(github, pull)
-                    # A torn line before it must not swallow it.
-                    opened.write(b"\n" + msgspec.json.encode(known[pull.number]) + b"\n")
-                    opened.flush()
+    async with github_of(name_of(repo), os.environ) as github:
+        async for pull in merged(github):
+            if pull.number not in known:
+                known[pull.number] = await whole(github, pull)
+                note(kept, known[pull.number])
     return list(known.values())
+
+
+def github_of(repo: str, environ: Mapping[str, str]) -> AbstractAsyncContextManager[GitHub]:
+    """A repository at GitHub, with the token that the environment holds."""
+    from closeloop.checking.github import API, open_github
+
+    return open_github(repo, environ.get("GITHUB_TOKEN", ""), environ.get("GITHUB_API_URL", API))
 
 
 async def merged(github: GitHub) -> AsyncIterator[Pull]:
@@ -139,12 +141,10 @@ async def whole(github: GitHub, pull: Pull) -> Request:
 
 def name_of(repo: Path) -> str:
     """`owner/name`, by the address that a clone was made from."""
-    import subprocess
-
     from closeloop.model.errors import BadInput
+    from closeloop.tasks.repositories import asked
 
-    command = ["git", "-C", str(repo), "remote", "get-url", "origin"]
-    address = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    address = asked(str(repo), "remote", "get-url", "origin").strip()
     found = _OWNED.search(address)
     if found is None or not ("://" in address or "@" in address):
         raise BadInput(

@@ -91,9 +91,10 @@ def variant_of(task: Task, mode: Stress, found: Configuration) -> Task:
         tree = Path(scratch) / "tree"
         check_out(task.repo, task.base, tree)
         variant = vary(task, mode, tree)
+        # Before anything is planted: the variant that is there needs what it was planted with.
+        if (found.root / found.settings.tasks / f"{variant.task.id}.md").exists():
+            raise BadInput(f"{variant.task.id} is there already.")
         made = planted(variant, tree, found) if variant.planted else variant.task
-    if (found.root / found.settings.tasks / f"{made.id}.md").exists():
-        raise BadInput(f"{made.id} is there already.")
     return with_digests(made)
 
 

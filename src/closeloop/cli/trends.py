@@ -46,18 +46,17 @@ def trends(
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.numbers import opened, split, tell_measuring
     from closeloop.measuring.trends import trends_of
     from closeloop.measuring.work import work_of
     from closeloop.model.errors import BadInput
 
     if weeks < 1:
         raise BadInput(f"A window of {weeks} weeks holds nothing: give 1 or more.")
-    dimensions = tuple(filter(None, (name.strip() for name in by.split(","))))
     since = baseline if baseline is None or baseline.tzinfo else baseline.replace(tzinfo=UTC)
     with opened() as (store, book):
         work = work_of(store, book, tell=tell_measuring)
-        found = trends_of(work, dimensions, metric or (), weeks=weeks, baseline=since)
+        found = trends_of(work, split(by), metric or (), weeks=weeks, baseline=since)
     say_json(found) if json else show(*told(found))
     if alert is not None:
         from closeloop.cli.alerts import send

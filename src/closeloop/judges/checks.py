@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.fences import Block, block, everything, fenced, is_blank, seal_of
+from closeloop.judges.fences import Block, block, is_blank
+from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
-from closeloop.model.chat import ChatMessage, ModelRequest
+from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Case, CheckAnswer, PlanTask, Posed, Rubric, RubricCheck
+from closeloop.model.visible import first_line
 
 name = "checks"
 version = 1
@@ -82,20 +84,14 @@ def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
             "output": output.text,
         }
     )
-    seal = seal_of([*common, *own])
-    parts = [fenced(common, seal_of(common)), fenced(own, seal), LAST.format(seal=seal)]
-    return Posed(
-        request=ModelRequest(
-            system=instructions(rubric),
-            messages=(ChatMessage(role="user", text="\n".join(parts)),),
-            schema=schema(rubric),
-            temperature=temperature,
-            max_tokens=MOST_TOKENS,
-        ),
-        seal=seal,
-        shown=everything([*common, *own]),
-        cut=sum(one.left_out for one in (*common, *own)),
+    asked = ModelRequest(
+        messages=(),
+        system=instructions(rubric),
+        schema=schema(rubric),
+        temperature=temperature,
+        max_tokens=MOST_TOKENS,
     )
+    return with_data(asked, LAST, common, own)
 
 
 def _blocks(texts: dict[str, str]) -> list[Block]:
@@ -104,11 +100,7 @@ def _blocks(texts: dict[str, str]) -> list[Block]:
 
 def _told(plan: Sequence[PlanTask]) -> str:
     """The tasks by their first lines: no more of the others is this judge's business."""
-    return "\n".join(f"- {task.id}: {_first_line(task.prompt)}" for task in plan)
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip()[:200] for line in text[:4000].splitlines() if line.strip()), "")
+    return "\n".join(f"- {task.id}: {first_line(task.prompt)}" for task in plan)
 
 
 def _fact_lines(case: Case) -> Iterable[str]:
@@ -174,8 +166,8 @@ def _answer_schema(check: RubricCheck) -> dict[str, Any]:
 
 def read(value: Any, posed: Posed, rubric: Rubric) -> Sequence[CheckAnswer] | str:
     """The answers, each void unless its quotes are there."""
-    if value["seal"].strip() != posed.seal:
-        return "the reply does not carry the seal of what was asked"
+    if (why := unsealed(value, posed)) is not None:
+        return why
     return [_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from msgspec.structs import replace
@@ -72,6 +72,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _any(marks: object) -> bool | None:
-    known = [mark for mark in marks if mark is not None]  # type: ignore[attr-defined]
+def _any(marks: Iterable[bool | None]) -> bool | None:
+    known = [mark for mark in marks if mark is not None]
     return any(known) if known else None

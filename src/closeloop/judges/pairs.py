@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from closeloop.judges.checks import LONGEST
-from closeloop.judges.fences import block, everything, fenced, seal_of
+from closeloop.judges.checks import LONGEST, LONGEST_REASON
+from closeloop.judges.fences import block
+from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
-from closeloop.model.chat import ChatMessage, ModelRequest
+from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Case, Output, Posed, Rubric
 
 Winner = Literal["first", "second", "tie"]
@@ -42,7 +43,6 @@ SCHEMA: dict[str, Any] = {
     "required": ["seal", "evidence_a", "evidence_b", "reasoning", "better"],
     "additionalProperties": False,
 }
-LONGEST_REASON = 2_000
 Said = tuple[Literal["A", "B", "equal"], str]
 """What is better, and why."""
 
@@ -58,20 +58,14 @@ def pose_pair(case: Case, a: Output, b: Output, rubric: Rubric, temperature: flo
     ]
     if case.task.wanted:
         own.insert(1, block("wanted", case.task.wanted, LONGEST["wanted"]))
-    seal = seal_of([*common, *own])
-    parts = [fenced(common, seal_of(common)), fenced(own, seal), LAST.format(seal=seal)]
-    return Posed(
-        request=ModelRequest(
-            system=INSTRUCTIONS + questions,
-            messages=(ChatMessage(role="user", text="\n".join(parts)),),
-            schema=SCHEMA,
-            temperature=temperature,
-            max_tokens=4_000,
-        ),
-        seal=seal,
-        shown=everything([*common, *own]),
-        cut=sum(one.left_out for one in (*common, *own)),
+    asked = ModelRequest(
+        messages=(),
+        system=INSTRUCTIONS + questions,
+        schema=SCHEMA,
+        temperature=temperature,
+        max_tokens=4_000,
     )
+    return with_data(asked, LAST, common, own)
 
 
 def work(output: Output) -> str:
@@ -80,8 +74,8 @@ def work(output: Output) -> str:
 
 def read_pair(value: Any, posed: Posed) -> Said | str:
     """What it says, or why that does not count."""
-    if value["seal"].strip() != posed.seal:
-        return "the reply does not carry the seal of what was asked"
+    if (why := unsealed(value, posed)) is not None:
+        return why
     for name, kind in (("evidence_a", "work A"), ("evidence_b", "work B")):
         quotes = [quote.strip() for quote in value[name] if quote.strip()]
         void = unfounded(quotes, {kind: posed.shown[kind]}, (kind,))

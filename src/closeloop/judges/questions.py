@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from closeloop.judges.fences import block, everything, fenced, seal_of
+from closeloop.judges.fences import block
+from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
 from closeloop.model.analysis import Question, TraceAnswer
-from closeloop.model.chat import ChatMessage, ModelRequest
+from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Posed
 from closeloop.model.finding import Finding
 
@@ -81,29 +82,22 @@ SCHEMA: dict[str, Any] = {
 def pose_question(question: Question, events: Mapping[int, str], temperature: float) -> Posed:
     """The question first, which all traces share, then one trace."""
     told = "\n".join(f"[{number}] {text}" for number, text in events.items())
-    shown = [block("events", told, LONGEST)]
-    seal = seal_of(shown)
-    text = f"{fenced(shown, seal)}\n{LAST.format(seal=seal)}"
-    return Posed(
-        request=ModelRequest(
-            system=INSTRUCTIONS + question.text,
-            messages=(ChatMessage(role="user", text=text),),
-            schema=SCHEMA,
-            temperature=temperature,
-            max_tokens=2_000,
-        ),
-        seal=seal,
-        shown=everything(shown),
-        cut=sum(one.left_out for one in shown),
+    asked = ModelRequest(
+        messages=(),
+        system=INSTRUCTIONS + question.text,
+        schema=SCHEMA,
+        temperature=temperature,
+        max_tokens=2_000,
     )
+    return with_data(asked, LAST, [block("events", told, LONGEST)])
 
 
 def read_question(
     value: Any, posed: Posed, attempt: str, events: Mapping[int, str]
 ) -> TraceAnswer | str:
     """What it says of this trace; without events and quotes that are there, nothing."""
-    if value["seal"].strip() != posed.seal:
-        return "the reply does not carry the seal of what was asked"
+    if (why := unsealed(value, posed)) is not None:
+        return why
     numbers = tuple(dict.fromkeys(value["events"]))[:5]
     if any(number not in events for number in numbers):
         return "it cites an event that was not shown"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.judges.fences import block, everything, fenced, seal_of, shown
+from closeloop.judges.fences import block, shown
+from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
-from closeloop.model.chat import ChatMessage, ModelRequest
+from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Posed
 from closeloop.model.finding import Finding, Rule
 from closeloop.model.record import Record
@@ -141,27 +142,21 @@ def pose_review(chunk: Chunk, known: Iterable[Finding], request: str | None) -> 
     texts = {"request": request or "", "facts": "\n".join(facts)}
     blocks = [block(kind, text, 8_000) for kind, text in texts.items() if text.strip()]
     blocks.append(block("change", chunk.text, len(chunk.text)))
-    seal = seal_of(blocks)
     kinds = "\n".join(f"- {kind}: {meaning}" for kind, meaning in KINDS.items())
-    text = f"{fenced(blocks, seal)}\n{LAST.format(seal=seal)}"
-    return Posed(
-        request=ModelRequest(
-            system=INSTRUCTIONS + kinds,
-            messages=(ChatMessage(role="user", text=text),),
-            schema=SCHEMA,
-            temperature=TEMPERATURE,
-            max_tokens=4_000,
-        ),
-        seal=seal,
-        shown=everything(blocks),
-        cut=sum(one.left_out for one in blocks),
+    asked = ModelRequest(
+        messages=(),
+        system=INSTRUCTIONS + kinds,
+        schema=SCHEMA,
+        temperature=TEMPERATURE,
+        max_tokens=4_000,
     )
+    return with_data(asked, LAST, blocks)
 
 
 def read_review(value: Any, posed: Posed, chunk: Chunk) -> Reviewed | str:
     """The findings whose quotes are there, each on the line of its quote."""
-    if value["seal"].strip() != posed.seal:
-        return "the reply does not carry the seal of what was asked"
+    if (why := unsealed(value, posed)) is not None:
+        return why
     found: dict[tuple[str, str], Finding] = {}
     dropped = 0
     for said in value["findings"][:MOST_FINDINGS]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from closeloop.model.errors import BadInput, PluginFailed
 from closeloop.model.evaluation import Case, JudgeVersion, Output, PlanTask, Posed, Rubric
 from closeloop.model.protocols import Judge, Model
 from closeloop.model.record import Record, digest
-from closeloop.model.settings import Settings
+from closeloop.model.settings import JudgeSettings, OrchestrateSettings, Settings
 from closeloop.model.variant import Limits
 from closeloop.runs.models.opening import digest_of, settings_of
 from closeloop.runs.variants import assemble
@@ -127,15 +127,20 @@ def unopened() -> AbstractAsyncContextManager[Model]:
 def rubric_of(name: str, settings: Settings, root: Path) -> Rubric:
     """With the thresholds and weights that the project sets."""
     rubric = load_rubric(name, root)
-    own = settings.judge
-    set_so = replace(
-        rubric,
-        pass_at=rubric.pass_at if own.pass_at is None else own.pass_at,
-        floor=rubric.floor if own.floor is None else own.floor,
-        weights={**rubric.weights, **own.weights},
-    )
+    set_so = replace(rubric, **thresholds(rubric, settings.judge))
     demand_sense(set_so, "The settings of the judge")
     return set_so
+
+
+def thresholds(
+    held: Rubric | JudgeSettings, said: JudgeSettings | OrchestrateSettings
+) -> dict[str, Any]:
+    """What it takes to pass: as it is held, but for what is said otherwise."""
+    return {
+        "pass_at": held.pass_at if said.pass_at is None else said.pass_at,
+        "floor": held.floor if said.floor is None else said.floor,
+        "weights": {**held.weights, **said.weights},
+    }
 
 
 def within(name: str, root: Path) -> str:

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from math import sqrt
-from statistics import variance
 from typing import get_args
 
 from closeloop.judges.scoring import reaches
@@ -18,6 +17,7 @@ from closeloop.model.evaluation import Evaluation, JudgeVersion
 from closeloop.model.rates import Rate, rate
 from closeloop.stats.agreement import agreement
 from closeloop.stats.corrected import prediction_powered, rogan_gladen
+from closeloop.stats.ratios import pooled
 
 LEAST_ITEMS = 30
 LEAST_DOUBLED = 0.2
@@ -185,10 +185,10 @@ def retest(judged: Sequence[Evaluation]) -> Estimate | None:
         if one.attempt and not one.samples and one.score is not None:
             again[one.attempt].append(one.score)
     known = [group for group in (*groups, *again.values()) if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in known)
+    within, freedom = pooled(known)
     if not freedom:
         return None
-    spread = sqrt(sum(variance(group) * (len(group) - 1) for group in known) / freedom)
+    spread = sqrt(within)
     half = 1.96 * spread / sqrt(2 * freedom)
     return Estimate(
         value=spread,

@@ -11,7 +11,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Fact, Output, PlanTask, Site, Submission, Verdict
 from closeloop.model.finding import Finding
 from closeloop.model.plan import Story
-from closeloop.model.reading import read_record
+from closeloop.model.reading import read_json, read_record
 from closeloop.model.report import Report, ToolRun
 from closeloop.model.task import Task
 from closeloop.model.trace import Message
@@ -162,11 +162,7 @@ def read_submission(content: bytes, name: str) -> Submission:
     """What others hand in, as JSON; a fault names the field."""
     if len(content) > LARGEST:
         raise BadInput(f"{name} is over {LARGEST >> 20} MB: hand in less.")
-    try:
-        written = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON: {error}.") from None
-    return whole(read_record(written, Submission, name), name)
+    return whole(read_record(read_json(content, name), Submission, name), name)
 
 
 def whole(submission: Submission, name: str) -> Submission:

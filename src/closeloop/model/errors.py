@@ -48,5 +48,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    listed = f" Known: {', '.join(names)}." if names else ""
-    return BadInput(f"No {kind} named {name!r}.{hint}{listed}")
+    none = "None is known here: add one, or go to the project that has it."
+    listed = f"Known: {', '.join(names)}." if names else none
+    return BadInput(f"No {kind} named {name!r}.{hint} {listed}")

@@ -65,6 +65,11 @@ class Orchestration(Record):
     planning: Planning | None = None
     """None: the plan was given."""
 
+    @property
+    def job(self) -> str:
+        """Names the work on it, on any machine."""
+        return f"plan/{self.id}/0/0"
+
 
 # What became of it
 

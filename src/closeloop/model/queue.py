@@ -36,13 +36,10 @@ class ReviewItem(Record):
     """It is part of a comparison: nothing may tell which variant made it."""
 
 
-class HumanReview(Record):
-    """One person's answers to one item."""
+class Answers(Record):
+    """What somebody says of one item."""
 
     item: str
-    reviewer: str
-    at: Time
-    state: Literal["draft", "done"] = "done"
     contained: bool | None = None
     """Is the change contained in the intended scope?"""
     outside: Answer | None = None
@@ -54,6 +51,14 @@ class HumanReview(Record):
     tags: tuple[Mode, ...] = ()
     notes: str = ""
     seconds: float | None = None
+
+
+class HumanReview(Answers):
+    """One person's answers to one item."""
+
+    reviewer: str
+    at: Time
+    state: Literal["draft", "done"] = "done"
 
 
 class Assigned(Record):

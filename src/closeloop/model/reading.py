@@ -32,6 +32,14 @@ def read_record(value: Any, kind: type[T], file: str, *, strict: bool = True) ->
     return _Reader(file, strict).read(value, kind, "")  # type: ignore[no-any-return]
 
 
+def read_json(content: bytes, file: str) -> Any:
+    """The plain data that JSON describes."""
+    try:
+        return msgspec.json.decode(content)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{file} is not JSON: {error}.") from None
+
+
 def no_field(file: str, field: str, known: Iterable[str]) -> BadInput:
     """`tasks/x.md: no field 'acceptence'. Did you mean 'acceptance'?`"""
     above, _, name = field.rpartition(".")

@@ -28,3 +28,8 @@ class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=
 def digest(*parts: Any) -> str:
     """The identity of some content: equal parts, equal digest, on any machine."""
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
+
+
+def lot(*parts: Any) -> float:
+    """A number between 0 and 1 that is always the same for the same parts."""
+    return int(digest(*parts)[:12], 16) / 16**12

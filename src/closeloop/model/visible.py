@@ -25,3 +25,8 @@ def visible(text: str) -> str:
 def on_one_line(text: str) -> str:
     """The same, without line breaks: nothing in it passes for a line of its own."""
     return " ".join(visible(text).split())
+
+
+def first_line(text: str) -> str:
+    """The first line with anything on it, as much of it as a list shows."""
+    return next((line.strip()[:200] for line in text[:4000].splitlines() if line.strip()), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,17 +11,12 @@ from sqlalchemy import Connection, Select, insert, select
 from closeloop.model.access import Token
 from closeloop.model.errors import unknown
 from closeloop.store.access_tables import logins, revocations, tokens
-from closeloop.store.jobs import INSERT
+from closeloop.store.facts import add_new
+from closeloop.store.part import Part
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 
-
-class Access:
+class Access(Part):
     """The part of an open store that is about who may come in."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def add(self, token: Token, secret: str) -> None:
         columns = {
@@ -83,8 +77,7 @@ def hashed(secret: str) -> str:
 
 
 def _revoke(connection: Connection, name: str, at: datetime) -> None:
-    statement = INSERT[connection.dialect.name](revocations).on_conflict_do_nothing()
-    connection.execute(statement, {"revoked": name, "at": at})
+    add_new(connection, revocations, [{"revoked": name, "at": at}])
 
 
 def _tokens() -> Select[Any]:

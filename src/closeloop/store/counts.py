@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from closeloop.model.delivery import Delivery
 from closeloop.model.record import Record
 from closeloop.model.variant import Experiment
+from closeloop.store.part import Part
 from closeloop.store.rows import counting
 from closeloop.store.schema import attempts, deliveries, grades, measurements
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 _SHOWN = ("task", "task_digest", "variant", "user")
 
 
@@ -31,12 +30,8 @@ class Delivered(Record):
     user: str | None = None
 
 
-class Counts:
+class Counts(Part):
     """The part of an open store that counts."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def findings(self) -> Counter[tuple[str, str]]:
         """Attempts by the digest of their variant and by what the rules last found in them."""

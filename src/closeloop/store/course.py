@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, literal_column, select
+from msgspec.structs import asdict
+from sqlalchemy import Connection, Select, func, select
 
 from closeloop.model.insight import Insight
 from closeloop.model.record import Record
 from closeloop.model.variant import Experiment, Variant
-from closeloop.store import facts, schema
-from closeloop.store.jobs import INSERT, NOW
-
-Do = Callable[[Callable[[Connection], Any]], Any]
+from closeloop.store import facts, jobs, schema
+from closeloop.store.part import Part
+from closeloop.store.rows import plain
 
 
 class Usual(Record):
@@ -24,12 +24,8 @@ class Usual(Record):
     cost: float | None = None
 
 
-class Course:
+class Course(Part):
     """The part of an open store that is about experiments."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def pause(self, experiment: str, *, paused: bool) -> None:
         """From now on no process begins an attempt of it, or may again."""
@@ -55,14 +51,7 @@ class Course:
 
     def in_hand(self) -> list[str]:
         """The keys of jobs that somebody works on now."""
-        table = schema.jobs
-        claimed = table.c.state == literal_column("'claimed'")
-
-        def work(on: Connection) -> list[str]:
-            alive = table.c.leased_until > NOW[on.dialect.name]
-            return list(on.execute(select(table.c.key).where(claimed, alive)).scalars())
-
-        keys: list[str] = self._read(work)
+        keys: list[str] = self._read(jobs.in_hand)
         return keys
 
     def usual(self, variant: Variant) -> Usual:
@@ -82,15 +71,32 @@ class Course:
 
     def insights(self, *, attempt: str | None = None, repo: str | None = None) -> list[Insight]:
         """Of an attempt or a repository, or all; the latest first."""
-        table = schema.insights
-        fields = [table.c[name] for name in Insight.__struct_fields__]
-        query = select(*fields).order_by(table.c.at.desc(), table.c.number)
+        table, query = schema.insights, _insights()
         if attempt is not None:
             query = query.where(table.c.attempt == attempt)
         if repo is not None:
             query = query.where(table.c.repo == repo)
         rows = self._read(lambda on: on.execute(query).mappings().all())
         return [Insight(**row) for row in rows]
+
+    def insights_of(self, ids: Sequence[str]) -> list[Insight]:
+        """Of some attempts, one after the other; the latest of each first."""
+        column, query = schema.insights.c.attempt, _insights()
+
+        def work(on: Connection) -> list[Any]:
+            parts = (query.where(column.in_(part)) for part in facts.pieces(ids))
+            return [row for part in parts for row in on.execute(part).mappings()]
+
+        said: dict[str, list[Insight]] = {}
+        for row in self._read(work):
+            said.setdefault(row["attempt"], []).append(Insight(**row))
+        return [insight for name in ids for insight in said.get(name, ())]
+
+
+def _insights() -> Select[Any]:
+    table = schema.insights
+    fields = [table.c[name] for name in Insight.__struct_fields__]
+    return select(*fields).order_by(table.c.at.desc(), table.c.number)
 
 
 def _one(query: Select[Any], connection: Connection) -> Any:
@@ -99,9 +105,5 @@ def _one(query: Select[Any], connection: Connection) -> Any:
 
 def add_insights(connection: Connection, insights: Sequence[Insight]) -> None:
     """Those of one attempt; what is known already stays as it is."""
-    for insight in insights:
-        columns = {name: getattr(insight, name) for name in Insight.__struct_fields__}
-        # A column holds no NUL and no half of a character.
-        text = insight.text.replace("\0", "�").encode("utf-8", "replace").decode()
-        statement = INSERT[connection.dialect.name](schema.insights).on_conflict_do_nothing()
-        connection.execute(statement, columns | {"text": text})
+    rows = [{**asdict(insight), "text": plain(insight.text)} for insight in insights]
+    facts.add_new(connection, schema.insights, rows)

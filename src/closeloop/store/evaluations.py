@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
 from sqlalchemy import Connection, func, insert, select
 
 from closeloop.model.analysis import Analysis, TraceAnswer
@@ -13,17 +14,12 @@ from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, Pr
 from closeloop.store import facts
 from closeloop.store import judged_tables as tables
 from closeloop.store.bodies import pack, unpack
-from closeloop.store.jobs import INSERT
+from closeloop.store.part import Part
+from closeloop.store.rows import plain
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 
-
-class Judged:
+class Judged(Part):
     """The part of an open store that is about judges."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def save(self, made: Evaluations) -> None:
         """All of a plan in one transaction; what is known already stays as it is."""
@@ -31,11 +27,8 @@ class Judged:
         rows = [_columns(one) for one in made.evaluations]
 
         def work(on: Connection) -> None:
-            for columns in judges:
-                facts.append(on, tables.judges, ("id",), columns)
-            if rows:
-                statement = INSERT[on.dialect.name](tables.evaluations).on_conflict_do_nothing()
-                on.execute(statement, rows)
+            facts.append_each(on, tables.judges, ("id",), judges)
+            facts.add_new(on, tables.evaluations, rows)
 
         self._write(work)
 
@@ -59,9 +52,7 @@ class Judged:
     def evaluation(self, name: str) -> Evaluation | None:
         """One, by its id."""
         table = tables.evaluations
-        query = select(table.c.body).where(table.c.id == _plain(name))
-        body = self._read(lambda on: on.execute(query).scalar())
-        return None if body is None else unpack(body, Evaluation)
+        return self._record(select(table.c.body).where(table.c.id == plain(name)), Evaluation)
 
     def verdicts(self, judge: str) -> list[tuple[str, Evaluation]]:
         """What one version said, by item: the attempt where there is one, else the evaluation."""
@@ -74,7 +65,7 @@ class Judged:
         rows = [
             {
                 "judge": one.judge,
-                "task": _plain(one.task),
+                "task": plain(one.task),
                 "winner": one.winner,
                 "flipped": one.flipped,
                 "body": pack(one),
@@ -88,29 +79,23 @@ class Judged:
         """Of a judge's version, the newest first."""
         table = tables.preferences
         query = select(table.c.body).where(table.c.judge == judge).order_by(table.c.number.desc())
-        bodies = self._read(lambda on: list(on.execute(query).scalars()))
-        return [unpack(body, Preference) for body in bodies]
+        return self._records(query, Preference)
 
     def versions(self) -> list[JudgeVersion]:
         """All that ever judged, the newest first."""
         table = tables.judges
         query = select(table.c.body).order_by(table.c.number.desc())
-        bodies = self._read(lambda on: list(on.execute(query).scalars()))
-        found = [unpack(body, JudgeVersion) for body in bodies]
-        return list({one.id: one for one in found}.values())
+        return list({one.id: one for one in self._records(query, JudgeVersion)}.values())
 
     def save_labels(self, labels: Sequence[Label]) -> None:
         """Add what people say; of one person and item the newest counts."""
-        fields = Label.__struct_fields__
-        rows = [{name: getattr(label, name) for name in fields} for label in labels]
+        shown = ("item", "rubric", "person")
+        rows = [
+            {**asdict(label), **{name: plain(getattr(label, name)) for name in shown}}
+            for label in labels
+        ]
         key = ("item", "rubric", "asked", "person", "golden")
-
-        def work(on: Connection) -> None:
-            for row in rows:
-                row |= {name: _plain(row[name]) for name in ("item", "rubric", "person")}
-                facts.append(on, tables.labels, key, row)
-
-        self._write(work)
+        self._write(lambda on: facts.append_each(on, tables.labels, key, rows))
 
     def labels(self, rubric: str) -> list[Label]:
         """Those that count, of one rubric."""
@@ -135,23 +120,20 @@ class Judged:
         """The newest of a judge's version."""
         table = tables.calibrations
         query = select(table.c.body).where(table.c.judge == judge)
-        query = query.order_by(table.c.number.desc()).limit(1)
-        body = self._read(lambda on: on.execute(query).scalar())
-        return None if body is None else unpack(body, Calibration)
+        return self._record(query.order_by(table.c.number.desc()).limit(1), Calibration)
 
     # Questions to traces
 
     def save_analysis(self, made: Analysis) -> None:
         """Add a question under its name; it replaces, from now on, an older one."""
-        columns = {"name": _plain(made.name), "body": pack(made)}
+        columns = {"name": plain(made.name), "body": pack(made)}
         self._write(lambda on: facts.append(on, tables.analyses, ("name",), columns))
 
     def analyses(self) -> dict[str, Analysis]:
         """By name, those that count."""
         table = tables.analyses
         query = select(table.c.body).order_by(table.c.number)
-        bodies = self._read(lambda on: list(on.execute(query).scalars()))
-        return {one.name: one for one in (unpack(body, Analysis) for body in bodies)}
+        return {one.name: one for one in self._records(query, Analysis)}
 
     def save_answers(self, judge: str, made: Sequence[TraceAnswer]) -> None:
         """What one judge says of traces; the first answer stays."""
@@ -159,13 +141,7 @@ class Judged:
             {"judge": judge, "attempt": one.attempt, "verdict": one.verdict, "body": pack(one)}
             for one in made
         ]
-
-        def work(on: Connection) -> None:
-            if rows:
-                statement = INSERT[on.dialect.name](tables.answers).on_conflict_do_nothing()
-                on.execute(statement, rows)
-
-        self._write(work)
+        self._write(lambda on: facts.add_new(on, tables.answers, rows))
 
     def found(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
         """Every yes of any judge, by attempt; of one, or of all."""
@@ -174,8 +150,7 @@ class Judged:
         if attempt is not None:
             query = query.where(table.c.attempt == attempt)
         found: dict[str, list[TraceAnswer]] = {}
-        for body in self._read(lambda on: list(on.execute(query).scalars())):
-            answer = unpack(body, TraceAnswer)
+        for answer in self._records(query, TraceAnswer):
             found.setdefault(answer.attempt, []).append(answer)
         return found
 
@@ -183,15 +158,14 @@ class Judged:
         """By attempt."""
         table = tables.answers
         query = select(table.c.body).where(table.c.judge == judge)
-        bodies = self._read(lambda on: list(on.execute(query).scalars()))
-        return {one.attempt: one for one in (unpack(body, TraceAnswer) for body in bodies)}
+        return {one.attempt: one for one in self._records(query, TraceAnswer)}
 
 
 def _judge_columns(one: JudgeVersion) -> dict[str, Any]:
     return {
         "id": one.id,
-        "rubric": _plain(one.rubric),
-        "model": _plain(one.model),
+        "rubric": plain(one.rubric),
+        "model": plain(one.model),
         "body": pack(one),
     }
 
@@ -201,7 +175,7 @@ def _columns(one: Evaluation) -> dict[str, Any]:
         "id": one.id,
         "at": one.at,
         "attempt": one.attempt,
-        "task": _plain(one.task),
+        "task": plain(one.task),
         "judge": one.judge,
         "passed": one.passed,
         "score": one.score,
@@ -216,8 +190,3 @@ def _columns(one: Evaluation) -> dict[str, Any]:
         "cost": one.usage.cost,
         "body": pack(one),
     }
-
-
-def _plain(text: str) -> str:
-    """A column holds no NUL and no half of a character."""
-    return text.replace("\0", "�").encode("utf-8", "replace").decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,21 +10,17 @@ from sqlalchemy import Connection, func, insert, select
 
 from closeloop.model.event import Event
 from closeloop.store.jobs import INSERT
+from closeloop.store.part import Part
 from closeloop.store.pull_tables import events, places
 from closeloop.store.rows import line
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 AT_ONCE = 500
 # PostgreSQL gives numbers before others commit: who reads on must not step over one of those.
 _ONE_AT_A_TIME = 0x6576656E74
 
 
-class Events:
+class Events(Part):
     """The part of an open store that is the log."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def add(self, new: Sequence[Event]) -> None:
         """Say what happened, in this order."""

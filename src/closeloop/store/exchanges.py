@@ -12,13 +12,10 @@ from sqlalchemy import Connection, select
 from closeloop.model.exchange import Exchange
 from closeloop.model.pieces import pieces
 from closeloop.model.record import Record
-from closeloop.store import schema
+from closeloop.store import facts, schema
 from closeloop.store.bodies import compress, decompress, pack, unpack
-from closeloop.store.jobs import INSERT
 from closeloop.store.rows import amount, count, line
 
-_AT_ONCE = 500
-"""Databases bound the number of values in one question."""
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -99,13 +96,8 @@ def _columns(exchange: Exchange) -> dict[str, Any]:
 
 def add(connection: Connection, made: Packed) -> None:
     """Save exchanges; what is known already stays as it is."""
-    if not made.rows:
-        return
-    insert = INSERT[connection.dialect.name]
-    # In one order everywhere, lest two processes wait for each other.
-    shared = [{"digest": digest, "body": body} for digest, body in sorted(made.blobs.items())]
-    connection.execute(insert(schema.blobs).on_conflict_do_nothing(), shared)
-    connection.execute(insert(schema.exchanges).on_conflict_do_nothing(), list(made.rows))
+    facts.share(connection, *made.blobs.items())
+    facts.add_new(connection, schema.exchanges, made.rows)
 
 
 def kept(connection: Connection, attempt: str) -> Iterator[Exchange]:
@@ -124,9 +116,7 @@ def _digests(request: bytes) -> list[str]:
 
 def _content(connection: Connection, digests: list[str]) -> dict[str, bytes]:
     table, found = schema.blobs.c, {}
-    for first in range(0, len(digests), _AT_ONCE):
-        query = select(table.digest, table.body).where(
-            table.digest.in_(digests[first : first + _AT_ONCE])
-        )
+    for part in facts.pieces(digests):
+        query = select(table.digest, table.body).where(table.digest.in_(part))
         found.update({row.digest: row.body for row in connection.execute(query)})
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Select, Table, func, insert, select
 
 from closeloop.model.attempt import Grade, TestRun
 from closeloop.model.errors import BadInput
@@ -17,6 +17,25 @@ from closeloop.store.jobs import INSERT
 from closeloop.store.schema import attempt_bodies, attempts, blobs, grades
 
 Columns = dict[str, Any]
+Each = TypeVar("Each")
+AT_ONCE = 500
+"""Databases bound the number of values in one question."""
+
+
+def pieces(values: Sequence[Each]) -> Iterator[Sequence[Each]]:
+    """As many values at once as one question may hold."""
+    return (values[start : start + AT_ONCE] for start in range(0, len(values), AT_ONCE))
+
+
+def newest(table: Table, *keys: str, **same: Any) -> Select[Any]:
+    """The bodies that count: of each key the one said last, in the order of their numbers.
+
+    `same` are columns that never change, and what they must hold.
+    """
+    where = [table.c[name] == value for name, value in same.items() if value is not None]
+    last = select(func.max(table.c.number)).where(*where)
+    last = last.group_by(*(table.c[key] for key in keys))
+    return select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
 
 
 def append(connection: Connection, table: Table, keys: Collection[str], columns: Columns) -> None:
@@ -28,13 +47,24 @@ def append(connection: Connection, table: Table, keys: Collection[str], columns:
         connection.execute(insert(table), columns)
 
 
+def append_each(
+    connection: Connection, table: Table, keys: Collection[str], rows: Sequence[Columns]
+) -> None:
+    for columns in rows:
+        append(connection, table, keys, columns)
+
+
+def add_new(connection: Connection, table: Table, rows: Sequence[Columns]) -> None:
+    """Add rows; what is known already stays as it is."""
+    if rows:
+        connection.execute(insert_once(table, connection.dialect.name), list(rows))
+
+
 def share(connection: Connection, *content: Blob | None) -> None:
     """Keep content under its digest, once however many records hold it."""
     # In one order everywhere, lest two processes wait for each other.
-    for digest, body in sorted({each for each in content if each}):
-        connection.execute(
-            _insert_once(blobs, connection.dialect.name), {"digest": digest, "body": body}
-        )
+    held = sorted({each for each in content if each})
+    add_new(connection, blobs, [{"digest": digest, "body": body} for digest, body in held])
 
 
 def shared(connection: Connection, digest: str | None) -> TestRun | None:
@@ -74,7 +104,7 @@ def full_id(connection: Connection, start: str) -> str:
 
 def add_attempt(connection: Connection, columns: Columns, bodies: Columns) -> bool:
     """False when it is known already; BadInput when it is known otherwise."""
-    added = connection.execute(_insert_once(attempts, connection.dialect.name), columns)
+    added = connection.execute(insert_once(attempts, connection.dialect.name), columns)
     if added.rowcount == 1:
         connection.execute(_insert(attempt_bodies), bodies)
         return True
@@ -119,5 +149,6 @@ def _insert(table: Table) -> Any:
 
 
 @cache
-def _insert_once(table: Table, dialect: str) -> Any:
+def insert_once(table: Table, dialect: str) -> Any:
+    """What says, by the count of its rows, whether one was new."""
     return INSERT[dialect](table).on_conflict_do_nothing()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import func, insert, select
 
 from closeloop.model.look import Look
-from closeloop.store.bodies import pack, unpack
+from closeloop.store.bodies import pack
+from closeloop.store.part import Part
 from closeloop.store.schema import looks, tasks
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 
-
-class HeldOut:
+class HeldOut(Part):
     """The part of an open store that is about held-out tasks."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def sealed(self) -> frozenset[str]:
         """Digests of the tasks that are held out, as they were last said to be."""
@@ -41,5 +33,4 @@ class HeldOut:
     def looks(self) -> list[Look]:
         """All of them, the latest first."""
         query = select(looks.c.body).order_by(looks.c.number.desc())
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        return [unpack(body, Look) for body in bodies]
+        return self._records(query, Look)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Float, bindparam, delete, literal_column, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from closeloop.store.owners import is_dead
 from closeloop.store.schema import jobs
 
 INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -19,6 +20,8 @@ NOW: dict[str, Any] = {
     "sqlite": literal_column("((julianday('now') - 2440587.5) * 86400.0)", Float),
     "postgresql": literal_column("extract(epoch FROM clock_timestamp())::double precision", Float),
 }
+CLAIMED: Any = literal_column("'claimed'")
+"""Written out, so that the index of claimed jobs is used."""
 
 
 def claim(connection: Connection, key: str, owner: str, seconds: float) -> bool:
@@ -31,6 +34,13 @@ def holder(connection: Connection, key: str) -> str | None:
     """Who has claimed a job and not finished it."""
     found = select(jobs.c.owner).where(jobs.c.key == key, jobs.c.state == "claimed")
     return connection.execute(found).scalar()
+
+
+def in_hand(connection: Connection) -> list[str]:
+    """The keys of jobs that somebody works on now; who was killed does not."""
+    leased = jobs.c.leased_until > NOW[connection.dialect.name]
+    query = select(jobs.c.key, jobs.c.owner).where(jobs.c.state == CLAIMED, leased)
+    return [key for key, owner in connection.execute(query) if not is_dead(owner)]
 
 
 def finish(connection: Connection, key: str) -> bool:
@@ -60,8 +70,7 @@ def take_over(connection: Connection, key: str, holder: str, owner: str, seconds
 
 
 def _held_by(owner: str) -> Any:
-    # The state is written out so that the index of claimed jobs is used.
-    return (jobs.c.owner == owner) & (jobs.c.state == literal_column("'claimed'"))
+    return (jobs.c.owner == owner) & (jobs.c.state == CLAIMED)
 
 
 @cache

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.listing import After, Choices, Filter, Marks
+from closeloop.store.part import Part
 from closeloop.store.pull_tables import events
 from closeloop.store.rows import came_to, counting, with_variants
 from closeloop.store.schema import (
     attempts,
     deliveries,
+    experiments,
     grades,
     measurements,
+    pauses,
     proofs,
     sessions,
     tasks,
     variants,
 )
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 MOST_CHOICES = 500
 
 
-class Listing:
+class Listing(Part):
     """The part of an open store that lists."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def page(self, wanted: Filter, limit: int, after: After | None = None) -> list[AttemptRow]:
         """The latest start first, each with the grade that counts."""
@@ -146,14 +144,16 @@ class Listing:
         return dict(zip(tables, row, strict=True))
 
     def mark(self) -> str:
-        """Another one whenever an attempt was added, or something was learned of one."""
+        """Another one whenever something was added that lists or numbers of attempts show."""
         newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED]
         count = select(func.count()).select_from(attempts).scalar_subquery()
         row = self._read(lambda on: on.execute(select(count, *newest)).one())
         return "-".join(str(each or 0) for each in row)
 
 
-_NUMBERED = (grades, measurements, sessions, deliveries, events)
+_NUMBERED = (
+    grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
+)  # fmt: skip
 
 
 def _distinct(connection: Connection, column: Any, *which: ColumnElement[bool]) -> tuple[str, ...]:

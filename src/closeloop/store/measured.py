@@ -10,11 +10,8 @@ from sqlalchemy import Connection, select
 from closeloop.model.measurement import Measurement
 from closeloop.model.rates import Rate
 from closeloop.store.bodies import pack, unpack
-from closeloop.store.jobs import INSERT
+from closeloop.store.facts import add_new, pieces
 from closeloop.store.schema import measurements
-
-_AT_ONCE = 500
-"""Databases bound the number of values in one question."""
 
 
 def columns(attempt: str, basis: str, measurement: Measurement) -> dict[str, Any]:
@@ -47,17 +44,13 @@ def _rate(name: str, rate: Rate | None) -> dict[str, float | None]:
 
 def add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Save rows; what is known already stays as it is."""
-    if rows:
-        connection.execute(
-            INSERT[connection.dialect.name](measurements).on_conflict_do_nothing(), list(rows)
-        )
+    add_new(connection, measurements, rows)
 
 
 def known(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
     """By attempt, those that were made on that basis."""
-    found, names, table = {}, list(wanted), measurements.c
-    for first in range(0, len(names), _AT_ONCE):
-        part = names[first : first + _AT_ONCE]
+    found, table = {}, measurements.c
+    for part in pieces(list(wanted)):
         query = select(table.attempt, table.basis, table.body).where(table.attempt.in_(part))
         for row in connection.execute(query):
             if wanted[row.attempt] == row.basis:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Table, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from closeloop.model.memory import Example, LearnedRule, Offer, Repeat, RuleState
 from closeloop.model.review import Correction
 from closeloop.store import facts
 from closeloop.store import memory_tables as tables
 from closeloop.store.bodies import pack, unpack
-from closeloop.store.jobs import INSERT
 from closeloop.store.judged_tables import evaluations
+from closeloop.store.part import Part
 from closeloop.store.pull_tables import events, inbox, pull_facts, pulls
 from closeloop.store.report_tables import reports
 from closeloop.store.rows import line
@@ -23,16 +23,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Do = Callable[[Callable[[Connection], Any]], Any]
-AT_ONCE = 500
+MOST_NAMED = 10_000
+"""Of more texts than this, it takes less time to read all vectors."""
 
 
-class Memory:
+class Memory(Part):
     """The part of an open store that is about rules."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def news(self) -> tuple[object, ...]:
         """Changes when there may be more to be learned.
@@ -86,7 +82,7 @@ class Memory:
         """As they are now, with their examples, oldest first; those of every repository too."""
 
         def work(on: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
-            query = _newest(tables.learned_rules, "id")
+            query = facts.newest(tables.learned_rules, "id")
             rules = tables.learned_rules
             if repo is not None:
                 query = query.where((rules.c.repo == line(repo)) | rules.c.repo.is_(None))
@@ -117,13 +113,7 @@ class Memory:
             {"encoder": encoder, "digest": digest, "body": vector.astype("<f4").tobytes()}
             for digest, vector in made.items()
         ]
-
-        def work(on: Connection) -> None:
-            if rows:
-                statement = INSERT[on.dialect.name](tables.vectors).on_conflict_do_nothing()
-                on.execute(statement, rows)
-
-        self._write(work)
+        self._write(lambda on: facts.add_new(on, tables.vectors, rows))
 
     def vectors(self, encoder: str, digests: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Those that an encoder made of some texts."""
@@ -133,9 +123,9 @@ class Memory:
         query = select(table.c.digest, table.c.body).where(table.c.encoder == encoder)
 
         def work(on: Connection) -> list[Any]:
-            if len(digests) > AT_ONCE * 20:
+            if len(digests) > MOST_NAMED:
                 return list(on.execute(query).all())
-            parts = (digests[at : at + AT_ONCE] for at in range(0, len(digests), AT_ONCE))
+            parts = facts.pieces(digests)
             found = (on.execute(query.where(table.c.digest.in_(part))).all() for part in parts)
             return [row for rows in found for row in rows]
 
@@ -159,26 +149,20 @@ class Memory:
             }
             for one in found
         ]
-
-        def work(on: Connection) -> None:
-            for row in rows:
-                facts.append(on, tables.repeats, ("key", "rule"), row)
-
-        self._write(work)
+        self._write(lambda on: facts.append_each(on, tables.repeats, ("key", "rule"), rows))
 
     def repeats(self, *, repo: str | None = None, pull: int | None = None) -> list[Repeat]:
         """As they are held now, in the order they were found."""
         table = tables.repeats
-        query = _newest(table, "key", "rule", repo=line(repo), pull=pull)
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        return [unpack(body, Repeat) for body in bodies]
+        query = facts.newest(table, "key", "rule", repo=line(repo), pull=pull)
+        return self._records(query, Repeat)
 
     # What agents were told
 
     def offer(self, made: Offer) -> Offer:
         """Say what was told of some work: it counts with all that was told of it before."""
         table = tables.offers
-        query = _newest(table, "repo", "key", repo=line(made.repo), key=line(made.key))
+        query = facts.newest(table, "repo", "key", repo=line(made.repo), key=line(made.key))
 
         def work(on: Connection) -> Offer:
             body = on.execute(query).scalar()
@@ -202,11 +186,10 @@ class Memory:
 
     def offers(self, repo: str | None = None, keys: Sequence[str] | None = None) -> list[Offer]:
         """As they count now, in the order they were made; those of some work by its keys."""
-        query = _newest(tables.offers, "repo", "key", repo=line(repo))
+        query = facts.newest(tables.offers, "repo", "key", repo=line(repo))
         if keys is not None:
             query = query.where(tables.offers.c.key.in_([line(key) for key in keys]))
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        return [unpack(body, Offer) for body in bodies]
+        return self._records(query, Offer)
 
     # Corrections
 
@@ -224,19 +207,13 @@ class Memory:
             }
             for one in found
         ]
-
-        def work(on: Connection) -> None:
-            for row in rows:
-                facts.append(on, tables.corrections, ("id",), row)
-
-        self._write(work)
+        self._write(lambda on: facts.append_each(on, tables.corrections, ("id",), rows))
 
     def corrections(self, *, repo: str | None = None, pull: int | None = None) -> list[Correction]:
         """As they are now, oldest first."""
         table = tables.corrections
-        query = _newest(table, "id", repo=line(repo), pull=pull)
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        return [unpack(body, Correction) for body in bodies]
+        query = facts.newest(table, "id", repo=line(repo), pull=pull)
+        return self._records(query, Correction)
 
 
 def _rule_columns(rule: LearnedRule) -> dict[str, Any]:
@@ -253,16 +230,4 @@ def _add_examples(on: Connection, rule: LearnedRule) -> None:
         {"rule": rule.id, "key": line(one.key), "at": one.at, "body": pack(one)}
         for one in rule.examples
     ]
-    if rows:
-        on.execute(INSERT[on.dialect.name](tables.rule_examples).on_conflict_do_nothing(), rows)
-
-
-def _newest(table: Table, *keys: str, **same: Any) -> Any:
-    """The bodies that count: of each key the one said last, in the order of their numbers.
-
-    `same` are columns that never change, and what they must hold.
-    """
-    where = [table.c[name] == value for name, value in same.items() if value is not None]
-    last = select(func.max(table.c.number)).where(*where)
-    last = last.group_by(*(table.c[key] for key in keys))
-    return select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
+    facts.add_new(on, tables.rule_examples, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -27,8 +27,8 @@ from closeloop.model.variant import Variant
 from closeloop.store import facts, rows, schema
 from closeloop.store.bodies import unpack
 from closeloop.store.columns import Columns, gathered
+from closeloop.store.part import Part
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 AT_ONCE = 500
 
 OF_ATTEMPT = (
@@ -52,12 +52,8 @@ class Span(Record):
     """The first moment that is not in it."""
 
 
-class Numbers:
+class Numbers(Part):
     """The part of an open store that metrics are made of."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def attempts(self, span: Span) -> Columns:
         """With the grade that counts and the session; moments are microseconds since 1970."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -23,22 +23,16 @@ from closeloop.model.orchestration import (
 )
 from closeloop.model.trace import Trace
 from closeloop.model.usage import total
-from closeloop.store import facts
+from closeloop.store import facts, jobs
 from closeloop.store import plan_tables as tables
 from closeloop.store.bodies import compress, decompress, encode, pack, unpack
 from closeloop.store.exchanges import Packed, Unpacked, packed
-from closeloop.store.jobs import INSERT
-from closeloop.store.rows import amount, count, line
-
-Do = Callable[[Callable[[Connection], Any]], Any]
+from closeloop.store.part import Part
+from closeloop.store.rows import amount, count, line, plain
 
 
-class Plans:
+class Plans(Part):
     """The part of an open store that is about orchestrated plans."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def begin(self, plan: Orchestration) -> None:
         columns = {
@@ -57,9 +51,7 @@ class Plans:
         verdicts = [_task_columns(one) for one in assessed]
 
         def work(on: Connection) -> None:
-            if executions:
-                once = INSERT[on.dialect.name](tables.executions).on_conflict_do_nothing()
-                on.execute(once, executions)
+            facts.add_new(on, tables.executions, executions)
             if verdicts:
                 on.execute(insert(tables.tasks), verdicts)
 
@@ -74,7 +66,7 @@ class Plans:
             "request": line(plan.request),
             "tasks": len(plan.tasks),
             "overall_pass": ending.passed,
-            "summary": _plain(ending.summary),
+            "summary": plain(ending.summary),
             "attempt": ending.attempt,
             **_used(ending.usage),
             "duration": ending.seconds,
@@ -84,8 +76,7 @@ class Plans:
 
         def work(on: Connection) -> None:
             facts.append(on, tables.plans, ("id",), columns)
-            for row in untried:
-                facts.append(on, tables.tasks, ("plan", "task"), row)
+            facts.append_each(on, tables.tasks, ("plan", "task"), untried)
 
         self._write(work)
 
@@ -114,6 +105,11 @@ class Plans:
         last = {row["id"]: row for row in ended}
         many = {plan: (tries, cost) for plan, tries, cost in counts}
         return [_row(row, last.get(row["id"]), many.get(row["id"], (0, None))) for row in rows]
+
+    def under_way(self) -> frozenset[str]:
+        """The ids of those that somebody carries out now."""
+        keys = [key.split("/") for key in self._read(jobs.in_hand)]
+        return frozenset(key[1] for key in keys if key[0] == "plan")
 
     def full_id(self, start: str) -> str:
         """The id that is, or alone begins with, what a person typed."""
@@ -275,8 +271,4 @@ def _used(usage: Usage) -> dict[str, Any]:
 
 def _list(texts: Sequence[str]) -> str:
     """JSON, as columns can hold it."""
-    return msgspec.json.encode([_plain(text) for text in texts]).decode()
-
-
-def _plain(text: str) -> str:
-    return text.replace("\0", "�").encode("utf-8", "replace").decode()
+    return msgspec.json.encode([plain(text) for text in texts]).decode()

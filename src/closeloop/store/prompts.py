@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from closeloop.model.record import Record, Time
-from closeloop.model.variant import PromptVersion, Variant
-from closeloop.store.bodies import unpack
-from closeloop.store.schema import Moment, attempts, prompts, variants
-
-Do = Callable[[Callable[[Connection], Any]], Any]
+from closeloop.model.variant import PromptVersion
+from closeloop.store.part import Part
+from closeloop.store.schema import Moment, attempts, prompts
 
 
 class Worked(Record):
@@ -26,24 +21,13 @@ class Worked(Record):
     last: Time | None
 
 
-class Prompts:
+class Prompts(Part):
     """The part of an open store that is about prompts."""
-
-    def __init__(self, read: Do) -> None:
-        self._read = read
 
     def all(self) -> list[PromptVersion]:
         """In the order they were first saved."""
         query = select(prompts.c.body).order_by(prompts.c.number)
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        found = [unpack(body, PromptVersion) for body in bodies]
-        return list({one.id: one for one in found}.values())
-
-    def variants(self) -> list[Variant]:
-        query = select(variants.c.body).order_by(variants.c.number)
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        found = [unpack(body, Variant) for body in bodies]
-        return list({one.digest: one for one in found}.values())
+        return list({one.id: one for one in self._records(query, PromptVersion)}.values())
 
     def work(self) -> list[Worked]:
         """By variant and task: how many attempts, and when the first and the last began."""

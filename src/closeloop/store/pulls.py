@@ -19,13 +19,13 @@ from closeloop.model.session import Session
 from closeloop.store import schema
 from closeloop.store.bodies import compress, decompress, pack, unpack
 from closeloop.store.events import add_events, one_at_a_time
-from closeloop.store.facts import append, has
+from closeloop.store.facts import add_new, append, has, insert_once, pieces
 from closeloop.store.jobs import INSERT
+from closeloop.store.part import Part
 from closeloop.store.pull_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.rows import attempt_columns, line
 from closeloop.store.sessions import key_of
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 SHORT = 7
 """Digits of a commit that are searched by: people shorten them."""
 AT_ONCE = 400
@@ -64,12 +64,8 @@ class Wanted(TypedDict, total=False):
     limit: int | None
 
 
-class Pulls:
+class Pulls(Part):
     """The part of an open store that is about pull requests."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     # As it came
 
@@ -80,9 +76,7 @@ class Pulls:
 
         def work(on: Connection) -> int:
             fresh = [given[key] for key in given.keys() - _arrived(on, [*given])]
-            if fresh:
-                rows = [_arrival(one) for one in fresh]
-                on.execute(INSERT[on.dialect.name](arrivals).on_conflict_do_nothing(), rows)
+            add_new(on, arrivals, [_arrival(one) for one in fresh])
             unread = [
                 {"source": one.source, "event": one.event, "at": one.at, "body": body}
                 for one in fresh
@@ -132,7 +126,7 @@ class Pulls:
         """Keep what is not known yet, with the events that it tells; those that were new."""
 
         def work(on: Connection) -> list[Fact]:
-            statement = _insert_once(on.dialect.name)
+            statement = insert_once(pull_facts, on.dialect.name)
             added = [one for one in new if on.execute(statement, _fact(one)).rowcount == 1]
             add_events(on, [event for one in added for event in tell(one)])
             return added
@@ -152,8 +146,8 @@ class Pulls:
             branches = {one.branch for one in own} - {None}
             others = query.where(table.c.pull.is_(None))
             found = list(own)
-            for start in range(0, len(shas), AT_ONCE):
-                some = others.where(table.c.sha.in_(shas[start : start + AT_ONCE]))
+            for part in pieces(shas):
+                some = others.where(table.c.sha.in_(part))
                 found += [unpack(body, Fact) for body in on.execute(some).scalars()]
             if branches:
                 some = others.where(table.c.branch.in_(sorted(map(str, branches))))
@@ -292,8 +286,8 @@ def _in_order(query: Select[Any], pull: int) -> Select[Any]:
 
 def _arrived(connection: Connection, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
-    for start in range(0, len(keys), AT_ONCE):
-        named = [delivery for _, delivery in keys[start : start + AT_ONCE]]
+    for part in pieces(keys):
+        named = [delivery for _, delivery in part]
         query = select(arrivals.c.source, arrivals.c.delivery)
         rows = connection.execute(query.where(arrivals.c.delivery.in_(named)))
         found.update((row[0], row[1]) for row in rows)
@@ -339,11 +333,6 @@ def _upsert(dialect: str) -> Any:
     new = INSERT[dialect](pulls)
     said = {column.name: new.excluded[column.name] for column in pulls.c}
     return new.on_conflict_do_update(index_elements=["repo", "pull"], set_=said)
-
-
-@cache
-def _insert_once(dialect: str) -> Any:
-    return INSERT[dialect](pull_facts).on_conflict_do_nothing()
 
 
 def _one(repo: str, pull: int) -> Select[Any]:

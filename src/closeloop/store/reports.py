@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select
 
@@ -12,20 +11,16 @@ from closeloop.model.errors import BadInput
 from closeloop.model.report import Report, ReportRow
 from closeloop.store import facts
 from closeloop.store.bodies import pack, unpack
+from closeloop.store.part import Part
 from closeloop.store.report_tables import reports
 from closeloop.store.rows import line
 from closeloop.store.schema import attempts
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 _FIELDS = [reports.c[name] for name in ReportRow.__struct_fields__]
 
 
-class Reports:
+class Reports(Part):
     """The part of an open store that is about checks of changes."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def add(
         self, report: Report, at: datetime, *, repo: str | None = None, attempt: str | None = None

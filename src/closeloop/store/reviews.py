@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import insert, select
 
 from closeloop.model.queue import Assigned, HumanReview
 from closeloop.store import facts
-from closeloop.store.bodies import pack, unpack
+from closeloop.store.bodies import pack
 from closeloop.store.memory_tables import human_reviews, review_assignments
+from closeloop.store.part import Part
 from closeloop.store.rows import line
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 
-
-class Reviews:
+class Reviews(Part):
     """The part of an open store that is the review queue."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def save(self, review: HumanReview) -> None:
         """Add answers, whole or as far as they go; of one person and item the newest count."""
@@ -37,15 +29,9 @@ class Reviews:
 
     def all(self, *, item: str | None = None, reviewer: str | None = None) -> list[HumanReview]:
         """Those that count, drafts among them, in the order they were given."""
-        table = human_reviews
-        last = select(func.max(table.c.number)).group_by(table.c.item, table.c.reviewer)
-        query = select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
-        if item is not None:
-            query = query.where(table.c.item == line(item))
-        if reviewer is not None:
-            query = query.where(table.c.reviewer == line(reviewer))
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
-        return [unpack(body, HumanReview) for body in bodies]
+        keys = ("item", "reviewer")
+        query = facts.newest(human_reviews, *keys, item=line(item), reviewer=line(reviewer))
+        return self._records(query, HumanReview)
 
     def assign(self, one: Assigned) -> None:
         """From now on it is this person's turn as well."""

@@ -185,7 +185,12 @@ def line(text: str | None) -> str | None:
     """Text that any engine can hold in a column, shortened."""
     if text is None:
         return None
-    return text[:_LONGEST].replace("\0", "�").encode("utf-8", "replace").decode()
+    return plain(text[:_LONGEST])
+
+
+def plain(text: str) -> str:
+    """A column holds no NUL and no half of a character."""
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def count(number: int | None) -> int | None:

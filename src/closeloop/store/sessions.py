@@ -14,14 +14,10 @@ from closeloop.model.record import Record, digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Trace
 from closeloop.store.bodies import pack
-from closeloop.store.facts import full_id
-from closeloop.store.jobs import INSERT
+from closeloop.store.facts import full_id, insert_once, pieces
 from closeloop.store.links import add_links
 from closeloop.store.rows import MARKS, OWN, attempt_columns, line
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
-
-_AT_ONCE = 400
-"""Values in one question: every engine takes as many."""
 
 
 class Packed(Record):
@@ -115,7 +111,7 @@ def imported(connection: Connection, paths: Sequence[str]) -> dict[str, Imported
     """What is known of files."""
     found: dict[str, Imported] = {}
     newest = select(func.max(imports.c.number)).group_by(imports.c.path)
-    for some in _pieces(paths):
+    for some in pieces(paths):
         chosen = newest.where(imports.c.path.in_(some))
         for row in connection.execute(select(imports).where(imports.c.number.in_(chosen))):
             parts = msgspec.msgpack.decode(row.parts) if row.parts else ()
@@ -142,7 +138,7 @@ class Sent(Record):
 
 def add_spans(connection: Connection, new: Sequence[Sent]) -> int:
     """Add spans that are not known yet; how many were."""
-    statement = INSERT[connection.dialect.name](spans).on_conflict_do_nothing()
+    statement = insert_once(spans, connection.dialect.name)
     rows = (msgspec.structs.asdict(one) for one in new)
     return sum(
         connection.execute(statement, {**row, "conversation": line(row["conversation"])}).rowcount
@@ -178,7 +174,7 @@ def _import_row(file: Imported) -> dict[str, Any]:
 
 def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    for some in _pieces(ids):
+    for some in pieces(ids):
         query = select(attempts.c.id).where(attempts.c.id.in_(some))
         found.update(connection.execute(query).scalars())
     return found
@@ -188,14 +184,10 @@ def _newest(connection: Connection, keys: Collection[str]) -> dict[str, str]:
     """The last stored version of each session."""
     query = select(sessions.c.key, sessions.c.attempt).order_by(sessions.c.number)
     found: dict[str, str] = {}
-    for some in _pieces(sorted(keys)):
+    for some in pieces(sorted(keys)):
         rows = connection.execute(query.where(sessions.c.key.in_(some)))
         found.update((row.key, row.attempt) for row in rows)
     return found
-
-
-def _pieces(values: Sequence[str]) -> list[Sequence[str]]:
-    return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
 
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -92,7 +92,7 @@ class Store:
         """What metrics are made of."""
         self.plans = Plans(self._read, self._write)
         """Plans that sub-agents carry out."""
-        self.prompts = Prompts(self._read)
+        self.prompts = Prompts(self._read, self._write)
         """Prompts, and what ran under them."""
         self.pulls = Pulls(self._read, self._write)
         """What people did with changes."""

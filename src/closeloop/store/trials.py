@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from closeloop.model.trial import Lot, Trial
 from closeloop.store.bodies import pack, unpack
-from closeloop.store.jobs import INSERT
+from closeloop.store.facts import add_new
+from closeloop.store.part import Part
 from closeloop.store.schema import assignments, trials
 
-Do = Callable[[Callable[[Connection], Any]], Any]
 
-
-class Trials:
+class Trials(Part):
     """The part of an open store that is about trials."""
-
-    def __init__(self, read: Do, write: Do) -> None:
-        self._read = read
-        self._write = write
 
     def start(self, trial: Trial) -> Trial:
         """The trial of that name: this one, or the one that was started before."""
 
         def work(on: Connection) -> Any:
             columns = {"name": trial.name, "body": pack(trial)}
-            on.execute(INSERT[on.dialect.name](trials).on_conflict_do_nothing(), columns)
+            add_new(on, trials, [columns])
             query = select(trials.c.body).where(trials.c.name == trial.name)
             return on.execute(query).scalar_one()
 
@@ -35,8 +29,7 @@ class Trials:
 
     def named(self, name: str) -> Trial | None:
         query = select(trials.c.body).where(trials.c.name == name)
-        body = self._read(lambda on: on.execute(query).scalar())
-        return None if body is None else unpack(body, Trial)
+        return self._record(query, Trial)
 
     def names(self) -> list[str]:
         query = select(trials.c.name).order_by(trials.c.number)
@@ -49,7 +42,7 @@ class Trials:
 
         def work(on: Connection) -> Any:
             columns = {name: getattr(one, name) for name in fields}
-            on.execute(INSERT[on.dialect.name](assignments).on_conflict_do_nothing(), columns)
+            add_new(on, assignments, [columns])
             query = select(*(assignments.c[name] for name in fields)).where(
                 assignments.c.trial == one.trial, assignments.c.key == one.key
             )

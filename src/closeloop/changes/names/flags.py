@@ -158,7 +158,7 @@ def _toml(content: bytes | None) -> dict[str, Any]:
 def _json(content: bytes | None) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(content or b"{}")
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -163,7 +163,7 @@ def _lay(inspection: Inspection, wanted: dict[str, str], folder: Path) -> None:
 def _read(path: Path, kind: type[_Kept]) -> _Kept | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -24,20 +24,25 @@ def junit(report: Report) -> str:
     verdict = SubElement(root, "testsuite", name="verdict")
     if report.mending and report.mending.patch:
         properties = SubElement(verdict, "properties")
-        SubElement(properties, "property", name="mended", value=_safe(report.mending.patch))
+        SubElement(properties, "property", name="mended", value=safe(report.mending.patch))
     case = _case(verdict, report.title, "closeloop")
     if report.verdict == "block":
         _told(case, "failure", headline(report), "\n".join(report.reasons))
     for suite in root:
-        _count(suite)
-    _count(root)
+        count(suite)
+        suite.set("skipped", str(sum(1 for _ in suite.iter("skipped"))))
+    count(root)
+    return document(root)
+
+
+def document(root: Element) -> str:
     indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
 
 
 def _tool(root: Element, tool: ToolRun) -> None:
     """What it broke fails; what was red before is skipped; what did not run is an error."""
-    suite = SubElement(root, "testsuite", name=_safe(tool.name))
+    suite = SubElement(root, "testsuite", name=safe(tool.name))
     if tool.seconds is not None:
         suite.set("time", f"{tool.seconds:.3f}")
     for name in tool.broke:
@@ -65,26 +70,26 @@ def _finding(suite: Element, finding: Finding) -> None:
     if finding.severity == "error":
         _told(case, "failure", finding.message, "\n".join(finding.places))
     else:
-        SubElement(case, "system-out").text = _safe(f"{finding.severity}: {finding.message}")
+        SubElement(case, "system-out").text = safe(f"{finding.severity}: {finding.message}")
 
 
 def _case(suite: Element, name: str, group: str) -> Element:
-    return SubElement(suite, "testcase", name=_safe(name), classname=_safe(group))
+    return SubElement(suite, "testcase", name=safe(name), classname=safe(group))
 
 
 def _told(case: Element, kind: str, message: str, text: str = "") -> None:
-    made = SubElement(case, kind, message=_safe(message))
+    made = SubElement(case, kind, message=safe(message))
     if kind != "skipped":
         made.set("type", kind)
-        made.text = _safe(text) or None
+        made.text = safe(text) or None
 
 
-def _count(element: Element) -> None:
+def count(element: Element) -> None:
+    """Say how many cases are in it, and how many of them are red."""
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(1 for _ in element.iter(tag))))
-    if element.tag == "testsuite":
-        element.set("skipped", str(sum(1 for _ in element.iter("skipped"))))
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Text that XML can hold."""
     return _NO_XML.sub("\ufffd", visible(text))

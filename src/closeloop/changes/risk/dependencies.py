@@ -120,7 +120,7 @@ def _licence(root: Path, ecosystem: Ecosystem, name: str) -> str | None:
                 for folder in (root / place).glob("lib/python3*/site-packages/*.dist-info"):
                     if python_name(folder.name.partition("-")[0]) == name:
                         return _metadata_licence(folder / "METADATA")
-    except (OSError, msgspec.MsgspecError, AttributeError):
+    except (OSError, ValueError, RecursionError, AttributeError):
         return None
     return None
 

@@ -13,12 +13,13 @@ from closeloop.changes.risk.dependencies import Asked
 from closeloop.changes.risk.fit import Model
 from closeloop.changes.risk.history import FileHistory
 from closeloop.changes.risk.level import BANDS, band_of
-from closeloop.changes.risk.shared import count, listed
+from closeloop.changes.risk.shared import listed
 from closeloop.changes.risk.surface import Surface
 from closeloop.changes.sources import Sides
 from closeloop.model.change import FileChange
 from closeloop.model.finding import Unmeasured
 from closeloop.model.inspection import Inspection
+from closeloop.model.plural import plural
 from closeloop.model.report import Factor
 
 _LOW = 0.5
@@ -33,12 +34,12 @@ def surface_factor(surface: Surface, rank: float, model: Model) -> Factor:
     among = f"the {model.past:,} past ones here" if model.past else "those of other projects"
     if surface.source_added is not None:
         text = (
-            f"adds {count(surface.source_added, 'line')} to sources,"
-            f" in {count(surface.files, 'file')} of {count(surface.modules, 'module')}:"
+            f"adds {plural(surface.source_added, 'line')} to sources,"
+            f" in {plural(surface.files, 'file')} of {plural(surface.modules, 'module')}:"
             f" more than {'nearly all' if rank > 0.995 else f'{rank:.0%}'} of {among}"
         )
     else:
-        text = f"touches no sources; {count(surface.files, 'file')} changed"
+        text = f"touches no sources; {plural(surface.files, 'file')} changed"
     return Factor(
         name="surface", axis="likelihood", text=text, weight=band + rank, value=float(surface.added)
     )
@@ -163,7 +164,7 @@ def coverage_factor(
     low = missed / (covered + missed) > _LOW and missed >= _FEW
     text = f"tests reach every changed line that can run ({covered})"
     if missed:
-        of, more = count(covered + missed, "changed line"), ", …" if missed > _TOLD else ""
+        of, more = plural(covered + missed, "changed line"), ", …" if missed > _TOLD else ""
         text = f"no test reaches {missed} of {of}: {', '.join(places[:_TOLD])}{more}"
     return Factor(
         name="coverage",
@@ -185,10 +186,10 @@ def history_factor(files: dict[str, FileHistory]) -> Factor | None:
     if not files:
         return None
     path, worst = max(files.items(), key=lambda item: (item[1].reverts, item[1].fixes))
-    told = [f"{count(worst.fixes, 'fix', 'fixes')} among {count(worst.changes, 'past change')}"]
+    told = [f"{plural(worst.fixes, 'fix', 'fixes')} among {plural(worst.changes, 'past change')}"]
     if worst.reverts:
-        told.append(count(worst.reverts, "of them reverted", "of them reverted"))
-    told.append(f"by {count(worst.authors, 'author')}")
+        told.append(plural(worst.reverts, "of them reverted", "of them reverted"))
+    told.append(f"by {plural(worst.authors, 'author')}")
     day = time.strftime("%Y-%m-%d", time.gmtime(worst.last))
     return Factor(
         name="history",

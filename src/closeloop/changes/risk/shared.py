@@ -9,6 +9,7 @@ from closeloop.changes.kinds import is_test, kind_of
 from closeloop.changes.risk.dependents import Graph
 from closeloop.changes.risk.labels import is_source
 from closeloop.model.inspection import Index, Inspection, Module, Type
+from closeloop.model.plural import plural
 from closeloop.model.report import Factor
 
 QUANTILE = 0.95
@@ -75,7 +76,7 @@ def fan_in_factor(inspection: Inspection, graph: Graph) -> Factor | None:
         weight = 2.5
     else:
         verb = "imports" if len(reached) == 1 else "import"
-        text = f"{count(len(reached), 'file')} {verb} what it changes"
+        text = f"{plural(len(reached), 'file')} {verb} what it changes"
         weight = 1.2 if len(reached) >= 5 else 0.6
     return Factor(
         name="dependents",
@@ -125,7 +126,7 @@ def base_class_factor(inspection: Inspection, graph: Graph) -> Factor | None:
         name="base class",
         axis="impact",
         text=f"changes the base class `{most}`, from which"
-        f" {count(number, 'class', 'classes')} elsewhere {verb}",
+        f" {plural(number, 'class', 'classes')} elsewhere {verb}",
         weight=2.4 if number >= DERIVED else 1.3,
         value=float(sum(map(len, derived.values()))),
         places=tuple(derived[most][:5]),
@@ -142,8 +143,3 @@ def _touched(module: Module, lines: Mapping[str, frozenset[int]], path: str) -> 
 def listed(paths: list[str]) -> str:
     """`a.sql`, or `a.sql and 2 more`."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 file`, `3 files`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

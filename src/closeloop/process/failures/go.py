@@ -110,7 +110,7 @@ def _text(text: str) -> str:
         if line.startswith('{"') and '"Output":"' in line:
             try:
                 told.append(_read_line(line).Output)
-            except msgspec.MsgspecError:
+            except (ValueError, RecursionError):
                 continue
         elif not line.startswith("{"):
             told.append(line + "\n")

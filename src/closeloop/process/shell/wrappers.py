@@ -115,7 +115,7 @@ def commands(text: str, depth: int = 0) -> list[Part]:
         try:
             words = msgspec.json.decode(text[:1_000_000], type=list[str])
             return _inside(Part(words=words), depth) if words else []
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             pass
     if (joined := _JOINED.match(text)) is not None and depth < DEEPEST:
         return commands(text[joined.end() :], depth + 1)

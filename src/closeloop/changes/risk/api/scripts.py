@@ -56,7 +56,7 @@ class Package:
             if place in self._paths:
                 try:
                     data = msgspec.json.decode(self._read(place) or b"")
-                except msgspec.MsgspecError:
+                except (ValueError, RecursionError):
                     return None
                 return (f"{folder}/" if folder else ""), data if isinstance(data, dict) else {}
         return None
