@@ -163,6 +163,11 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
         for event, body in team.bodies()[before:]:
             assert send(web, event, body) == 202
 
+    def settled() -> bool:
+        before = len(calls)
+        time.sleep(3 * schooling.LOOK_SECONDS)
+        return len(calls) == before
+
     with client(store, learn=learn_now) as web:
         say_it(web)
         assert wait_for(store.memory.rules)
@@ -172,10 +177,7 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
         team.wait(days=1)
         say_it(web)
         assert wait_for(store.memory.repeats)
-        time.sleep(3 * schooling.LOOK_SECONDS)
-        settled = len(calls)
-        time.sleep(3 * schooling.LOOK_SECONDS)
-        assert len(calls) == settled, "nothing is looked at again while nothing is new"
+        assert wait_for(settled), "nothing is looked at again while nothing is new"
     assert [one.state for one in store.memory.repeats()] == ["confirmed"]
 
 
