@@ -165,7 +165,7 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
 
     def settled() -> bool:
         before = len(calls)
-        time.sleep(3 * schooling.LOOK_SECONDS)
+        time.sleep(10 * schooling.LOOK_SECONDS)
         return len(calls) == before
 
     with client(store, learn=learn_now) as web:
@@ -177,7 +177,7 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
         team.wait(days=1)
         say_it(web)
         assert wait_for(store.memory.repeats)
-        assert wait_for(settled), "nothing is looked at again while nothing is new"
+        assert any(settled() for _ in range(20)), "nothing is looked at while nothing is new"
     assert [one.state for one in store.memory.repeats()] == ["confirmed"]
 
 
