@@ -1,7 +1,8 @@
 """The dashboard over a large store, in its own process: prints what it measured.
 
 python bench/dashboard.py make FILE   adds to the store of `metrics.py make` what other pages show
-python bench/dashboard.py pages FILE  every page, first and again: seconds, and packed bytes
+python bench/dashboard.py cold FILE   every page of a server just begun: seconds
+python bench/dashboard.py pages FILE  every page again: seconds, and packed bytes
 python bench/dashboard.py crowd FILE  fifty readers beside a writer: seconds a page
 python bench/dashboard.py paint FILE  every page in Chromium, on a server just started: seconds
 
@@ -188,11 +189,34 @@ def addresses() -> list[str]:
     ]
 
 
-def pages(file: str) -> dict[str, Any]:
-    """Of each page the first answer, the 95th percentile of those after, and its packed size.
+def cold(file: str) -> dict[str, float]:
+    """The first answer of each page."""
+    with _client(file) as client:
+        return {address: _taken(client, address)[0] for address in addresses()}
 
-    Those after in CPU: nothing else is done then, and other processes do not count.
+
+def pages(file: str) -> dict[str, Any]:
+    """Of each page the 95th percentile of its later answers, and its packed size.
+
+    In CPU: nothing else is done then, and other processes do not count.
     """
+    found: dict[str, Any] = {}
+    with _client(file) as client:
+        for _ in range(2):
+            for address in addresses():
+                client.get(address)
+        _settled(client)
+        for address in addresses():
+            client.get(address)
+            answers = [_taken(client, address) for _ in range(AGAIN)]
+            warm = statistics.quantiles([cpu for _, cpu, _ in answers], n=20)[-1]
+            found[address] = {"warm": warm, "bytes": _weight(answers[-1][2])}
+    return found
+
+
+@contextmanager
+def _client(file: str) -> Iterator[Any]:
+    """Of a server as `closeloop serve` begins it."""
     from starlette.testclient import TestClient
 
     from closeloop.store import open_store
@@ -203,26 +227,10 @@ def pages(file: str) -> dict[str, Any]:
     with open_store(file) as store:
         desk = Desk(store)
         prepare(desk)
-        return _asked(TestClient(application(store, token=None, desk=desk), HERE))
-
-
-def _asked(served: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with served as client:
-        client.headers["accept"] = "text/html"
-        client.get("/health")
-        for address in addresses():
-            seconds, cpu, _ = _taken(client, address)
-            found[address] = {"cold": seconds, "cold_cpu": cpu}
-        for address in addresses():
-            client.get(address)
-        _settled(client)
-        for address in addresses():
-            client.get(address)
-            answers = [_taken(client, address) for _ in range(AGAIN)]
-            found[address]["warm"] = statistics.quantiles([cpu for _, cpu, _ in answers], n=20)[-1]
-            found[address]["bytes"] = _weight(answers[-1][2])
-    return found
+        with TestClient(application(store, token=None, desk=desk), HERE) as client:
+            client.headers["accept"] = "text/html"
+            client.get("/health")
+            yield client
 
 
 def _weight(page: bytes) -> int:
@@ -348,6 +356,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case "make", file:
             print(json.dumps(make(file)))
+        case "cold", file:
+            print(json.dumps(cold(file)))
         case "pages", file:
             print(json.dumps(pages(file)))
         case "crowd", file:
