@@ -130,40 +130,47 @@ def test_no_rule_stumbles_over_stories_that_are_torn_and_mixed(trace: Trace) -> 
         check_detector(detector, [trace])
 
 
-LONG = {mixed: 20_000, handed_on: 8_000, claimed: 8_000, corrected: 8_000, repaired: 16_000}
+LONG = {mixed: 20_000, handed_on: 16_000, claimed: 40_000, corrected: 8_000, repaired: 16_000}
 """So many events that bounded windows and memories are full."""
+ROUNDS = 6
+"""A busy machine slows some of them, but what grows too fast does so in each."""
 
 
 @pytest.mark.parametrize("made", LONG, ids=[made.__name__ for made in LONG])
 def test_twice_the_events_cost_little_more_than_twice_the_time(
     made: Callable[[int], Trace],
 ) -> None:
-    size = LONG[made]
-    short, long = _seconds(made(size)), _seconds(made(2 * size))
-    assert sum(long.values()) < 2.8 * sum(short.values())
-    # What takes next to no time is measured too roughly to compare.
-    slower = {name for name in long if long[name] > 3.3 * max(short[name], 0.03)}
-    assert slower == set()
+    short, long = made(LONG[made]), made(2 * LONG[made])
+    quick: dict[str, float] = {}
+    slow: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        quick, slow = _quicker(quick, _seconds(short)), _quicker(slow, _seconds(long))
+        # What takes next to no time is measured too roughly to compare.
+        slower = {name for name in slow if slow[name] > 3.3 * max(quick[name], 0.03)}
+        if not slower and sum(slow.values()) < 2.8 * sum(quick.values()):
+            return
+    pytest.fail(f"twice the events: {quick} became {slow}")
+
+
+def _quicker(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {name: min(one.get(name, spent), spent) for name, spent in other.items()}
 
 
 def _seconds(trace: Trace) -> dict[str, float]:
-    """Of the reading and of every rule, each the best of two."""
+    """Of a reading, and of every rule on one that nobody has asked anything yet."""
+    told = {"reading": _spent(lambda: read(trace))}
     reading = read(trace)
-    told = {"reading": _best(lambda: read(trace))}
     for detector in DETECTORS:
-        told[detector.rule.name] = _best(
-            partial(detector.detect, reading, detector.rule.thresholds)
-        )
+        work = partial(detector.detect, reading, detector.rule.thresholds)
+        told[detector.rule.name] = _spent(work)
     return told
 
 
-def _best(work: Callable[[], object]) -> float:
+def _spent(work: Callable[[], object]) -> float:
     """The collector looks at all that lives, whoever made it: it is kept out."""
-    tries = []
     gc.disable()
-    for _ in range(2):
-        begun = time.process_time()
-        work()
-        tries.append(time.process_time() - begun)
+    begun = time.process_time()
+    work()
+    spent = time.process_time() - begun
     gc.enable()
-    return min(tries)
+    return spent

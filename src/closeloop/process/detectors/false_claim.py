@@ -11,7 +11,6 @@ from closeloop.model.steps import Failures, LaneReading, Reading, Step
 from closeloop.process.claims import LOOKED_AT, claim_of, closings
 from closeloop.process.edits import code_changes
 from closeloop.process.measures.verification import (
-    LOOKED_BACK,
     NUMBER,
     backing_of,
     checks_below,
@@ -22,6 +21,8 @@ from closeloop.process.measures.verification import (
 )
 from closeloop.process.telling import told_failures, unreadable_checks
 
+LOOKED_BACK = 1000
+"""So many checks before a change are looked at."""
 _NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b")
 
 rule = Rule(

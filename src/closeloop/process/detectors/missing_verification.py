@@ -20,7 +20,7 @@ from closeloop.process.measures.verification import (
 
 rule = Rule(
     name="missing-verification",
-    version=1,
+    version=2,
     about="The agent changed code and never ran a check, nor the code itself, to see if it works.",
     severity="warning",
     gates=True,

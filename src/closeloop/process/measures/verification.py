@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from closeloop.model.record import Record
@@ -29,8 +29,6 @@ STATIC = LINTERS | frozenset((
 _TRIES = ("test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "execute")
 NUMBER = attrgetter("event.number")
 END = float("inf")
-LOOKED_BACK = 1000
-"""So many steps before a change are looked at."""
 
 
 class Backing(Record):
@@ -121,31 +119,38 @@ def trials_after(
     """Runs of anything that may have shown the code to work, since it was last changed."""
     if _tries_itself(last):
         yield last
-    for steps, begin in _since(reading, lane, last):
-        for index in range(begin, len(steps)):
-            if steps[index].number >= until:
+    for name in _lanes_of(lane, last):
+        trials = _trials(reading.lanes[name]) if name in reading.lanes else ()
+        for index in range(bisect_right(trials, last.number, key=NUMBER), len(trials)):
+            if trials[index].number >= until:
                 break
-            if is_trial(steps[index]):
-                yield steps[index]
+            yield trials[index]
 
 
 def tried_between(reading: Reading, lane: LaneReading, backing: Backing) -> Step | None:
     """Such a run before the last change, and since the first."""
-    for steps, end in _since(reading, lane, backing.last):
-        for index in range(end - 1, max(-1, end - 1 - LOOKED_BACK), -1):
-            step = steps[index]
-            if step.number < backing.first.number:
-                break
-            if is_trial(step) and (not step.changed or _tries_itself(step)):
-                return step
+    for name in _lanes_of(lane, backing.last):
+        trials = _pure_trials(reading.lanes[name]) if name in reading.lanes else ()
+        end = bisect_right(trials, backing.last.number, key=NUMBER)
+        if end and trials[end - 1].number >= backing.first.number:
+            return trials[end - 1]
     return None
 
 
-def _since(reading: Reading, lane: LaneReading, last: Step) -> Iterator[tuple[Sequence[Step], int]]:
-    """The steps of the lane, and of the one that made the change, with the place after it."""
-    for name in dict.fromkeys((last.event.lane, lane.lane.id)):
-        steps = reading.lanes[name].steps if name in reading.lanes else ()
-        yield steps, bisect_right(steps, last.number, key=NUMBER)
+def _lanes_of(lane: LaneReading, last: Step) -> Iterable[str]:
+    """The one that made the change, and the lane itself."""
+    return dict.fromkeys((last.event.lane, lane.lane.id))
+
+
+@once
+def _trials(lane: LaneReading) -> Sequence[Step]:
+    return list(filter(is_trial, lane.steps))
+
+
+@once
+def _pure_trials(lane: LaneReading) -> Sequence[Step]:
+    """Those that do not only make the change that they would have to try."""
+    return [step for step in _trials(lane) if not step.changed or _tries_itself(step)]
 
 
 def _tries_itself(step: Step) -> bool:
