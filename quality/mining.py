@@ -89,9 +89,9 @@ def _turns(tree: Path, commit: str, python: str) -> bool:
         _run(tree, "git", "checkout", "-q", "-f", place)
         _run(tree, "git", "clean", "-q", "-f", "-d")
         _run(tree, "git", "checkout", "-q", commit, "--", *files, *beside)
-        argv = (python, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *files)
-        told = _run(tree, *argv, env={"PYTHONPATH": f"{tree}/src:{tree}"})
-        passed.append({*re.findall(r"^PASSED (\S+)", told, re.MULTILINE)})
+        argv = (python, "-m", "pytest", "-q", "-rA", "--color=no", "-p", "no:cacheprovider")
+        told = _run(tree, *argv, *files, env={"PYTHONPATH": f"{tree}/src:{tree}"})
+        passed.append({*re.findall(r"^PASSED (.+)$", told, re.MULTILINE)})
         if not passed[0] or not passed[0].difference(*passed[1:2]):
             return False
     return bool((passed[0] & passed[2]) - passed[1])

@@ -23,6 +23,7 @@ from closeloop.runs.workspaces import Workspaces, resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks.files import load_tasks
 from closeloop.tasks.mining import recipes
+from patience import SCALES
 
 TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
 SHOP = "def total(prices):\n    return sum(prices)\n"
@@ -226,12 +227,17 @@ def test_a_broken_environment_is_told_and_tried_again_another_day(
 def test_of_a_suite_without_end_some_tests_are_selected(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0)
     slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
-    project.commit("Take forty minutes", {"test_slow.py": slow})
-    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
-    project.mine(Wish(repeats=1))
-    (task,) = project.tasks()
+    for scale in SCALES:
+        monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0 * scale)
+        there = Project(project.folder.with_name(f"shop-{scale}"))
+        there.commit("Take forty minutes", {"test_slow.py": slow})
+        there.commit(
+            "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
+        )
+        if there.mine(Wish(repeats=1)).tasks:
+            break
+    (task,) = there.tasks()
     assert (task.acceptance.run or "").endswith(" test_shop.py")
     assert "selected-tests" in task.tags
 

@@ -24,7 +24,7 @@ from closeloop.runs.workspaces import Workspaces
 from closeloop.runs.workspaces.lending import kinship
 from closeloop.tasks.mining.candidates import Candidate
 from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until, wants
-from closeloop.tasks.mining.wanting import completed, packages_named
+from closeloop.tasks.mining.wanting import completed, done_without, packages_named
 from closeloop.tasks.projects.folder import Folder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)
@@ -76,6 +76,14 @@ def test_tests_are_installed_before_what_developers_like(tmp_path: Path) -> None
     assert both.extras == ("tests",)
     less = wants(folder(tmp_path / "b", {"pyproject.toml": PYPROJECT.replace("tests", "docs")}))
     assert less.extras == ("dev",)
+
+
+def test_plug_ins_of_the_runner_are_left_out_only_where_nothing_else_works(tmp_path: Path) -> None:
+    tox = {"setup.py": "", "tox.ini": "[testenv]\ndeps =\n  pytest\n  pytest-old-plug-in"}
+    *others, last = recipes(folder(tmp_path, tox), NOTHING, AT)
+    assert last.last
+    assert last.setup[-1].endswith(" -e . pytest")
+    assert not any(one.last or "pytest-old-plug-in" not in one.setup[-1] for one in others)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +176,13 @@ def test_what_is_not_installed_by_name_is_left_as_it_is(tmp_path: Path) -> None:
     output, names = "No module named 'simplejson'", packages_named(folder(tmp_path, WANTING))
     for setup in ((), ("uv sync --frozen",), ("make",)):
         assert completed(Recipe(setup=setup, test="pytest", how="so"), output, names) is None
+
+
+def test_what_tests_skip_themselves_without_is_known_by_their_patch() -> None:
+    tests = "+import pytest\n+try:\n+    import trio\n     from rich import x\n-    import gone\n"
+    tests += '+    pytest.importorskip("yaml.cyaml")\n'
+    told = [f"No module named '{name}'" for name in ("trio", "rich", "yaml")]
+    assert done_without(tests).split("\n") == told
 
 
 @pytest.fixture

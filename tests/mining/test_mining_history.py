@@ -159,6 +159,8 @@ def test_an_hours_work_with_a_telling_message_comes_first() -> None:
     assert good > score("`shop.total`: add tests", False, lines(25), lines(20))
     assert good > score("test: fix rounding of totals in refunds", False, lines(25), lines(20))
     assert good < score("Fix rounding of totals in refunds", True, lines(25), lines(20))
+    changed = [FileChange(path="test_a.py", status="changed", added=20, removed=20)]
+    assert good > score("Fix rounding of totals in refunds", False, lines(25), changed)
 
 
 def test_newer_work_comes_before_equal_older_work() -> None:

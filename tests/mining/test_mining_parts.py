@@ -41,6 +41,15 @@ def test_a_folder_named_test_that_holds_no_tests_is_source(tmp_path: Path) -> No
     assert split(["src/app/test/client.py"], KNOWN, rules).source == ("src/app/test/client.py",)
 
 
+def test_a_program_named_like_a_change_log_is_source(tmp_path: Path) -> None:
+    programs = ("src/history.py", "site/news/views.py", "web/changes.ts")
+    notes = ("CHANGES", "HISTORY.rst", "docs/versionhistory.rst", "news/12.bugfix", "NEWS.md")
+    notes += ("releasenotes/notes/rounding-12.yaml",)
+    parts = split((*programs, *notes), KNOWN, collects(folder(tmp_path), "pytest"))
+    assert parts.source == programs
+    assert parts.changelog == notes
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

@@ -442,20 +442,20 @@ def test_tasks_go_out_and_come_in_by_command(triple, tmp_path, monkeypatch, caps
 
     code, said = closeloop("task", "export", "--to", "harbor", "--out", str(tmp_path / "harbor"))
     assert code == 0
-    assert "1 tasks written" in said
+    assert "1 task written" in said
     assert "fix is not known by name: prove it first" in said.replace("What passes in ", "")
     code, said = closeloop(
         "task", "export", "triple", "--to", "swe-bench", "--out", str(tmp_path / "tasks.jsonl")
     )
     assert code == 0, said
     code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")
-    assert "1 were there already" in said, "nobody is asked the same twice, whatever its name"
+    assert "1 was there already" in said, "nobody is asked the same twice, whatever its name"
     (project / "tasks/triple.md").unlink()
     code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")
     assert code == 0, said
     assert (project / "tasks/local__project-triple.md").exists()
     code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")
-    assert "1 were there already" in said
+    assert "1 was there already" in said
     code, said = closeloop("task", "import", str(tmp_path))
     assert code == 2
     assert "no task.toml" in said

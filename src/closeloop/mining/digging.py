@@ -21,8 +21,10 @@ from closeloop.tasks.git import git
 from closeloop.tasks.mining import code
 from closeloop.tasks.mining.candidates import MOST_PATCH_BYTES, Candidate, ranked, score, unfit
 from closeloop.tasks.mining.history import FEW_WORDS, Work, files_at, words_in, works
+from closeloop.tasks.mining.leaks import without_the_way
+from closeloop.tasks.mining.notes import changelog_of
 from closeloop.tasks.mining.parts import Collects, Parts, parted, split, test_roots
-from closeloop.tasks.mining.prompts import changelog_of, compose, request
+from closeloop.tasks.mining.prompts import compose, request
 from closeloop.tasks.projects.folder import Folder
 
 MANIFESTS = 200_000
@@ -92,6 +94,8 @@ def _asked(
     with suppress(UnicodeDecodeError):
         noted = changelog_of(_patch(repo, work, parts.changelog))
     message = request(work.message, noted)
+    if work.hindsight:
+        message = without_the_way(message, tests)
     if len(message.split()) < FEW_WORDS:
         # Then only the names tell what is to be made, also those that something else has.
         there -= code.defined(source)

@@ -78,11 +78,10 @@ class Environments:
         with manifests(self.repo, candidate.base) as folder:
             tag = nearest_tag(self.repo, candidate.base)
             ways = recipes(folder, self.known, candidate.at, tag)
-            packages = packages_named(folder)
         key = digest(ways)
         async with self._turns.setdefault(key, anyio.Lock()):
             if key not in self._found:
-                self._found[key] = await self._first(ways, packages, candidate)
+                self._found[key] = await self._first(ways, candidate)
         return self._found[key]
 
     async def base(self, environment: Environment, commit: str) -> Base:
@@ -92,8 +91,7 @@ class Environments:
         self, environment: Environment, candidate: Candidate, output: str
     ) -> tuple[Environment, Base] | None:
         """With what a candidate's tests lacked in it, from now on for its neighbours too."""
-        with manifests(self.repo, candidate.base) as folder:
-            recipe = completed(environment.recipe, output, packages_named(folder))
+        recipe = completed(environment.recipe, output, self._packages(candidate))
         if recipe is None:
             return None
         better = replace(environment, recipe=recipe)
@@ -105,15 +103,24 @@ class Environments:
         self._found |= {key: better for key, known in self._found.items() if known == environment}
         return better, base
 
-    async def _first(
-        self, ways: Sequence[Recipe], packages: frozenset[str], candidate: Candidate
-    ) -> Environment | Broken:
+    def _packages(self, candidate: Candidate) -> frozenset[str]:
+        """What the project's own files name, before or after the work."""
+        named = frozenset[str]()
+        for commit in (candidate.base, candidate.commit):
+            with manifests(self.repo, commit) as folder:
+                named |= packages_named(folder)
+        return named
+
+    async def _first(self, ways: Sequence[Recipe], candidate: Candidate) -> Environment | Broken:
         """The first recipe with which all tests run, else the one with which most pass."""
+        packages = self._packages(candidate)
         troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, Environment] | None = None
         left = deque(ways)
         while left:
             recipe = left.popleft()
+            if recipe.last and best is not None:
+                continue
             self.made += 1
             try:
                 base = await self.workspaces.base(str(self.repo), candidate.base, recipe.setup)

@@ -28,6 +28,7 @@ from closeloop.runs.workspaces import Base
 from closeloop.tasks.digests import with_digests
 from closeloop.tasks.exchange.named import passed, steady
 from closeloop.tasks.mining.candidates import Candidate
+from closeloop.tasks.mining.wanting import done_without
 
 TRIES = 2
 """A second proof, of the tests that the first one showed to be steady."""
@@ -49,7 +50,7 @@ class Refused(Record):
     lasting: bool = True
     """It would be so tomorrow too."""
     output: str = ""
-    """Of tests of which none passes."""
+    """Of tests of which none passes: it may tell what they lack."""
 
 
 async def prove(candidate: Candidate, environments: Environments, repeats: int) -> Proved | Refused:
@@ -113,7 +114,9 @@ async def _fail_to_pass(
         return found
     broken = sum(test.status in FAILING for test in after.tests)
     also = f", and {broken} fail with it too: they may need a network" if broken else ""
-    return Refused(why=f"none of its tests fails only without the change{also}")
+    skipped = any(test.status == "skipped" for test in after.tests)
+    output = done_without(candidate.tests) if skipped else ""
+    return Refused(why=f"none of its tests fails only without the change{also}", output=output)
 
 
 def _task(

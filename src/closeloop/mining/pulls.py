@@ -136,7 +136,9 @@ def _given(request: Request, work: Work) -> Given:
     tags += ["reviewed"] if remarks else []
     tags += ["failed-in-ci"] if any(run.conclusion in _FAILED for run in request.checks) else []
     return Given(
-        work=msgspec.structs.replace(work, message=message.strip()),
+        work=msgspec.structs.replace(
+            work, message=message.strip(), hindsight=request.issue is None
+        ),
         tags=tuple(tags),
         rubric=said("Reviewers of the original change asked for this", remarks),
     )

@@ -63,7 +63,7 @@ def _given(work: Work, words: Sequence[str], trace: Trace, modes: Sequence[str])
     tags = ["agent-session", *(["corrected"] if corrected else [])]
     tags += ["failed-on-the-way"] if failed else []
     return Given(
-        work=replace(work, message=words[0]),
+        work=replace(work, message=words[0], hindsight=False),
         tags=(*tags, *modes),
         rubric=said("The user corrected the original work like this", words[1:]),
     )

@@ -85,7 +85,10 @@ def score(
     told = re.sub(r"^(?:\[[^\]\n]{0,40}\] *|\W*\w*\W*: *)", "", message) or message
     dull = any(map(_CHORE.match, (subject, told))) or _ABOUT_TESTS.match(subject)
     points -= 3.0 if dull or _KIND.match(message) else 0.0
-    points += min(sum(file.added for file in tests), 40) / 40
+    added, removed = sum(file.added for file in tests), sum(file.removed for file in tests)
+    points += min(added, 40) / 40
+    # Tests that were there and had to be changed often ask for just this way to do it.
+    points -= 2 * removed / max(added + removed, 1)
     return points
 
 

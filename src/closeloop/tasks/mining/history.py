@@ -50,6 +50,8 @@ class Work(Record):
     """The first parent."""
     at: Time
     message: str
+    hindsight: bool = True
+    """Whoever wrote the message knew the work; not so in an issue, or a user's first words."""
 
 
 def works(repo: Path | str, since: str | None = None) -> list[Work]:

@@ -11,15 +11,16 @@ from closeloop.model.record import Record
 from closeloop.model.task import Runner
 from closeloop.tasks.projects.folder import Folder, table
 
+_NO_PROGRAM = r"(?!.*\.(?:pyi?|[cm]?[jt]sx?|vue|go|rs|java|kt|scala|rb|php|cs|swift|[ch](?:pp)?)$)"
 _DOCUMENTS = re.compile(
-    r"(?:^|/)(?:docs?|changelog\.d|changes|news|newsfragments|\.github|\.changeset|\.circleci)/"
+    r"(?:^|/)(?:docs?|\.github|\.changeset|\.circleci)/"
     r"|\.(?:md|rst|adoc|markdown)$"
     r"|(?:^|/)(?:CHANGE\w*|HISTORY|NEWS|AUTHORS|CONTRIBUTORS|README|LICENSE)(?:\.\w+)?$"
     r"|(?:^|/)\.(?:gitignore|gitattributes|pre-commit-config\.yaml|travis\.yml|mailmap)$"
 )
 _CHANGELOG = re.compile(
-    r"(?:^|/)(?:changelog\.d|changes|news|newsfragments)/[^/]+$"
-    r"|(?:^|/)(?:CHANGE\w*|HISTORY|NEWS)(?:\.\w+)?$",
+    rf"^{_NO_PROGRAM}(?:.*/)?(?:(?:changelog\.d|changes|news|newsfragments|releasenotes/notes)/[^/]+"
+    r"|(?:CHANGE\w*|(?:version[-_]?)?HISTORY|NEWS|whats[-_]?new|release[-_]?notes)(?:\.\w+)?)$",
     re.IGNORECASE,
 )
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "package-lock.json", "yarn.lock", "pnpm-lock.yaml")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-from closeloop.tasks.mining.code import sides
 from closeloop.tasks.mining.leaks import without_leaks
 
 FEWEST_WORDS = 4
 """One fewer where the names to use tell the rest."""
 SHORTEST_WRAPPED = 50
-MOST_NOTES = 100
 LONGEST = 6_000
 NAMES = "Names to use: "
 MESSAGES = "Messages, word for word:"
@@ -21,9 +18,11 @@ _TRAILER = re.compile(
     r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
     r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
 )
-_NUMBER = r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b|\bissue-\d+\b"
+_NUMBER = (
+    r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b|\b(?:issue|pr)-?\d+\b"
+)
 _MARK = r"[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`"
-_COMMIT = r"\b(?:commit )?(?=[0-9a-f]{0,40}\d)[0-9a-f]{7,40}\b"
+_COMMIT = r"\b(?:commit\s)?(?=[0-9a-f]{0,40}\d)[0-9a-f]{7,40}\b"
 _SEE = (
     r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
     r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
@@ -40,18 +39,27 @@ _CLOSES = re.compile(
     rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
 )
 _LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\s?https?://[^\s)]{1,500}\)")
+_NAMED = re.compile(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
 _IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
 _TICKED = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
 """Of a form that pull requests are written in: what its author declares."""
 _UNFILLED = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
 _URL = re.compile(r"\(?<?https?://[^\s>)\]]+>?\)?")
+_SEE_URL = re.compile(
+    r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"
+    r"(?:(?:,| and| or)? https?://[^\s>)\]]{1,500}){1,9}"
+)
+_MEANT_URL = re.compile(
+    r"(?im)\b(by|of|since|than|with|to|as|from|in)\s"
+    r"https?://[^\s>)\],]{1,500}/(?:commit|issues|pull|merge_requests)/\w{1,40}(?=,? [a-z]|\.?$)"
+)
 _HASH = re.compile(f"(?i){_COMMIT}")
 _EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;]{0,9}\)")
 _REFERENCE = re.compile(
     r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
 )
 _DIFF = re.compile(
-    r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/|[+-](?![-+ ])\S).*$"
+    r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/).*(?:\n[ +-].*){0,500}$"
 )
 _FENCED_DIFF = re.compile(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
 _PREFIX = re.compile(
@@ -61,44 +69,62 @@ _PREFIX = re.compile(
 )
 _CHORE = re.compile(
     r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:(?:add|update|fix|write|adjust|improve|refine|more"
-    r"|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|new|for"
+    r"|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|first|new|for"
     r"|required|round-trip|comprehensive|indentation|in)\s+)*"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
-    r"|documentation|docstrings?|typos?|lint\w*|pre-commit|coverage|type hints?|authors?)\b.{0,300}"
-    r"|apply suggestions from code review.*|co-authored.*|merge (?:pull request|branch|remote).*"
+    r"|documentation|docstrings?|typos?|lint\w*|pre-commit(?! hook)|coverage|type hints?|authors?)"
+    r"\b.{0,300}"
+    r"|apply suggestions from code review.*|co-authored.*"
+    r"|merge (?:pull request|branch|remote|commit from).*"
     r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
-    r"|squash!?.*|\W{0,4}generated with.*|---+|#\s.*"
+    r"|squash!?.*|\W{0,4}generated with.*|ai (?:helped|assisted)\b.{0,60}|---+|(?<![ \t])#\s.*"
     r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
     r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)[ \t]*$"
 )
-_HEADING = re.compile(
-    r"\W*|Version [\d.]+|Unreleased|#.*|\W*\d.*|(?:features?|(?:bug ?)?fix(?:es)?|added|changed"
-    r"|fixed|removed|deprecat\w+|other changes|improvements|support|refactoring):?"
-    r"|same (?:for|goes|as) .*",
-    re.IGNORECASE,
-)
 _THANKS = re.compile(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
-_BY = re.compile(r" *[-–—]? *\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
-_WITH_TESTS = re.compile(
-    r"(?i)[,;]? (?:and|with)(?: add(?:s|ed)?)?"
-    r"(?: (?:more|new|some|unit|regression|comprehensive|corresponding)){0,3} tests?\.?$"
+_CREDIT = re.compile(
+    r"(?im)(?:(?<=[.!?)`])[ ,;–-]{1,4}|[,;–-]{1,2} |(?<=\()|^)"
+    r"(?:(?:PRs?|patch(?:es)?|idea|fix|issue|bug) )?"
+    r"(?:(?:reported|submitted|suggested|contributed|raised|spotted|provided|PRs?|patch(?:es)?) "
+    r"by (?:[^.!?()\n]|\n(?!\s|[-*])){1,100}|reported|submitted|part of"
+    r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
+    r"(?:[.!]|$|(?=\)))"
 )
+_BY = re.compile(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_WITH_TESTS = re.compile(
+    r"(?i)(?:[,;]? (?:and|with|plus|&)|[,;])(?: (?:add(?:s|ed|ing)?|tighten(?:ed)? up|fix(?:ed)?))?"
+    r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
+    r" tests?(?: cases?)?(?: (?:for|in) .{1,60})?\.?$"
+)
+_SPACED = re.compile(r"(`[^`\n]*`)|(?<=\S) +([,;)]|[.:](?= |$))")
+_DONE = re.compile(
+    r"(?i)(fix|add|implement|support|allow|prevent|correct|accept|extend|return|respect|restrict"
+    r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
+    r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or)\b)) (?=[\w`'\"@])"
+)
+"""A report of what was done; whoever asks for it says *fix*, not *fixed*."""
+_WIDE = re.compile(r"(?<=\S)[ \t]{20,}")
 _GAPS = re.compile(r"\n{3,}")
 
 
 def clean(text: str) -> str:
     """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")[: 4 * LONGEST]
-    text = re.sub(r"(?<=\S)[ \t]{20,}", " ", text)
+    text = _WIDE.sub(" ", text)
+    original = {*text.split("\n")}
+    text = _NAMED.sub(r"\1", text)
     text = _LINK.sub(r"\1", _TICKED.sub("", _IMAGE.sub("", text)))
+    text = _MEANT_URL.sub(r"\1 an earlier change", _SEE_URL.sub("", text))
     text = _MEANT.sub(r"\1 an earlier change", _ASIDE.sub("", text))
     text = _MEANT_SO.sub(r"\1 earlier change", text)
-    for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _BY):
-        text = pattern.sub("", text)
+    for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _CREDIT, _BY):
+        text = _WIDE.sub(" ", pattern.sub("", text))
     text = _EMPTY.sub("", _HASH.sub("an earlier commit", text))
+    text = re.sub(r"(?<=\()[,;]\s{1,9}|[,;]\s{1,9}(?=\))", "", text)
     text = re.sub(r"(?<!`)``(?!`)", "`", _REFERENCE.sub(r"`\1`", text))
-    lines = [re.sub(r" +([,;)]|[.:](?= |$))", r"\1", line).rstrip() for line in text.split("\n")]
-    text = _CHORE.sub("", "\n".join(line for line in lines if not _is_debris(line)))
+    lines = (_SPACED.sub(r"\1\2", line).rstrip() for line in text.split("\n"))
+    text = "\n".join(line for line in lines if not _is_debris(line, line in original))
+    text = _CHORE.sub("", re.sub(r"(?<=[^.\s/])\.\.(?=\s|$)", ".", text))
     text = _UNFILLED.sub("", text)
     return _GAPS.sub("\n\n", text).strip()[:LONGEST]
 
@@ -116,22 +142,12 @@ def without_steps(message: str) -> str:
 def request(message: str, changelog: str = "") -> str:
     """What a message, and what the change log says of the same work, ask for."""
     subject, _, body = clean(without_steps(message)).partition("\n")
-    subject = _sentence(_WITH_TESTS.sub("", _PREFIX.sub("", subject.strip())))
+    subject = _sentence(_WITH_TESTS.sub("", _PREFIX.sub("", subject.strip(" ;…"))))
     told = [subject, _unwrapped(body.strip())]
     noted = _unwrapped(clean(changelog))
     if noted and not _says(" ".join(told), noted):
         told.append(_sentence(noted))
     return "\n\n".join(filter(None, told))
-
-
-def changelog_of(patch: str) -> str:
-    """The lines that a change adds to the change log, as prose; moved and edited ones are old."""
-    lines = sides(patch)
-    old = [_plain(line) for line in lines.removed[:MOST_NOTES]]
-    new = dict.fromkeys(_plain(line) for line in lines.added[:MOST_NOTES])
-    return "\n".join(
-        line for line in new if not _HEADING.fullmatch(line) and not get_close_matches(line, old, 1)
-    )
 
 
 def compose(
@@ -154,11 +170,10 @@ def compose(
     return prompt
 
 
-def _plain(line: str) -> str:
-    return re.sub(r"^\s*[-*•]\s+", "", line).strip()
-
-
 def _sentence(text: str) -> str:
+    """The beginning of a request: what is to be done."""
+    if done := _DONE.match(text):
+        text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
     return text[:1].upper() + text[1:] if re.match(r"[a-z]+ ", text) else text
 
 
@@ -182,15 +197,16 @@ def _joined(lines: Sequence[str]) -> str:
     return text.strip()
 
 
-def _is_debris(line: str) -> bool:
-    """What is left of a line once its reference is gone."""
+def _is_debris(line: str, whole: bool) -> bool:
+    """What is left of a line once its reference is gone; a whole one may be a brace of code."""
     return (
         bool(line.strip())
+        and not (whole and re.search(r"[\](){}\[]", line))
         and not line.lstrip().startswith("```")
         and re.fullmatch(
             r"(?i)\W*(?:(?:closes?|fix(?:es|ed)?|resolves?|see|refs?|issue|pr|and|gh|of|to|from|in"
             r"|re(?:vert|produce|place|late|introduce)[sd]?|supersed\w*|extracted|follow[- ]?up"
-            r"|part|address(?:es)?|backports?|amends?|continues)\W*)*",
+            r"|part|address(?:es)?|backports?|amends?|continues|this|it|tickets?)\W*)*",
             line,
         )
         is not None

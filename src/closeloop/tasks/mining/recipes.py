@@ -13,6 +13,7 @@ from closeloop.model.settings import Commands
 from closeloop.tasks.discover import project_of
 from closeloop.tasks.projects.folder import Folder, table
 
+REQUIREMENTS = r"requirements[^/]*(/[^/]+)?\.txt"
 _PROGRAM = ".venv/bin/"
 _UV = ("python3 -m venv .venv", f"{_PROGRAM}pip install uv")
 _TESTS = ("test", "tests", "testing")
@@ -22,6 +23,8 @@ _VERSION = re.compile(r"(?:^|[^\d.])(\d+(?:\.\d+)+)")
 _EXTRA = re.compile(r"""["'](tests?|testing|dev)["']\s*\]?\s*[:=]""")
 _PINNED = re.compile(r"\s*([A-Za-z0-9][\w.-]*(?:\[[\w,. -]+\])?)\s*(?:[=<>!~;@#].*)?")
 _QUARTER = timedelta(days=92)
+_BARE = "nothing but the project and its test runner"
+"""Where plug-ins are too old for the runner, it cannot even begin."""
 
 
 class Recipe(Record):
@@ -31,6 +34,8 @@ class Recipe(Record):
     test: str
     how: str
     """In a few words, for people."""
+    last: bool = False
+    """Only where nothing else works."""
 
 
 class Wants(Record):
@@ -97,7 +102,7 @@ def wants(folder: Folder) -> Wants:
     extras |= dict.fromkeys(folder.options("setup.cfg", "options.extras_require"))
     extras |= dict.fromkeys(_EXTRA.findall(folder.text("setup.py")))
     groups = table(folder.pyproject, "dependency-groups")
-    files = [name for name in folder.files if re.search(r"requirements[^/]*(/[^/]+)?\.txt$", name)]
+    files = [name for name in folder.files if re.search(rf"{REQUIREMENTS}$", name)]
     by_name: dict[str, list[str]] = {
         kind: [name for name in files if _mentions(name, names)]
         for kind, names in (("tests", _TESTS), ("dev", _DEVELOPMENT))
@@ -124,18 +129,21 @@ def _python(folder: Folder, test: str, at: datetime, tag: str | None) -> list[Re
     if not runner and (start := re.search(r"discover(.*)", test)):
         line += start[1]
     version = _version(folder, tag)
+    ways = [
+        (f"packages as of {day}", f" --exclude-newer {day}", wanted, False)
+        for day in (until(at), until(at - _QUARTER))
+    ]
+    ways.append(("the newest packages", "", wanted, False))
+    ways.append(("the newest packages, without the project's pins", "", wanted, True))
+    bare = Wants(installable=wanted.installable)
+    if wanted != bare:
+        ways.append((_BARE, "", bare, False))
     made = []
-    for how, options, loose in (
-        *(
-            (f"packages as of {day}", f" --exclude-newer {day}", False)
-            for day in (until(at), until(at - _QUARTER))
-        ),
-        ("the newest packages", "", False),
-        ("the newest packages, without the project's pins", "", True),
-    ):
+    for how, options, what, loose in ways:
         install = f"{_PROGRAM}uv pip install --python {_PROGRAM}python --no-cache"
-        install += f" --compile-bytecode{options} {_arguments(folder, wanted, runner, loose)}"
-        made.append(Recipe(setup=(*_UV, f"{version}{install}"), test=line, how=how))
+        install += f" --compile-bytecode{options} {_arguments(folder, what, runner, loose)}"
+        setup = (*_UV, f"{version}{install}")
+        made.append(Recipe(setup=setup, test=line, how=how, last=what == bare != wanted))
     if "uv.lock" in folder:
         # Second: a lock changes with every week, and each would want an environment of its own.
         locked = (*_UV, f"{version}{_locked(wanted)}")

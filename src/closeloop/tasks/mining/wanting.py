@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 
-from closeloop.tasks.mining.recipes import Recipe
+from closeloop.tasks.mining.recipes import REQUIREMENTS, Recipe
 from closeloop.tasks.projects.folder import Folder
 
 MOST_MODULES = 20
 _MISSING = re.compile(r"No module named '([A-Za-z]\w*)")
 _MANIFEST = re.compile(
-    r"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*requirements[^/]*(/[^/]+)?\.txt"
+    rf"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*{REQUIREMENTS}"
 )
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
 _INSTALLS = "uv pip install"
+_OPTIONAL = re.compile(
+    r"(?m)^[ +][ \t]+(?:import|from) ([A-Za-z]\w*)|importorskip\([\"']([A-Za-z]\w*)"
+)
 
 
 def packages_named(folder: Folder) -> frozenset[str]:
@@ -37,6 +40,12 @@ def completed(recipe: Recipe, output: str, packages: frozenset[str]) -> Recipe |
         return None
     setup = (*before, f"{install} {shlex.join(more)}")
     return Recipe(setup=setup, test=recipe.test, how=f"{recipe.how}, and {', '.join(more)}")
+
+
+def done_without(tests: str) -> str:
+    """What tests skip themselves without, by their patch, said as Python says it."""
+    modules = dict.fromkeys(one or two for one, two in _OPTIONAL.findall(tests))
+    return "\n".join(f"No module named '{name}'" for name in modules)
 
 
 def _parts(folder: Folder) -> set[str]:
