@@ -292,3 +292,19 @@ def test_a_message_sent_while_the_agent_works_is_the_users(log: Log, tmp_path: P
     log.put("attachment", attachment={"type": "queued_command", "prompt": "Also b."})
     session = session_of(log, tmp_path)
     assert words(session.trace.events)[1:] == [("user", None, "Also b.")]
+
+
+def test_words_taken_from_the_queue_were_heard_before_the_agent_went_on(
+    log: Log, tmp_path: Path
+) -> None:
+    for content in ("Also b.", '{"task_id":"t"}', "Not c."):
+        log.put("queue-operation", operation="enqueue", content=content)
+    log.put("queue-operation", operation="remove")
+    log.put("queue-operation", operation="remove")
+    log.agent("Then b, too.")
+    log.put("attachment", attachment={"type": "queued_command", "prompt": "Also b."})
+    log.put("queue-operation", operation="popAll", content="Not c.")
+    events = session_of(log, tmp_path).trace.events
+    assert words(events)[1:] == [("user", None, "Also b."), ("agent", "claim", "Then b, too.")]
+    notes = [(event.about, event.text) for event in events if isinstance(event, Note)]
+    assert notes == [("queued message", "Not c.")]

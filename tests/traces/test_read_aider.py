@@ -131,6 +131,25 @@ def test_headings_and_quotations_of_the_model_stay_its_own(tmp_path: Path) -> No
     ]
 
 
+def test_a_history_without_the_spaces_at_its_ends_of_lines_is_read_too(tmp_path: Path) -> None:
+    lines = (
+        "> Use /help to see help\n\n#### Fix a.py\n\n####\n\n#### Please.\n\n"
+        f"> Added b.py to the chat (read-only).\n\nSo:\n\n{BLOCK}\n"
+        "> Tokens: 10 sent, 5 received.\n>\n> Applied edit to a.py\n\n#### Thanks\n"
+    )
+    session = chat(lines, tmp_path)
+    assert [entry[:2] for entry in told(session)] == [
+        ("note", "console"),
+        ("user", "request"),
+        ("read", "b.py"),
+        ("agent", None),
+        ("change", "a.py"),
+        ("user", None),
+    ]
+    assert edits(session)[0][-1] is True
+    assert session.usage.input_tokens == 10
+
+
 def test_whole_files_and_diffs_are_edits_once_they_are_applied(tmp_path: Path) -> None:
     text = (
         "#### Go  \n\nw.py\n```\nx = 1\n```\n\n```diff\n--- d.py\n+++ d.py\n@@\n-a\n+b\n```\n\n"

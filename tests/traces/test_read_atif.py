@@ -133,7 +133,11 @@ def test_a_file_outside_the_folder_is_never_opened(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "trajectory.cont-1.json", tmp_path / "secret.json")
     folder = tmp_path / "run"
     folder.mkdir()
-    for named in ("../secret.json", str(tmp_path / "secret.json"), "https://host/secret.json"):
+    (folder / "link.json").symlink_to(tmp_path / "secret.json")
+    (folder / "out").symlink_to(tmp_path)
+    names = ("../secret.json", str(tmp_path / "secret.json"), "https://host/secret.json",
+             "link.json", "out/secret.json")  # fmt: skip
+    for named in names:
         session = made(folder, {"source": "user", "message": "Go."}, continued_trajectory_ref=named)
         assert len(session.trace.events) == 1
 
@@ -257,3 +261,57 @@ def test_every_shared_recording_is_read_with_all_its_pairs() -> None:
         assert usage.cache_read_tokens == final["total_cached_tokens"]
         total = (usage.input_tokens or 0) + (usage.cache_write_tokens or 0)
         assert total == final["total_prompt_tokens"] - final["total_cached_tokens"]
+
+
+def test_a_result_in_a_step_of_its_own_goes_to_the_call_it_names(tmp_path: Path) -> None:
+    asked = {"tool_call_id": "a", "function_name": "exec", "arguments": {"command": "make"}}
+    result = {"source_call_id": "a", "content": '{"output": "failed", "exit_code": 2}'}
+    session = made(
+        tmp_path,
+        {"source": "agent", "message": "(no assistant text)", "tool_calls": [asked]},
+        {"source": "system", "message": "", "observation": {"results": [result]}},
+    )
+    (command,) = session.trace.events
+    assert isinstance(command, Command)
+    assert (command.output, command.exit_code, command.exit_from) == ("failed", 2, "parsed")
+
+
+@pytest.mark.parametrize(
+    ("said", "ok"),
+    [
+        ("Successfully replaced 1 block(s) in a.py.", True),
+        ("The file a.py has been updated.\nraise Error", True),
+        ('{"success": true, "diff": "error"}', True),
+        ('{"success": false}', False),
+        ("Error: a.py was not found", False),
+        ("No replacement was performed: old_str was not found.", None),
+        ("1 + 1", None),
+    ],
+)
+def test_the_words_of_a_result_say_whether_an_edit_was_made(
+    said: str, ok: bool | None, tmp_path: Path
+) -> None:
+    given = {"path": "a.py", "old_string": "x", "new_string": "y"}
+    asked = {"tool_call_id": "a", "function_name": "patch", "arguments": given}
+    results = {"results": [{"source_call_id": "a", "content": said}]}
+    step = {"source": "agent", "message": "", "tool_calls": [asked], "observation": results}
+    (edit,) = made(tmp_path, step).trace.events
+    assert isinstance(edit, Edit)
+    assert (edit.before, edit.after, edit.ok) == ("x", "y", ok)
+
+
+@pytest.mark.parametrize(
+    ("asked", "read", "wrote", "fresh"),
+    [(100, 60, 30, 10), (100, 90, 30, 10), (100, 200, 5, 100), (100, None, None, 100)],
+)
+def test_what_a_cache_gave_is_not_counted_as_fresh(
+    asked: int, read: int | None, wrote: int | None, fresh: int, tmp_path: Path
+) -> None:
+    metrics = {
+        "prompt_tokens": asked,
+        "completion_tokens": 1,
+        "cached_tokens": read,
+        "extra": {"cache_creation_input_tokens": wrote},
+    }
+    session = made(tmp_path, {"source": "agent", "message": "x", "metrics": metrics})
+    assert session.usage.input_tokens == fresh

@@ -338,3 +338,15 @@ def has_result(event: AnyEvent) -> bool:
     if isinstance(event, Handoff):
         return event.report is not None
     return True
+
+
+def test_a_read_that_failed_still_tells_which_lines_it_asked_for(log: Log, tmp_path: Path) -> None:
+    too_long = "File content exceeds maximum allowed tokens."
+    log.call("Read", {"file_path": "/w/a.txt"}, too_long, is_error=True)
+    log.call("Read", {"file_path": "/w/a.txt", "limit": 500}, too_long, is_error=True)
+    log.call(
+        "Read", {"file_path": "/w/a.txt", "offset": 501, "limit": 300}, too_long, is_error=True
+    )
+    events = session_of(log, tmp_path).trace.events
+    lines = [(one.first_line, one.last_line) for one in events if isinstance(one, Read)]
+    assert lines == [(None, None), (None, 500), (501, 800)]

@@ -231,3 +231,23 @@ def test_real_streams_are_read_by_this_reader_alone_and_in_full() -> None:
 
 def unanswered(event: Any) -> bool:
     return {getattr(event, name, None) for name in ("output", "ok", "report")} == {None}
+
+
+def test_a_stream_that_begins_with_long_words_of_a_hook_is_recognised(tmp_path: Path) -> None:
+    hook = {"type": "system", "hook_id": "h", "hook_event": "SessionStart"}
+    spoken = {**hook, "subtype": "hook_response", "output": "x" * 70_000}
+    lines = ({**hook, "subtype": "hook_started"}, spoken, INIT, agent("Hi."), result())
+    (session,) = read(stream(tmp_path, *lines))
+    assert (session.directory, session.summary) == ("/w", "Hi.")
+
+
+def test_a_command_that_was_denied_says_so(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": "ls -'x'"}}
+    refusal = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": "Quoted."}
+    denial = {"tool_name": "Bash", "tool_use_id": "c", "tool_input": {}}
+    heard = {"type": "user", "message": {"content": [refusal]}, "parent_tool_use_id": None}
+    (session,) = read(
+        stream(tmp_path, INIT, agent(call), heard, result(permission_denials=[denial]))
+    )
+    (command,) = [event for event in session.trace.events if isinstance(event, Command)]
+    assert (command.exit_code, command.stopped) == (None, "not permitted")

@@ -344,6 +344,17 @@ def test_what_codex_puts_among_the_users_messages_is_not_the_users(tmp_path: Pat
     assert [line[0] for line in rollout.told()] == ["system", "system", "user", "user"]
 
 
+def test_a_short_message_is_not_taken_for_a_longer_text_that_has_its_words(tmp_path: Path) -> None:
+    rollout = Rollout(tmp_path).user("# AGENTS.md instructions for /w\n\nNever push.")
+    rollout.user("push").event("user_message", message="push")
+    rollout.item("message", role="user", content=[{"type": "input_image", "image_url": "data:"}])
+    assert [line[:2] for line in rollout.told()] == [
+        ("system", " AGENTS.md instructions for /w\n\nNever push."),
+        ("user", "request"),
+        ("note", "image"),
+    ]
+
+
 def test_an_interrupt_is_told_once(tmp_path: Path) -> None:
     text = "<turn_aborted>\nThe user interrupted the previous turn.\n</turn_aborted>"
     rollout = Rollout(tmp_path).event("task_started").user("Do it").call("shell", command="ls")
@@ -373,6 +384,9 @@ def test_an_interrupt_is_told_once(tmp_path: Path) -> None:
          "Process exited with code 4\n", 4, "parsed"),
         ([{"type": "input_text", "text": "hm"}], "hm", None, None),
         ("aborted by user after 2.0s", "aborted by user after 2.0s", None, None),
+        ("failed in sandbox MacosSeatbelt with execution error: sandbox denied exec error, "
+         "exit code: 5, stdout: , stderr: bad", "failed in sandbox MacosSeatbelt with execution "
+         "error: sandbox denied exec error, exit code: 5, stdout: , stderr: bad", 5, "parsed"),
         (None, "", None, None),
     ],
 )  # fmt: skip
@@ -478,6 +492,34 @@ def test_a_command_that_only_speaks_of_patches_is_a_command(tmp_path: Path) -> N
     for line in lines:
         (event,) = Rollout(tmp_path).call("exec_command", cmd=line).read().trace.events
         assert isinstance(event, Command)
+
+
+@pytest.mark.parametrize(
+    ("script", "printed", "command"),
+    [
+        ('const r = await tools.exec_command({cmd:"echo \\"a\\"\\nls", workdir:"/w"}); text(r)',
+         "a\n", ('echo "a"\nls', "/w", "a\n", None)),
+        ("await tools.exec_command({ workdir: `/w`, 'cmd': 'echo \\\'b" + '"' + "\\\'' })",
+         '{"exit_code":3,"output":"b"}', ("echo 'b\"'", "/w", "b", 3)),
+        ("await tools.exec_command({cmd: `rm ${name}`})", "", None),
+        ("await tools.exec_command({cmd: one})", "", None),
+        ('tools.exec_command({cmd: "a"}); tools.exec_command({cmd: "b"})', "", None),
+        ('tools.update_plan({plan: []}) // cmd: "a"', "", None),
+    ],
+)  # fmt: skip
+def test_a_script_that_only_runs_a_command_is_one_where_no_event_tells(
+    script: str, printed: str, command: Any, tmp_path: Path
+) -> None:
+    rollout = Rollout(tmp_path).item("custom_tool_call", name="exec", input=script, call_id="c")
+    said = ["Script completed\nWall time 0.1 seconds\nOutput:\n", printed]
+    content = [{"type": "input_text", "text": text} for text in said]
+    rollout.item("custom_tool_call_output", call_id="c", output=content)
+    used, *ran = rollout.read().trace.events
+    assert isinstance(used, ToolUse)
+    assert all(isinstance(event, Command) for event in ran)
+    found: list[Any] = [*ran]
+    wanted = [] if command is None else [command]
+    assert [(e.command, e.directory, e.output, e.exit_code) for e in found] == wanted
 
 
 def test_a_refused_action_is_a_correction(tmp_path: Path) -> None:
@@ -600,6 +642,24 @@ def test_a_fork_by_hand_counts_only_its_own_records(tmp_path: Path) -> None:
     ]
     assert session.usage.input_tokens == 100
     assert (session.parent, session.links) == (None, {"forked from": theirs})
+
+
+def test_a_session_resumed_by_an_old_version_begins_after_what_it_repeats(tmp_path: Path) -> None:
+    rollout = Rollout(tmp_path).add("session_meta", id="before").user("Old")
+    rollout.add("turn_context", model="m").agent("Old too").tokens(500, 500)
+    for line in rollout.lines[1:]:
+        # All of it is copied at once, some seconds after the file was begun.
+        line["timestamp"] = "2026-01-01T00:00:06.000Z"
+    while len(rollout.lines) < 9:
+        rollout.lines.append(rollout.lines[-1])
+    rollout.user("New").add("turn_context", model="m").agent("Newer").tokens(100, 100)
+    session = rollout.read()
+    assert rollout.told() == [
+        ("note", "forked"),
+        ("user", "request", "New"),
+        ("agent", "claim", "Newer"),
+    ]
+    assert (session.usage.input_tokens, session.links) == (100, {"forked from": "before"})
 
 
 def test_a_fork_that_says_where_it_begins_is_believed(tmp_path: Path) -> None:

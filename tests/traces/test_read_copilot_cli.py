@@ -159,6 +159,100 @@ def test_a_patch_given_as_bare_text_is_an_edit(tmp_path: Path) -> None:
     assert (event.path, event.patch, event.ok) == ("a.py", patch, True)
 
 
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ("ok\n<exited with exit code 101>", 101),
+        ("<command with id: 7 exited with exit code 3>", 3),
+        (
+            "log: <shellId: 1 completed with exit code 9>\n<shellId: 2 completed with exit code 0>",
+            0,
+        ),
+    ],
+)
+def test_an_exit_code_is_the_one_that_stands_last(output: str, code: int, tmp_path: Path) -> None:
+    session = made(tmp_path, *ran("c", "powershell", {"command": "make"}, output))
+    (command,) = session.trace.events
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.exit_from) == (code, "parsed")
+
+
+def ran(call: str, tool: str, given: dict[str, Any], output: str) -> list[tuple[str, Any]]:
+    start = {"toolCallId": call, "toolName": tool, "arguments": given}
+    end = {"toolCallId": call, "success": True, "result": {"content": output}}
+    return [("tool.execution_start", start), ("tool.execution_complete", end)]
+
+
+def test_a_command_left_running_gets_its_exit_code_when_it_ends(tmp_path: Path) -> None:
+    ended = "bad\n<command with id: 4 exited with exit code 2>"
+    going = "<command with shellId: 4 is still running after 30 seconds.>"
+    session = made(
+        tmp_path,
+        *ran("a", "bash", {"command": "make"}, going),
+        *ran("b", "read_bash", {"shellId": "4"}, going),
+        *ran("c", "read_bash", {"shellId": "4"}, ended),
+    )
+    command = session.trace.events[0]
+    assert isinstance(command, Command)
+    assert (command.exit_code, (command.output or "").startswith(going)) == (2, True)
+
+
+def test_a_question_that_nobody_was_there_for_has_no_answer(tmp_path: Path) -> None:
+    nobody = "The user is not available to respond and will review your work later."
+    session = made(tmp_path, *ran("q", "ask_user", {"question": "Which?"}, nobody))
+    question, note = session.trace.events
+    assert isinstance(question, Message)
+    assert isinstance(note, Note)
+    assert (question.intent, note.about) == ("question", "question unanswered")
+
+
+def test_what_copilot_prints_is_read_like_its_file(tmp_path: Path) -> None:
+    def line(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
+        at = "2026-01-01T00:00:00Z"
+        return {"type": kind, "data": data, "id": "1", "parentId": "0", "timestamp": at, **more}
+
+    lines = [
+        line("session.mcp_server_status_changed", {"status": "pending"}, ephemeral=True),
+        line("mcp.tools.list_changed", {}, ephemeral=True),
+        line("session.new_in_some_version", {}, ephemeral=True),
+        line("user.message", {"content": "Do it"}),
+        line("assistant.message", {"content": "Done.", "messageId": "m"}),
+        {"type": "result", "timestamp": "2026-01-01T00:00:01Z", "sessionId": "s9", "exitCode": 1},
+    ]
+    path = tmp_path / "printed.json"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    session = read(path)
+    assert [type(event) for event in session.trace.events] == [Message, Message]
+    assert (session.id, session.copy, session.exit) == ("s9", "printed", "crashed")
+
+
+def test_a_patch_of_several_files_is_an_edit_of_each(tmp_path: Path) -> None:
+    patch = "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** Add File: b\n+z\n*** End Patch"
+    start = {"toolCallId": "c", "toolName": "apply_patch", "arguments": patch}
+    end = {"toolCallId": "c", "success": True, "result": {"content": "Modified 2 files"}}
+    session = made(tmp_path, ("tool.execution_start", start), ("tool.execution_complete", end))
+    edits = [event for event in session.trace.events if isinstance(event, Edit)]
+    assert [(edit.path, edit.action, edit.ok) for edit in edits] == [
+        ("a", "change", True),
+        ("b", "create", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        ({"errorType": "quota", "statusCode": 402, "message": "No quota"}, "machine"),
+        ({"errorType": "context_limit", "message": "Too long"}, "out_of_budget"),
+        ({"errorType": "query", "message": "Broken"}, "crashed"),
+    ],
+)
+def test_what_ended_a_session_is_told_apart(
+    error: dict[str, Any], ended: str, tmp_path: Path
+) -> None:
+    session = made(tmp_path, ("user.message", {"content": "Hi"}), ("session.error", error))
+    assert (session.exit, session.cause) == (ended, error["message"])
+
+
 def test_a_result_without_a_call_is_kept(tmp_path: Path) -> None:
     session = made(tmp_path, ("tool.execution_complete", {"toolCallId": "?", "success": True}))
     (event,) = session.trace.events

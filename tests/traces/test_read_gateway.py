@@ -135,6 +135,32 @@ def test_patches_of_several_files_are_an_edit_for_each() -> None:
     assert edits[0].after == "x = 1\n"
 
 
+def test_an_id_may_come_again_for_a_patch_of_more_files() -> None:
+    def call(*paths: str) -> dict[str, Any]:
+        body = "".join(f"*** Delete File: {path}\n" for path in paths)
+        patch = f"*** Begin Patch\n{body}*** End Patch"
+        return {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": patch}
+
+    user = {"type": "message", "role": "user", "content": "Do it"}
+    failed = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": "No."}
+    later = {"type": "message", "role": "user", "content": "Once more"}
+    seen = [user, call("a"), failed]
+    talk = [
+        exchange({"input": [user]}, {"output": [call("a")]}),
+        exchange({"input": seen}, {"output": [call("b", "c")]}),
+        exchange({"input": [*seen, call("b", "c"), failed]}, {"output": []}),
+        exchange({"input": [*seen, call("b", "c"), failed, later]}, {"output": []}),
+    ]
+    events = session_of(talk, {}).trace.events
+    edits = [event for event in events if isinstance(event, Edit)]
+    assert [(edit.path, edit.call, edit.ok) for edit in edits] == [
+        ("a", "c/1", False),
+        ("b", "c/1", False),
+        ("c", "c/2", False),
+    ]
+    assert [event.text for event in events if isinstance(event, Message)] == ["Do it", "Once more"]
+
+
 def test_an_agent_of_ours_is_read_from_its_own_records() -> None:
     call = ToolCall(id="c1", name="run", arguments={"command": "ls"})
     user = ChatMessage(role="user", text="Look")

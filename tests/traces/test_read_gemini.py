@@ -200,7 +200,7 @@ def test_a_rewind_is_noted_and_what_it_took_back_happened(tmp_path: Path) -> Non
     assert texts == [
         "One",
         "Done.",
-        "1 messages were taken back, to before b.",
+        "1 message was taken back, to before b.",
         "Done differently.",
     ]
     assert one(session, Note).about == "rewind"
@@ -249,6 +249,7 @@ def test_the_document_of_older_versions_is_read_alike(tmp_path: Path) -> None:
         ("Output: y\nExit Code: 2\nProcess Group PGID: 7", 2),
         ("Output: y\nSignal: 9\nProcess Group PGID: 7", None),
         ("<untrusted_context>\nOutput: y\nProcess Group PGID: 7\n</untrusted_context>", 0),
+        ("Output too large. Showing first 1 and last 2.\ny\nProcess Group PGID: 7", 0),
         ("Command moved to background (PID: 7). Output hidden.", None),
         ("Command was cancelled by user before it could complete.", None),
         ("", None),
@@ -299,6 +300,41 @@ def test_rejections_questions_and_interrupts_are_the_users_words(tmp_path: Path)
         ("interrupt", "Request cancelled."),
     ]
     assert one(session, Edit).ok is False
+
+
+def test_an_interrupt_is_told_once_by_the_calls_it_stopped(tmp_path: Path) -> None:
+    stopped = [
+        call("run_shell_command", "cancelled", args={"command": name}) for name in ("a", "b")
+    ]
+    for one_of_them in stopped:
+        one_of_them["result"][0]["functionResponse"]["response"] = {
+            "error": "[Operation Cancelled] Reason: Operation cancelled by user"
+        }
+    session = log(
+        tmp_path / "s.jsonl",
+        message("a", "user", "One"),
+        message("b", "gemini", "", toolCalls=stopped),
+        message("c", "info", "Request cancelled."),
+        message("d", "user", "Not so."),
+    )
+    events = session.trace.events
+    assert [e.stopped for e in events if isinstance(e, Command)] == ["interrupted"] * 2
+    intents = [event.intent for event in events if isinstance(event, Message)]
+    assert intents == ["request", "interrupt", "correction"]
+
+
+def test_a_command_out_of_time_says_so(tmp_path: Path) -> None:
+    words = "Command was automatically cancelled because it exceeded the timeout of 5.0 minutes."
+    ran = call("run_shell_command", output=words, args={"command": "x"})
+    session = log(tmp_path / "s.jsonl", message("a", "gemini", "", toolCalls=[ran]))
+    assert one(session, Command).stopped == "out of time"
+
+
+def test_a_sub_agent_is_known_by_what_is_shown_of_it(tmp_path: Path) -> None:
+    shown = "\nSubagent codebase_investigator Finished\n\nResult:\nAll seen."
+    given = call("codebase_investigator", args={"question": "Where?"}, resultDisplay=shown)
+    session = log(tmp_path / "s.jsonl", message("a", "gemini", "", toolCalls=[given]))
+    assert one(session, Handoff).brief == "Where?"
 
 
 def test_a_sub_agent_that_failed_is_not_a_success(tmp_path: Path) -> None:

@@ -186,3 +186,22 @@ def test_sessions_and_streams_are_told_apart() -> None:
     assert not gemini.recognises(FileSource(FIXTURE))
     for path in (FIXTURE.parents[1] / "gemini").rglob("*.jsonl"):
         assert not gemini_stream.recognises(FileSource(path))
+
+
+def test_a_command_that_prints_nothing_has_ended(tmp_path: Path) -> None:
+    session = stream(
+        tmp_path / "s", used("run_shell_command", "c", command="mkdir a"), result("c", output="")
+    )
+    (command,) = [event for event in session.trace.events if isinstance(event, Command)]
+    assert (command.output, command.exit_code) == ("", None)
+
+
+def test_several_runs_in_one_file_are_several_sessions(tmp_path: Path) -> None:
+    end = {"type": "result", "timestamp": AT, "status": "success"}
+    runs = [INIT, said("user", "One"), end, said("user", "Two"), INIT | {"session_id": "second"}]
+    path = tmp_path / "s"
+    path.write_text("".join(json.dumps(record) + "\n" for record in runs))
+    first, second = gemini_stream.read(FileSource(path))
+    assert (first.id, second.id) == (INIT["session_id"], "second")
+    assert [session.trace.events[0].text for session in (first, second)] == ["One", "Two"]
+    assert (first.exit, second.exit) == ("finished", "crashed")

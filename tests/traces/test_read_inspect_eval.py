@@ -268,3 +268,27 @@ def test_every_shared_log_is_read_with_all_its_calls_paired() -> None:
             ]
             # Of the scorer's replies nothing is counted, so there is never more than the file has.
             assert (session.usage.output_tokens or 0) <= sum(spent)
+
+
+def test_messages_that_get_a_new_id_each_time_are_told_once(tmp_path: Path) -> None:
+    call = {"id": "c1", "function": "bash", "arguments": {"cmd": "ls"}}
+    asked = {"id": "m1", "role": "user", "content": "List it."}
+    reply = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    result = {"id": "m3", "role": "tool", "tool_call_id": "c1", "function": "bash", "content": "f"}
+    first = model("I look.", call) | {"input": [asked]}
+    later = [asked | {"id": "n1"}, reply | {"id": "n2"}, result | {"id": "n3"}]
+    again = [asked | {"id": "o1"}, reply | {"id": "o2"}, result | {"id": "o3"}]
+    session = made(tmp_path, first, model("f") | {"input": later}, model("f") | {"input": again})
+    assert [type(event).__name__ for event in session.trace.events] == [
+        "Message", "Message", "Command", "Message", "Message",
+    ]  # fmt: skip
+
+
+def test_what_is_left_out_is_counted_for_each_sample_alone(tmp_path: Path) -> None:
+    outside = {"event": "span_begin", "id": "s", "type": "scorers", "name": "scorers"}
+    graded = model("C") | {"span_id": "s"}
+    samples = [{"id": n, "epoch": 1, "events": [outside, graded, model("x")]} for n in (1, 2)]
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps({**HEADER, "samples": samples}))
+    found = [session.trace.skipped for session in inspect_eval.read(FileSource(path))]
+    assert found == [{"an event of scoring or set-up": 1}] * 2

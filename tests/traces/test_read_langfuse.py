@@ -102,3 +102,15 @@ def test_every_shared_recording_is_read_once_with_all_its_tools() -> None:
         assert session.usage.output_tokens == sum(count for count in spent if count)
         texts = [event.text for event in session.trace.events if isinstance(event, Message)]
         assert len(texts) == len(set(texts)), "nothing that is told again is taken again"
+
+
+def test_thinking_that_is_counted_beside_the_output_is_part_of_it(tmp_path: Path) -> None:
+    observation = {
+        "id": "o", "traceId": "t", "type": "GENERATION", "startTime": "2025-10-30T08:45:43Z",
+        "input": [{"role": "user", "content": "Hi"}], "output": "Hello", "model": "m",
+        "usageDetails": {"input": 179, "output": 35, "output_reasoning": 64, "total": 278},
+    }  # fmt: skip
+    trace = {"id": "t", "name": "Greeter", "observations": [observation]}
+    session = read(written(tmp_path / "trace.json", trace))
+    assert (session.usage.output_tokens, session.usage.reasoning_tokens) == (99, 64)
+    assert session.agent == "Greeter"

@@ -207,7 +207,9 @@ def test_real_recordings_lose_no_result_and_count_each_message_once(path: Path) 
     texts = [m["content"] for m in told["messages"] if m["role"] == "user"]
     results = [text for text in texts if text.startswith(("<returncode>", "The last command <c"))]
     paired = [event for event in actions([session]) if event.output is not None]  # type: ignore[union-attr]
-    assert len(paired) == len(results)
+    # The last user message is what the last command handed in.
+    handed = "-1.1" not in told["trajectory_format"] and told["info"]["exit_status"] == "Submitted"
+    assert len(paired) == len(results) + handed
     replies = [m for m in told["messages"] if m["role"] == "assistant"]
     assert len(session.trace.lanes[0].turns) == len(replies)
     assert session.usage.cost == pytest.approx(told["info"]["model_stats"]["instance_cost"])
@@ -218,3 +220,20 @@ def test_real_recordings_lose_no_result_and_count_each_message_once(path: Path) 
 def mini_usage(reply: dict[str, Any]) -> int:
     usage = reply["extra"]["response"]["usage"]
     return int(usage.get("completion_tokens", usage.get("output_tokens")))
+
+
+def test_what_the_last_command_printed_is_what_it_handed_in(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": "Now.\n\n```bash\nsubmit\n```"}
+    session = first([reply, {"role": "user", "content": "diff of exit code 1"}], tmp_path)
+    (command,) = actions([session])
+    assert isinstance(command, Command)
+    assert (command.output, command.exit_code) == ("diff of exit code 1", None)
+
+
+def test_a_result_without_a_template_tells_its_exit_code_too(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": "```bash\nfalse\n```"}
+    result = {"role": "user", "content": "Observation: {'output': 'no', 'returncode': 1}"}
+    session = first([reply, result], tmp_path, exit_status="LimitsExceeded")
+    (command,) = actions([session])
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.exit_from) == (1, "parsed")

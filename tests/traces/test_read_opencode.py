@@ -204,6 +204,30 @@ def test_a_patch_edits_as_many_files_as_it_names(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_patch_that_failed_is_an_edit_of_the_files_it_names(tmp_path: Path) -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** Delete File: b.py\n"
+    failed = tool("apply_patch", {"patchText": patch}, status="error", error="No such line.")
+    found = events(tmp_path, assistant(failed))
+    assert [(e.path, e.action, e.ok) for e in found if isinstance(e, Edit)] == [
+        ("a.py", "change", False),
+        ("b.py", "delete", False),
+    ]
+
+
+def test_an_aborted_command_was_interrupted(tmp_path: Path) -> None:
+    aborted = tool("bash", {"command": "x"}, status="error", error="Tool execution aborted")
+    (command,) = events(tmp_path, assistant(aborted))
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.stopped) == (None, "interrupted")
+
+
+def test_messages_whose_ids_were_blackened_are_counted_each(tmp_path: Path) -> None:
+    step = {"type": "step-finish", "tokens": {"input": 7, "output": 2, "cache": {}}, "cost": 0}
+    twice = [assistant(step, id="REDACTED"), assistant(step, id="REDACTED")]
+    session = read(export(tmp_path / "e.json", twice))
+    assert (session.usage.input_tokens, session.usage.output_tokens) == (14, 4)
+
+
 def test_compaction_retries_and_unknown_parts_are_kept_as_notes(tmp_path: Path) -> None:
     made = events(
         tmp_path,

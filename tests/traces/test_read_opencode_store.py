@@ -145,3 +145,75 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     change(path, "CREATE TABLE session (id TEXT)")
     assert not opencode_store.recognises(FileSource(path))
+
+
+def files(base: Path, root: Path) -> dict[str, Path]:
+    """The same sessions as versions without a database kept them, by id."""
+
+    def put(path: Path, told: dict[str, object]) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(told, indent=2))
+        return path
+
+    found = {}
+    with sqlite3.connect(base) as rows:
+        asked = "SELECT id, parent_id, directory, version, time_created, time_updated FROM session"
+        for one, parent, folder, release, created, updated in rows.execute(asked):
+            told = {"id": one, "version": release, "projectID": "p", "directory": folder}
+            time = {"created": created, "updated": updated}
+            found[one] = put(
+                root / "session" / "p" / f"{one}.json", told | {"parentID": parent, "time": time}
+            )
+        for one, session, data in rows.execute("SELECT id, session_id, data FROM message"):
+            told = json.loads(data) | {"id": one, "sessionID": session}
+            put(root / "message" / session / f"{one}.json", told)
+        asked = "SELECT id, message_id, session_id, data FROM part"
+        for one, message, session, data in rows.execute(asked):
+            told = json.loads(data) | {"id": one, "sessionID": session, "messageID": message}
+            put(root / "part" / message / f"{one}.json", told)
+    rows.close()
+    return found
+
+
+def test_the_files_of_older_versions_tell_what_the_database_tells(tmp_path: Path) -> None:
+    (stored,) = read(RECORDED / "opencode.db")
+    first, *children = files(RECORDED / "opencode.db", tmp_path).values()
+    (session,) = read(first)
+    assert session.trace.events == stored.trace.events
+    assert (session.id, session.usage, session.copy) == (stored.id, stored.usage, None)
+    every = sorted(path for path in tmp_path.rglob("*.json") if path != first)
+    assert sorted(opencode_store.parts(FileSource(first))) == every
+    assert {opencode_store.owner(FileSource(path)) for path in every} == {first}
+    assert opencode_store.owner(FileSource(first)) is None
+    assert children
+
+
+def test_a_child_that_its_parent_never_mentions_is_told_by_itself(tmp_path: Path) -> None:
+    found = files(RECORDED / "opencode.db", tmp_path)
+    first = next(iter(found.values()))
+    for part in (tmp_path / "part").rglob("*.json"):
+        if '"task"' in part.read_text():
+            part.unlink()
+    assert [session.id for session in read(first)] == list(found)
+
+
+def test_what_is_left_of_a_session_without_its_file_is_counted(tmp_path: Path) -> None:
+    first, *_ = files(RECORDED / "opencode.db", tmp_path).values()
+    message = next((tmp_path / "message" / first.stem).iterdir())
+    first.unlink()
+    source = FileSource(message)
+    assert opencode_store.owner(source) is None
+    assert list(opencode_store.read(source)) == []
+    assert source.skipped == {"a message without its session": 1}
+
+
+def test_an_id_never_leads_out_of_the_store(tmp_path: Path) -> None:
+    first, *_ = files(RECORDED / "opencode.db", tmp_path / "store").values()
+    told = json.loads(first.read_text()) | {"id": "../../outside", "parentID": None}
+    first.write_text(json.dumps(told))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "m.json").write_text("{}")
+    source = FileSource(first)
+    assert opencode_store.parts(source) == []
+    assert list(opencode_store.read(source)) == []
+    assert source.skipped == {"a session without messages": 1}

@@ -115,3 +115,33 @@ def test_real_logs_pair_every_result_and_count_only_what_is_there(path: Path) ->
     assert len(results) in (calls, calls - 1)
     assert len(session.trace.lanes[0].turns) == len(replies) + 1
     assert session.usage.output_tokens == log["response"]["usage"]["completion_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "claim"),
+    [
+        ("All is done.", "{}", "All is done."),
+        ("", "{}", "finish"),
+        ("Hm.", '{"message": "It works."}', "It works."),
+    ],
+)
+def test_a_finish_is_a_claim_whether_it_says_something_or_not(
+    said: str, given: str, claim: str, tmp_path: Path
+) -> None:
+    function = {"name": "finish", "arguments": given}
+    message = {
+        "role": "assistant",
+        "content": said,
+        "tool_calls": [{"id": "f", "function": function}],
+    }
+    log = {
+        "messages": [{"role": "user", "content": "Go"}],
+        "response": {"choices": [{"message": message}]},
+        "kwargs": {},
+        "timestamp": 1.0,
+        "cost": 0,
+    }
+    (session,) = sessions(openhands_completions, written(tmp_path / "x", log))
+    assert told(session)[-1] == ("agent", "claim", claim)
+    assert not actions([session])
+    assert (session.exit, session.summary) == ("finished", claim)

@@ -220,3 +220,37 @@ def test_tasks_of_one_delegation_are_handed_over_each(tmp_path: Path) -> None:
         "subagents/aa",
         "subagents/cc",
     ]
+
+
+def test_events_may_stand_one_a_line(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": [{"type": "text", "text": "List it."}]}
+    action = {"command": "ls", "kind": "TerminalAction"}
+    lines = [
+        event("MessageEvent", 1) | {"source": "user", "llm_message": asked},
+        event("ActionEvent", 2, tool_name="terminal", tool_call_id="c", action=action),
+        event("ObservationEvent", 3, action_id="e2", observation={"exit_code": 0}),
+    ]
+    path = written(tmp_path / "events.jsonl", "".join(json.dumps(one) + "\n" for one in lines))
+    assert recognised_by(path) == ["openhands-sdk"]
+    (session,) = sessions(openhands_sdk, path)
+    assert told(session) == [("user", "request", "List it."), ("run", "ls", 0, "stated", None)]
+
+
+def test_the_tools_of_another_agents_program_are_told_once(tmp_path: Path) -> None:
+    def tool(number: int, kind: str, **more: Any) -> dict[str, Any]:
+        known = {"tool_call_id": f"t-{kind}", "title": "A title", "tool_kind": kind}
+        return event("ACPToolCallEvent", number, **known, **more)
+
+    session = run(
+        [
+            tool(1, "execute", status="pending"),
+            tool(2, "execute", status="in_progress", raw_input={"command": "make"}),
+            tool(3, "execute", status="completed", raw_input={"command": "make"}, raw_output="ok"),
+            tool(4, "fetch", status="failed", raw_output={"why": "no net"}, is_error=True),
+            event("HookExecutionEvent", 5, hook_command="lint"),
+        ],
+        tmp_path,
+    )
+    assert told(session)[:2] == [("run", "make", None, None, None), ("tool", "A title", False)]
+    assert [one.about for one in session.trace.events[2:]] == ["hook"]
+    assert session.trace.events[0].output == "ok"

@@ -349,3 +349,137 @@ def test_strands_says_with_a_tools_message_what_the_tool_is_given(tmp_path: Path
     [event] = session.trace.events
     assert isinstance(event, ToolUse)
     assert (event.arguments, event.output) == ({"at": "x"}, "seen")
+
+
+SDK = {
+    "name": "execute_tool bash",
+    "context": {"trace_id": "0x" + "b" * 32, "span_id": "0x" + "1" * 16},
+    "parent_id": None,
+    "start_time": "2026-03-01T20:47:18.711501Z",
+    "end_time": "2026-03-01T20:47:20.711501Z",
+    "status": {"status_code": "ERROR", "description": "it failed"},
+    "attributes": {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "bash",
+        "gen_ai.tool.call.arguments": '{"command": "make"}',
+    },
+    "resource": {"attributes": {"service.name": "maker"}},
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps([SDK]),
+        json.dumps({"spans": [SDK]}),
+        json.dumps(SDK) + "\n" + json.dumps(SDK) + "\n",
+        json.dumps(SDK, indent=4) + "\n" + json.dumps(SDK, indent=4) + "\n",
+    ],
+    ids=["a list", "an object", "a line each", "printed"],
+)
+def test_spans_as_a_program_prints_them_are_read(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "spans"
+    path.write_text(content)
+    assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["otlp"]
+    session = read(path)
+    (command,) = session.trace.events
+    assert isinstance(command, Command)
+    assert (command.command, command.output, command.seconds) == ("make", "it failed", 2.0)
+    assert session.agent == "maker"
+
+
+def test_a_printed_span_without_an_end_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "spans"
+    path.write_text(json.dumps(SDK, indent=4) + "\n" + json.dumps(SDK, indent=4)[:300])
+    source = FileSource(path)
+    assert len(list(otlp.read(source))) == 1
+    assert source.skipped["a span that does not end"] == 1
+
+
+def test_a_call_that_is_named_later_is_told_once(tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
+    history = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "", "additional_kwargs": {"tool_calls": [call]}},
+        {"role": "tool", "tool_call_id": "c", "content": '[{"url": "u"}]'},
+        {"role": "tool", "content": {"type": "function", "function": {"parameters": {}}}},
+    ]
+    used = {"gen_ai__tool__name": "look", "gen_ai__tool__call__arguments": '{"at":1}'}
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__operation__name="execute_tool", **used),
+        span(
+            2, None, 5, gen_ai__operation__name="chat", gen_ai__input__messages=json.dumps(history)
+        ),
+    )
+    tool = next(event for event in session.trace.events if isinstance(event, ToolUse))
+    assert len(session.trace.events) == 2
+    assert (tool.call, tool.output) == ("c", '[{"url": "u"}]')
+
+
+def test_a_message_in_a_tools_name_is_its_result(tmp_path: Path) -> None:
+    call = {"id": "c", "function": {"name": "look", "arguments": "{}"}}
+    history = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "look", "content": "It is sunny."},
+    ]
+    told = {"gen_ai__input__messages": json.dumps(history)}
+    session = made(tmp_path, span(1, None, 0, gen_ai__operation__name="chat", **told))
+    (tool,) = session.trace.events
+    assert isinstance(tool, ToolUse)
+    assert tool.output == "It is sunny."
+
+
+def test_a_handoff_has_its_brief_and_its_return_from_the_lane_it_opened(tmp_path: Path) -> None:
+    asked = json.dumps([{"role": "user", "content": "Weather?"}])
+    said = json.dumps([{"role": "assistant", "content": "Sunny."}])
+    session = made(
+        tmp_path,
+        span(1, None, 0, gen_ai__operation__name="invoke_agent", gen_ai__agent__name="outer"),
+        span(2, 1, 1, gen_ai__operation__name="invoke_agent", gen_ai__agent__name="inner"),
+        span(3, 2, 2, gen_ai__operation__name="chat", gen_ai__input__messages=asked,
+             gen_ai__output__messages=said),
+    )  # fmt: skip
+    handoff = session.trace.events[0]
+    assert isinstance(handoff, Handoff)
+    assert (handoff.brief, handoff.report) == ("Weather?", "Sunny.")
+
+
+def test_a_call_that_the_history_names_otherwise_is_told_once(tmp_path: Path) -> None:
+    def call(name: str) -> dict[str, Any]:
+        part = {"type": "tool_call", "id": name, "name": "look", "arguments": {"at": 1}}
+        return {"role": "assistant", "parts": [part]}
+
+    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "a", "response": "x"}]}
+    chat = {"gen_ai__operation__name": "chat"}
+    spoken = {"gen_ai__output__messages": json.dumps([call("a")])}
+    history = {"gen_ai__input__messages": json.dumps([call("item-1"), result])}
+    again = {"gen_ai__input__messages": json.dumps([call("item-1"), result, call("item-2")])}
+    session = made(
+        tmp_path,
+        span(1, None, 0, **chat, **spoken),
+        span(2, None, 5, **chat, **history),
+        span(3, None, 9, **chat, **again),
+    )
+    found = [(one.call, one.output) for one in session.trace.events if isinstance(one, ToolUse)]
+    assert found == [("a", "x"), ("item-2", None)]
+
+
+def test_spans_whose_ids_are_numbers_and_whose_calls_have_none_are_read(tmp_path: Path) -> None:
+    def plain(number: int, name: str, **given: Any) -> dict[str, Any]:
+        context = {"trace_id": 7, "span_id": number}
+        return {"name": name, "context": context, "parent": {"span_id": 9}, "attributes": given}
+
+    asked = '[{"tool.name": "bash", "tool.args": {"command": "ls"}}]'
+    spans = [
+        plain(1, "call_llm", **{"gen_ai.operation.name": "call_llm", "gen_ai.output": asked}),
+        plain(2, "x", **{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "bash",
+                         "gen_ai.tool.args": '{"command": "ls"}', "gen_ai.output": "a.py"}),
+        plain(9, "x", **{"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "any"}),
+    ]  # fmt: skip
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps({"spans": spans}))
+    session = read(path)
+    (command,) = session.trace.events
+    assert isinstance(command, Command)
+    assert (command.command, command.output, session.agent) == ("ls", "a.py", "any")

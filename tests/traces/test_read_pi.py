@@ -216,6 +216,12 @@ def test_other_entries_are_notes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_retry_that_was_given_up_says_why(tmp_path: Path) -> None:
+    ended = {"type": "auto_retry_end", "success": False, "attempt": 3, "finalError": "429"}
+    note = one(session_of(tmp_path / "s.jsonl", ended), Note)
+    assert (note.about, note.text) == ("retry", "429")
+
+
 def test_thoughts_lines_and_answers(tmp_path: Path) -> None:
     blocks = [
         {"type": "thinking", "thinking": "Hm."},

@@ -103,6 +103,7 @@ VALUES = {
     "https://ann:Tr0ub4dor@git.internal/x.git": "url-password",
     "redis://:n0tEasy@cache:6379/0": "url-password",
     "mongodb+srv://ann:Zx81kk%40a@cluster.example.net": "url-password",
+    f"see a@b.c, ftp://{'u' * 80}:{'%5A%7a%24' * 40}@host/x": "url-password",
     "curl -s -u ann:Tr0ub4dor https://x.org": "curl-user",
     "machine git.internal login ann password Tr0ub4dor\n": "netrc",
     "machine git.internal\n\tlogin ann\n\tpassword Tr0ub4dor\n": "netrc",

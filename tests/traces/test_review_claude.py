@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from claude_log import SESSION, Log, session_of
+from claude_log import SESSION, Log, only, session_of
 from read_back import told, written
 
-from closeloop.model.trace import Edit, Handoff, Message, Note
+from closeloop.model.trace import Command, Edit, Handoff, Message, Note
 from closeloop.traces.readers import claude_stream
 from closeloop.traces.source import FileSource
 
@@ -111,3 +111,66 @@ def test_an_empty_session_id_is_none(log: Log, tmp_path: Path) -> None:
     nameless = Log(sessionId="")
     nameless.user("go")
     assert session_of(nameless, tmp_path).id
+
+
+def test_a_result_written_before_its_call_is_the_calls(log: Log, tmp_path: Path) -> None:
+    log.user("Do it.")
+    log.call("Bash", {"command": "ls"}, "a.py", id="c1")
+    log.agent("Listed.")
+    call, result = log.lines[1], log.lines[2]
+    log.lines[1:3] = [result, call]
+    session = session_of(log, tmp_path)
+    assert [type(event) for event in session.trace.events] == [Message, Command, Message]
+    assert only(session, Command).output == "a.py"
+
+
+def test_a_result_whose_call_never_comes_is_kept(log: Log, tmp_path: Path) -> None:
+    log.user("Do it.")
+    lost = {"type": "tool_result", "tool_use_id": "c9", "content": "lost"}
+    log.user([lost], parentUuid="nowhere")
+    log.call("Bash", {"command": "ls"}, "a.py", id="c9")
+    notes = [event for event in session_of(log, tmp_path).trace.events if isinstance(event, Note)]
+    assert [(note.about, note.text) for note in notes] == [("result without a call", "lost")]
+
+
+def test_modes_and_titles_are_noted_when_they_change(log: Log, tmp_path: Path) -> None:
+    log.user("Do it.")
+    for mode in ("normal", "normal", "vim"):
+        log.put("mode", mode=mode)
+        log.put("permission-mode", permissionMode="default")
+        log.put("ai-title", aiTitle="Doing it")
+        log.put("bridge-session", bridgeSessionId="b")
+    notes = [event for event in session_of(log, tmp_path).trace.events if isinstance(event, Note)]
+    assert [(note.about, note.text) for note in notes] == [("title", "Doing it"), ("mode", "vim")]
+
+
+def test_the_clients_own_commands_ask_the_model_nothing(log: Log, tmp_path: Path) -> None:
+    def command(name: str, given: str) -> str:
+        return (
+            f"<command-name>/{name}</command-name>\n            "
+            f"<command-message>{name}</command-message>\n            "
+            f"<command-args>{given}</command-args>"
+        )
+
+    for line in (command("effort", ""), command("new-one", ""), command("fast", "on")):
+        log.user(line)
+    log.user(command("plan", "Move the files."))
+    events = session_of(log, tmp_path).trace.events
+    assert [event.about for event in events if isinstance(event, Note)] == ["slash command"] * 3
+    (asked,) = [event for event in events if isinstance(event, Message)]
+    assert (asked.intent, "Move the files." in asked.text) == ("request", True)
+
+
+def test_a_notice_in_the_queue_tells_how_work_in_the_background_ended(
+    log: Log, tmp_path: Path
+) -> None:
+    detail = {"stdout": "", "backgroundTaskId": "b1"}
+    log.call("Bash", {"command": "make"}, "Command running in background", detail=detail)
+    notice = (
+        "<task-notification>\n<task-id>b1</task-id>\n<status>failed</status>\n"
+        '<summary>Background command "make" failed with exit code 2</summary>\n'
+        "</task-notification>"
+    )
+    for content in ('{"task_id":"b1","task_type":"local_bash"}', notice):
+        log.put("queue-operation", operation="enqueue", content=content)
+    assert told(session_of(log, tmp_path)) == [("run", "make", 2, "parsed", None)]

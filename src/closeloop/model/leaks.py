@@ -20,6 +20,8 @@ _Form = tuple[str, re.Pattern[bytes], int, float]
 _GROUP = 48
 """Up to about this many words at once are searched for at memory speed."""
 _MOST_PASSES = 8
+_LONGEST_ADDRESS = len("://") + 80 + len(":") + 120 * len("%20")
+"""As far before its `@` as `secrets.URL_PASSWORD` reaches."""
 _SEPARATORS = secrets.SEPARATORS.encode()
 
 
@@ -94,10 +96,11 @@ def _assigned(data: bytes, start: int, end: int) -> Found | None:
 def _in_addresses(data: bytes) -> Iterator[Found]:
     """Texts are full of addresses, and few have an `@`: only the last before one may matter."""
     end = 0
-    while (first := data.find(b"://", end)) >= 0 and (end := data.find(b"@", first)) >= 0:
-        found = _in_address(data, data.rfind(b"://", first, end))
-        if found is not None:
+    while (at := data.find(b"@", end)) >= 0:
+        start = data.rfind(b"://", max(end, at - _LONGEST_ADDRESS), at)
+        if start >= 0 and (found := _in_address(data, start)) is not None:
             yield found
+        end = at + 1
 
 
 def _in_address(data: bytes, start: int) -> Found | None:

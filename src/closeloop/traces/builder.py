@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -12,6 +13,11 @@ from closeloop.model.trace import AnyEvent, Intent, Lane, Message, Note, Trace, 
 from closeloop.model.usage import total
 
 ROOT = "root"
+
+
+def since(before: Mapping[str, int], skipped: Mapping[str, int]) -> dict[str, int]:
+    """What more was left out: one file may hold several traces."""
+    return {why: many for why in skipped if (many := skipped[why] - before.get(why, 0)) > 0}
 
 
 class Builder:

@@ -19,12 +19,12 @@ Kind = Literal["command", "create", "change", "read", "handoff", "question", "cl
 
 NAMES: dict[Kind, str] = {
     "command": """bash bash_command container.exec exec_command execute_bash execute_command
-        local_shell powershell run run_command run_in_terminal run_shell_command shell
-        shell_command terminal""",
+        local_shell powershell run run_command run_command_in_terminal run_in_terminal
+        run_shell_command run_terminal_cmd shell shell_command terminal""",
     "create": "create create_file save_file write write_file write_to_file",
     "change": """apply_diff apply_patch edit edit_file file_editor insert_content multi_edit
-        multiedit notebookedit replace replace_in_file search_and_replace str_replace
-        str_replace_based_edit_tool str_replace_editor text_editor""",
+        multiedit notebookedit patch replace replace_in_file search_and_replace search_replace
+        str_replace str_replace_based_edit_tool str_replace_editor text_editor""",
     "read": "cat notebookread open_file read read_file read_many_files view view_file",
     "handoff": "agent delegate delegate_to_agent invoke_agent new_task spawn_agent subagent task",
     "question": """ask ask_followup_question ask_question ask_user ask_user_question askuserquestion
@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {name: kind for kind, names in NAMES.items() for name i
 
 _COMMANDS = ("command", "cmd", "script", "input", "code")
 _PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file",
-          "target_file", "AbsolutePath")  # fmt: skip
+          "target_file", "AbsolutePath", "absolutePath")  # fmt: skip
 _OLD = ("old_string", "old_str", "oldString", "old_text", "search", "oldText")
 _NEW = ("new_string", "new_str", "newString", "new_text", "replace", "newText",
         "new_source")  # fmt: skip
@@ -69,6 +69,9 @@ def event_of(name: str, arguments: Mapping[str, Any] | None, origin: Origin) -> 
     given = arguments if isinstance(arguments, dict) else {}
     base: dict[str, Any] = msgspec.structs.asdict(origin)
     kind = kind_of(name)
+    if name == "exec" and isinstance(given.get("command"), str):
+        # Others have a tool of this name that takes a script.
+        kind = "command"
     path = text_in(given, _PATHS) if kind in ("create", "change", "read") else None
     if kind == "change" and given.get("command") in ("view", "create"):
         # One editor tool for all: it says in `command` what it does.
@@ -152,7 +155,7 @@ _OPENING = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
 _EXITS = (
     re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
     re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
-    re.compile(r"completed with exit code (-?\d+)>"),
+    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
     re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
     re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
     re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +17,10 @@ from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import count, decoded, items, label, mapping, raw
 
 _TRAILER = ("Process Group PGID:", "Background PIDs:", "Signal:", "Exit Code:")
+_OUTPUT = ("Output:", "Output too large. ")
+_TIMED_OUT = "Command was automatically cancelled because it exceeded the timeout"
 _REJECTED = ("User did not allow tool call", "User denied", "[Operation Cancelled]")
+_STOPPED = "[Operation Cancelled] Reason: Operation cancelled"
 _STATES = {"completed": True, "error": False, "failed": False, "cancelled": False}
 
 
@@ -109,7 +113,7 @@ def shell_exit(output: str) -> int | None:
         killed |= line.startswith("Signal:") and line not in ("Signal: 0", "Signal: (none)")
         ended = True
     # Newer versions say nothing of an exit code of 0, but always of the process that is gone.
-    return 0 if ended and not killed and body.startswith("Output:") else None
+    return 0 if ended and not killed and body.startswith(_OUTPUT) else None
 
 
 def usage_of(found: object, names: Mapping[str, str]) -> Usage:
@@ -147,8 +151,7 @@ def settle(
         code = shell_exit(output or "")
         found = None if code is None else "parsed"
         result: dict[str, object] = {"output": output, "exit_code": code, "exit_from": found}
-        if refused:
-            result["stopped"] = "rejected"
+        result["stopped"] = _stopped(output or "", refused)
     else:
         result = result_of(event, output, ok)
     if isinstance(event, Edit):
@@ -158,9 +161,26 @@ def settle(
     done = builder.finish(event, **(result | more))
     if isinstance(event, Message) and event.intent == "question" and output is not None:
         builder.hear(_answers(output), lane=event.lane, at=event.at, intent="answer")
+    elif refused and output is not None and output.startswith(_STOPPED):
+        interrupt(builder, output, event.lane, event.at)
     elif refused and output is not None:
         builder.hear(output, lane=event.lane, at=event.at, intent="correction")
     return done
+
+
+def _stopped(output: str, refused: bool) -> str | None:
+    """What ended a command before its time."""
+    if refused:
+        return "interrupted" if output.startswith(_STOPPED) else "rejected"
+    return "out of time" if output.startswith(_TIMED_OUT) else None
+
+
+def interrupt(builder: Builder, said: str, lane: str, at: datetime | None) -> None:
+    """The user stops the agent, which each call it was at tells, and a notice once more."""
+    spoken = (e for e in reversed(builder.events) if e.lane == lane and isinstance(e, Message))
+    last = next(spoken, None)
+    if last is None or last.intent != "interrupt":
+        builder.hear(said, lane=lane, at=at, intent="interrupt")
 
 
 def _answers(output: str) -> str:

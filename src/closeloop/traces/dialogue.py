@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin, event_of
@@ -28,22 +30,50 @@ class Dialogue:
         self._by_id: dict[tuple[str | None, str | None], deque[int]] = {}
         self._by_name: dict[tuple[str, str | None], deque[int]] = {}
         self._without_id: dict[tuple[str, str | None], deque[int]] = {}
+        self._alike: dict[tuple[str, str | None, str], list[int]] = {}
+        """Calls by what they say."""
         self._done: set[int] = set()
 
     def hear(self, parts: Iterable[Said], lane: str, at: datetime | None) -> None:
         """What a request repeats and adds: a part is new where it is there more often than ever."""
-        here: Counter[tuple[Any, ...]] = Counter()
+        here: dict[tuple[Any, ...], int] = {}
+        calls: list[Said] = []
+        alike: Counter[tuple[Any, ...]] = Counter()
         for part in parts:
+            if part.kind == "call":
+                calls.append(part)
             key = _key(part)
-            here[key] += 1
-            if here[key] > self._most[key]:
-                self._most[key] = here[key]
-                self.add(part, lane, at)
+            times = here[key] = here.get(key, 0) + 1
+            if times > self._most.get(key, 0):
+                self._most[key] = times
+                if part.kind == "call":
+                    # Only now: most requests have no new one.
+                    alike.update((one.name, written(one.arguments)) for one in calls)
+                    calls.clear()
+                if part.kind != "call" or not self._renamed(part, alike, lane):
+                    self.add(part, lane, at)
+
+    def _renamed(self, part: Said, alike: Counter[tuple[Any, ...]], lane: str) -> bool:
+        """Whether it is a call that was told before, with no id or another one."""
+        given = written(part.arguments)
+        known, place = self._alike.get((lane, part.name, given), ()), alike[part.name, given]
+        if place > len(known):
+            return False
+        event = self.builder.events[known[place - 1] - 1]
+        if event.call is None:
+            self.replace(msgspec.structs.replace(event, call=part.id))
+        for where in (lane, None) if part.id else ():
+            self._by_id.setdefault((where, part.id), deque()).append(event.number)
+        return True
 
     def speak(self, part: Said, lane: str, at: datetime | None, turn: int | None) -> None:
         """What an agent says now: new, though it may have said the same before."""
         self.knows(part)
         self.add(part, lane, at, turn)
+
+    def heard(self, part: Said) -> bool:
+        """Whether it was told before."""
+        return self._most[_key(part)] > 0
 
     def knows(self, part: Said) -> None:
         """A part that a later request may repeat."""
@@ -70,8 +100,10 @@ class Dialogue:
             return None
         if not part.text and part.own is None:
             return None
-        event = restored(self._message(part, lane, at, turn), part.own)
-        self.replace(event)
+        event = self._message(part, lane, at, turn)
+        if part.own is not None:
+            event = restored(event, part.own)
+            self.replace(event)
         return event
 
     def called(self, lane: str, call: Said) -> AnyEvent | None:
@@ -113,13 +145,14 @@ class Dialogue:
             given = {"input": given} if given != "" else {}
         given = arguments(given, self.skipped)
         event = self.builder.add(event_of(part.name or "unknown", given, origin))
+        self._alike.setdefault((lane, part.name, written(part.arguments)), []).append(number)
         if part.id:
-            for where in (lane, None):
-                self._by_id.setdefault((where, part.id), deque()).append(number)
+            _queue(self._by_id, (lane, part.id), number)
+            _queue(self._by_id, (None, part.id), number)
         else:
-            self._without_id.setdefault((lane, part.name), deque()).append(number)
-        for name in (part.name, None):
-            self._by_name.setdefault((lane, name), deque()).append(number)
+            _queue(self._without_id, (lane, part.name), number)
+        _queue(self._by_name, (lane, part.name), number)
+        _queue(self._by_name, (lane, None), number)
         return event
 
     def _repeats(self, lane: str, part: Said) -> bool:
@@ -139,7 +172,7 @@ class Dialogue:
     def _instruct(self, part: Said, lane: str, at: datetime | None) -> None:
         if lane == ROOT and self.system is None:
             self.system = self._short(part.text)
-        else:
+        elif part.text != self.system:
             self.builder.note(self._short(part.text), about="system prompt", lane=lane, at=at)
 
     def _short(self, text: str) -> str:
@@ -164,6 +197,14 @@ def handed(event: AnyEvent, child: str, brief: str = "") -> Handoff:
         call=event.call, brief=brief or brief_of(event), child=child, report=report,
         ok=getattr(event, "ok", None),
     )  # fmt: skip
+
+
+def _queue(table: dict[Any, deque[int]], key: tuple[str | None, ...], number: int) -> None:
+    queue = table.get(key)
+    if queue is None:
+        table[key] = deque((number,))
+    else:
+        queue.append(number)
 
 
 def _key(part: Said) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from closeloop.model.answers import heard
 from closeloop.model.exchange import Exchange
 from closeloop.model.session import Session
@@ -23,7 +25,7 @@ from closeloop.traces.telling import identity
 from closeloop.traces.texts import clean
 from closeloop.traces.untrusted import decoded, items, mapping
 
-READER, VERSION = "gateway", 1
+READER, VERSION = "gateway", 2
 AGENT = "unknown"
 OTHER = "an exchange that is no turn"
 UNREADABLE = "an exchange that cannot be read"
@@ -72,6 +74,8 @@ class _Talk:
         self.first: str | None = None
         self.trouble: str | None = None
         self.patched: dict[str, list[str | None]] = {}
+        self._known: dict[bytes, list[Said]] = {}
+        """What messages tell: most of them come again with every request."""
 
     def take(self, exchange: Exchange) -> None:
         """One request and its answer."""
@@ -80,7 +84,7 @@ class _Talk:
             return
         payload = mapping(decoded(exchange.request))
         own = exchange.path == OWN
-        told = list(self._parts(_request(payload, own=own)))
+        told = self._request(payload, own=own)
         if not told:
             self._skip(UNREADABLE)
             return
@@ -131,19 +135,49 @@ class _Talk:
                 self.builder.events[event.number - 1] = handed(event, child)
                 return
 
-    def _parts(self, parts: Iterable[Said]) -> Iterator[Said]:
+    def _request(self, payload: dict[str, Any], *, own: bool) -> list[Said]:
+        """What a request of any format tells, the system prompt first."""
+        found: list[Said] = []
+        for name in _SYSTEM:
+            if name in payload:
+                found += self._parts(said(payload[name], "system"))
+        for name in ("messages", "contents", "input"):
+            told = payload.get(name)
+            if isinstance(told, list):
+                for message in told:
+                    found += self._message(message, own=own)
+            elif told is not None and not own:
+                found += self._parts(said(told, "user"))
+        return found
+
+    def _message(self, message: Any, *, own: bool) -> list[Said]:
+        try:
+            key = msgspec.json.encode(message)
+        except (ValueError, OverflowError, RecursionError):
+            key = b""
+        found = self._known.get(key)
+        if found is None:
+            shaped = _shaped(mapping(message)) if own else message
+            found = self._parts(said(shaped, "user", 1))
+            if key:
+                self._known[key] = found
+        return found
+
+    def _parts(self, parts: Iterable[Said]) -> list[Said]:
         """What is the user's; and patches of several files as a call for each of them."""
+        found: list[Said] = []
         for part in parts:
             if part.role == "user" and part.text.lstrip().startswith(_TOLD_BY_PROGRAM):
-                yield part._replace(role="system")
+                found.append(part._replace(role="system"))
             elif part.kind == "call" and part.name == "apply_patch" and part.id:
-                yield from self._patch(part)
+                found += self._patch(part)
             elif part.kind == "result":
                 result = _unwrapped(part)
-                ids = self.patched.get(part.id or "", [part.id])
-                yield from (result._replace(id=each) for each in ids)
+                ids = self.patched.get(part.id or "")
+                found += [result._replace(id=each) for each in ids] if ids else [result]
             else:
-                yield part
+                found.append(part)
+        return found
 
     def _patch(self, part: Said) -> Iterator[Said]:
         given = part.arguments
@@ -153,7 +187,10 @@ class _Talk:
             yield part
             return
         ids = [f"{part.id}/{place}" for place in range(1, len(files) + 1)]
-        self.patched[part.id] = [*ids]
+        if self.patched.get(part.id) != ids:
+            self.patched[part.id] = [*ids]
+            # A result is told for each of them.
+            self._known.clear()
         for known, file in zip(ids, files, strict=True):
             if file.action == "create":
                 name, more = "create_file", {"content": file.after}
@@ -199,22 +236,13 @@ def _offers_tools(exchange: Exchange) -> bool:
     return b'"tools"' in exchange.request and bool(mapping(decoded(exchange.request)).get("tools"))
 
 
-def _request(payload: dict[str, Any], *, own: bool) -> Iterator[Said]:
-    """What a request of any format tells, the system prompt first."""
-    for name in _SYSTEM:
-        yield from said(payload.get(name), "system")
-    for name in ("messages", "contents", "input"):
-        told = payload.get(name)
-        yield from said([_shaped(mapping(one)) for one in items(told)] if own else told, "user")
-
-
-def _answer(answer: dict[str, Any], *, own: bool) -> Iterator[Said]:
+def _answer(answer: dict[str, Any], *, own: bool) -> list[Said]:
     """What an answer of any format says."""
     if own:
         answer = _shaped(answer)
     elif isinstance(answer.get("output"), list):
         answer = {"role": "assistant", "content": answer["output"]}
-    yield from (part for part in said(answer, "agent") if part.role == "agent")
+    return [part for part in said(answer, "agent") if part.role == "agent"]
 
 
 def _shaped(message: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
@@ -23,19 +24,31 @@ from closeloop.model.trace import (
 )
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import exit_code_in
+from closeloop.traces.untrusted import decoded, exit_code, mapping
 
 OWN = "closeloop"
 """The name under which our exports keep what another format has no place for."""
 _GO_ON = ("continue", "go on", "go ahead", "proceed", "resume", "carry on", "try again", "retry")
+_WORDS = frozenset({Message, Thought, Note})
 _PLACE = frozenset({"number", "lane", "turn"})
+_MOST = 1 << 20
+_FAULTS = ("Error", "ERROR", "error", "Failed", "failed")
+_FAILED = re.compile(r"\b(?:error|fail|unsuccessful|not found|no replacement)", re.IGNORECASE)
+_MADE = re.compile(
+    r"\bsuccess|\bhas been (?:created|edited|overwritten|replaced|updated|written)\b", re.IGNORECASE
+)
 
 
 def result_of(event: AnyEvent, output: str | None, ok: bool | None = None) -> dict[str, object]:
     """What a result says of its action: the fields to finish the event with."""
+    if output and ok is None and isinstance(event, Edit):
+        ok = _edited(output)
     failed = output if ok is False else None
     match event:
         case Command():
             code = exit_code_in(output)
+            if code is None and output and output.startswith('{"') and '"exit_code"' in output:
+                output, code = _unwrapped(output)
             found = None if code is None else "parsed"
             return {"output": output, "exit_code": code, "exit_from": found}
         case Edit():
@@ -49,9 +62,27 @@ def result_of(event: AnyEvent, output: str | None, ok: bool | None = None) -> di
     return {}
 
 
+def _edited(output: str) -> bool | None:
+    """Whether an edit was made, where the first words of its result say so."""
+    if output.startswith('{"success":'):
+        return output[11:].lstrip().startswith("true")
+    first = output.lstrip().partition("\n")[0][:300]
+    if _FAILED.search(first):
+        return False if first.startswith(_FAULTS) else None
+    return True if _MADE.search(first) else None
+
+
+def _unwrapped(output: str) -> tuple[str, int | None]:
+    """What a command printed and how it ended, where a tool says both in an object."""
+    told = mapping(decoded(output)) if len(output) < _MOST else {}
+    code = exit_code(told.get("exit_code", mapping(told.get("metadata")).get("exit_code")))
+    printed = told.get("output")
+    return (printed if isinstance(printed, str) and code is not None else output), code
+
+
 def is_action(event: AnyEvent) -> bool:
     """Whether it is something done, not something said."""
-    return not isinstance(event, Message | Thought | Note)
+    return type(event) not in _WORDS
 
 
 def mark_claim(builder: Builder) -> str | None:

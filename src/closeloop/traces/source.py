@@ -167,7 +167,10 @@ class FileSource:
                 yield from self._decoded(self.head[start:])
                 return
             with self.open(0) as file:
-                file.read(start)
+                if self._packed:
+                    file.read(start)
+                elif start:
+                    file.seek(start)
                 for block in self._blocks(file):
                     if self.skipped.room <= 0:
                         self.skip("the rest of a session that is too large")

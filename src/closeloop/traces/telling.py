@@ -22,11 +22,12 @@ from closeloop.model.trace import (
     Trace,
     Turn,
 )
-from closeloop.traces.builder import ROOT, Builder
+from closeloop.traces.builder import ROOT, Builder, since
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.results import result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import amount, arguments, count, items, mapping
+from closeloop.traces.values import fresh
 
 
 class Teller:
@@ -127,12 +128,7 @@ class Teller:
 
     def trace(self) -> Trace:
         """What was told, with what was left out since the telling began."""
-        left_out = {
-            why: times - self._before.get(why, 0)
-            for why, times in self.skipped.items()
-            if times > self._before.get(why, 0)
-        }
-        return self.builder.trace(left_out)
+        return self.builder.trace(since(self._before, self.skipped))
 
     def more(self, event: AnyEvent, **facts: object) -> AnyEvent:
         """What else is known of an event that was told before."""
@@ -159,12 +155,8 @@ def usage_of(told: object, cost: object = None) -> Usage:
     paid = amount(cost) or amount(said.get("cost")) or None
     if not any((asked, output, read, write)):
         return Usage(cost=paid, cost_from="reported" if paid else None)
-    if asked is not None:
-        # Clients count what came from the cache as part of the prompt.
-        cached = (read or 0) + (write or 0)
-        asked = asked - cached if asked >= cached else asked
     return Usage(
-        input_tokens=asked,
+        input_tokens=fresh(asked, read, write),
         output_tokens=output,
         cache_read_tokens=read,
         cache_write_tokens=write,

@@ -111,7 +111,12 @@ def safe(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
     if isinstance(value, dict):
         if depth == DEPTH:
             return "…"
-        return {shortened(str(k), skipped): safe(v, skipped, depth + 1) for k, v in value.items()}
+        return {
+            shortened(str(key), skipped): shortened(one, skipped)
+            if isinstance(one, str)
+            else safe(one, skipped, depth + 1)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return "…" if depth == DEPTH else [safe(item, skipped, depth + 1) for item in value]
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from closeloop.traces.texts import clean
 from closeloop.traces.untrusted import decoded
 
 _LARGEST = 2**63
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _DIGITS = re.compile("[0-9]{1,19}")
 
 
@@ -27,9 +28,8 @@ def instant(nanoseconds: Any) -> datetime | None:
     if type(counted) is not int or not 0 < counted < _LARGEST:
         return None
     try:
-        seconds, rest = divmod(counted, 10**9)
-        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-    except (ValueError, OverflowError, OSError):
+        return _EPOCH + timedelta(microseconds=counted // 1000)
+    except OverflowError:
         return None
 
 
@@ -49,3 +49,12 @@ def written(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except (msgspec.EncodeError, UnicodeEncodeError, OverflowError, RecursionError, TypeError):
         return clean(str(value))
+
+
+def fresh(asked: int | None, read: int | None, write: int | None) -> int | None:
+    """Input without what a cache gave or took, as far as the count had it in it."""
+    if asked is None:
+        return None
+    # Some clients count what the cache gave, and not what it took.
+    within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= asked)
+    return asked - next(within, 0)

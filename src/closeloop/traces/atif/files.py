@@ -46,8 +46,10 @@ def beside(path: Path, named: str) -> Path | None:
     """A file that is named, where it is there and nowhere but below the folder of the first."""
     try:
         inner = path.parent / named
-        folder = path.parent.resolve()
-        if "://" not in named and inner.resolve().is_relative_to(folder) and inner.is_file():
+        if "://" in named or not inner.is_file():
+            return None
+        near = inner.parent == path.parent and not inner.is_symlink()
+        if near or inner.resolve().is_relative_to(path.parent.resolve()):
             return inner
     except (OSError, ValueError, RuntimeError):
         pass

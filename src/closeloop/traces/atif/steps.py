@@ -181,6 +181,10 @@ class Steps:
                 event = open_calls[0 if len(results) == len(events) else -1]
             if event is not None:
                 open_calls.remove(event)
+            elif wanted is not None:
+                # Some write what came of a call into a step of its own.
+                event = self.builder.waiting(self.lane, wanted)
+            if event is not None:
                 event = self._finish(event, result, step, alone=len(events) == 1)
             elif said := words(result.get("content")):
                 at = moment(step.get("timestamp"))
@@ -249,8 +253,10 @@ def _asked(trajectory: Mapping[str, Any]) -> tuple[str, str]:
 
 def _made_up(said: str, calls: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a message is only what Harbor's converters write where the agent said nothing."""
-    if not said.startswith("Executed ") or not calls:
+    if not calls:
         return False
+    if said in ("(no assistant text)", "(tool use)", "(tool calls)"):
+        return True
     tools = [(call.get("function_name"), call.get("tool_call_id")) for call in calls]
     plain = said.removesuffix(" (no result)")
     return any(plain in (f"Executed {tool}", f"Executed {tool} {key}") for tool, key in tools)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeloop.model.attempt import Usage
-from closeloop.traces.otel.spans import fresh
 from closeloop.traces.untrusted import amount, count, mapping
-from closeloop.traces.values import text, written
+from closeloop.traces.values import fresh, text, written
 
 
 def words(content: Any) -> str:

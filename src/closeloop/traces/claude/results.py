@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from closeloop.model.record import Record
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.claude.usage import number
@@ -171,6 +173,15 @@ def patch_of(hunks: Any) -> str | None:
             lines.append("@@ -{},{} +{},{} @@".format(*at))
             lines += [line for line in hunk["lines"] if isinstance(line, str)]
     return "\n".join(lines) or None
+
+
+def asked(event: AnyEvent, given: Mapping[str, Any] | None) -> AnyEvent:
+    """A read with the lines that it asks for: all that is known of one that fails."""
+    if not isinstance(event, Read) or not given:
+        return event
+    first, most = number(given.get("offset")), number(given.get("limit"))
+    last = None if most is None else (first or 1) + most - 1
+    return replace(event, first_line=first, last_line=last)
 
 
 def _read(result: Result) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from closeloop.model.session import Session
 from closeloop.model.trace import Handoff, Message, Note
 from closeloop.traces.builder import ROOT
 from closeloop.traces.claude.ending import ended, join, last_words
-from closeloop.traces.claude.results import text_of
+from closeloop.traces.claude.results import is_result, text_of
 from closeloop.traces.claude.talk import Talk
 from closeloop.traces.results import mark_corrections
 from closeloop.traces.texts import shortened
@@ -36,8 +37,10 @@ _FRAME = frozenset(
         "version",
     ]
 )
-_TOLD_ELSEWHERE = ("last-prompt", "agent-name", "agent-color", "agent-setting")
+_TOLD_ELSEWHERE = ("last-prompt", "agent-name", "agent-color", "agent-setting", "bridge-session")
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle", "tag": "tag"}
+_OWN_QUEUE = ('{"task_id"', "<task-notification>")
+"""How what the client itself puts in the queue begins: that a task has begun or ended."""
 _NEAR = 1000
 _MODES = {"mode": "mode", "permission-mode": "permissionMode"}
 
@@ -60,9 +63,16 @@ class Sitting:
         self._answered: set[str] = set()
         self._messages: dict[str, str] = {}
         self._side: dict[str, str] = {}
+        self._early: dict[str, list[tuple[str | None, dict[str, Any]]]] = {}
+        """Results that were written before the message that asks for them, by its id."""
         self._titles: list[tuple[str, Any]] = []
+        self._title: str | None = None
         self._queued: dict[str, datetime | None] = {}
-        self._mode: str | None = None
+        self._queue: deque[str] = deque()
+        self._steering: dict[str, datetime | None] = {}
+        """What the user said while the agent worked: the model heard it before it went on."""
+        self._steered: set[str] = set()
+        self._modes: dict[str, str] = {}
         self._first: dict[str, Any] = {}
         self._branch: str | None = None
         self._release: str | None = None
@@ -88,6 +98,8 @@ class Sitting:
             self.talk.unknown(kind, record, ROOT, at)
         if known:
             self.after[str(uuid)] = len(self.talk.builder.events)
+            for given, early in self._early.pop(str(uuid), ()):
+                self._spoken(given, early, self.talk.moment(early.get("timestamp")))
 
     def _spoken(self, given: str | None, record: dict[str, Any], at: datetime | None) -> None:
         if isinstance(record.get("forkedFrom"), dict):
@@ -102,18 +114,34 @@ class Sitting:
         self._facts(record)
         parent, message = record.get("parentUuid"), record.get("message")
         if record.get("type") == "assistant":
+            if lane == ROOT and self._steering:
+                self._steer()
             name = message.get("id") if isinstance(message, dict) else None
             if isinstance(parent, str) and self._messages.get(parent) != name:
                 self._answered.add(parent)
             self._messages[str(record.get("uuid"))] = str(name)
             self.talk.agent(lane, record, at)
             return
+        unseen = isinstance(parent, str) and parent not in self.after
+        few = unseen and sum(map(len, self._early.values())) < _NEAR
+        if few and self._orphan(lane, message):
+            self._early.setdefault(str(parent), []).append((given, record))
+            return
         if isinstance(parent, str) and _is_prompt(record):
             if parent in self._answered and parent in self.after:
                 self._back(self.after[parent], lane, at)
             self._answered.add(parent)
-            self._changed(record.get("permissionMode"), at)
+            self._changed("permission-mode", record.get("permissionMode"), at)
         self.talk.user(lane, record, record.get("toolUseResult"), at)
+
+    def _orphan(self, lane: str, message: Any) -> bool:
+        """Whether a message is the result of a call that was not told of so far."""
+        content = message.get("content") if isinstance(message, dict) else None
+        first = content[0] if isinstance(content, list) and content else None
+        if not isinstance(first, dict) or not is_result(first):
+            return False
+        call = first.get("tool_use_id")
+        return self.talk.builder.waiting(lane, call if isinstance(call, str) else None) is None
 
     def _back(self, place: int, lane: str, at: datetime | None) -> None:
         """Records may fork without a rewind, as the client's own commands do: they undo nothing."""
@@ -198,7 +226,13 @@ class Sitting:
             return
         kind, content = given.get("type"), given.get("content")
         if kind == "queued_command":
-            self.talk.words(lane, text_of(given.get("prompt")), given, at)
+            # Newer versions tell here, too, what was taken from the queue.
+            words = text_of(given.get("prompt"))
+            if words in self._steered:
+                self._steered.discard(words)
+                return
+            self._steering.pop(words, None)
+            self.talk.words(lane, words, given, at)
             return
         hook = isinstance(kind, str) and "hook" in kind
         about = "hook" if hook else f"attachment: {shortened(str(kind), most=60)}"
@@ -207,28 +241,49 @@ class Sitting:
     def _besides(self, kind: str, record: dict[str, Any], at: datetime | None) -> bool:
         """Records that are no part of the talk; whether this is one of those that are known."""
         if kind in _MODES:
-            self._changed(record.get(_MODES[kind]), at)
+            self._changed(kind, record.get(_MODES[kind]), at)
         elif kind == "summary":
             self._titles.append((str(record.get("summary")), record.get("leafUuid")))
         elif kind in _TITLES:
-            self.talk.note(str(record.get(_TITLES[kind])), "title", at=at)
+            title = str(record.get(_TITLES[kind]))
+            if title != self._title:
+                self.talk.note(title, "title", at=at)
+            self._title = title
         elif kind == "pr-link":
             self.links["pull request"] = shortened(str(record.get("prUrl")), most=2000)
         elif kind == "queue-operation":
-            content = record.get("content")
-            if record.get("operation") == "enqueue" and isinstance(content, str):
-                self._queued[content] = at
+            self._lined_up(record.get("operation"), record.get("content"), at)
         elif kind == "file-history-snapshot":
             self.talk.skipped[kind] = self.talk.skipped.get(kind, 0) + 1
         else:
             return kind in _TOLD_ELSEWHERE
         return True
 
-    def _changed(self, mode: Any, at: datetime | None) -> None:
-        if isinstance(mode, str) and mode != self._mode:
-            if self._mode is not None:
+    def _lined_up(self, operation: Any, content: Any, at: datetime | None) -> None:
+        """Words in the queue: some reach the agent at its work, others become its next turn."""
+        if operation == "enqueue":
+            self._queue.append(content if isinstance(content, str) else "")
+            if isinstance(content, str):
+                self._queued[content] = at
+        elif operation in ("remove", "dequeue") and self._queue:
+            text = self._queue.popleft()
+            if operation == "remove" and not text.startswith(_OWN_QUEUE):
+                self._steering[text] = at
+        elif operation == "popAll":
+            self._queue.clear()
+
+    def _steer(self) -> None:
+        for text, at in self._steering.items():
+            self.talk.words(ROOT, text, {}, at)
+        self._steered.update(self._steering)
+        self._steering.clear()
+
+    def _changed(self, kind: str, mode: Any, at: datetime | None) -> None:
+        """Modes of both kinds are said again and again."""
+        if isinstance(mode, str) and mode != self._modes.get(kind):
+            if kind in self._modes:
                 self.talk.note(mode, "mode", at=at)
-            self._mode = mode
+            self._modes[kind] = mode
 
     @property
     def empty(self) -> bool:
@@ -262,6 +317,10 @@ class Sitting:
         )
 
     def _leftovers(self) -> None:
+        self._steer()
+        for given, record in (one for early in self._early.values() for one in early):
+            at, lane = self.talk.moment(record.get("timestamp")), self._lane(given, record)
+            self.talk.user(lane, record, record.get("toolUseResult"), at)
         for title, leaf in self._titles:
             if isinstance(leaf, str) and leaf in self.after:
                 self.talk.note(title, "title")
@@ -272,7 +331,9 @@ class Sitting:
             events = self.talk.builder.events
             heard = {event.text.strip() for event in events if isinstance(event, Message | Note)}
             for text, at in self._queued.items():
-                if text.strip() not in heard:
+                if text.startswith(_OWN_QUEUE):
+                    self.talk.notified(text)
+                elif text.strip() not in heard:
                     self.talk.note(text, "queued message", at=at)
 
 

@@ -13,6 +13,7 @@ from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.claude.results import (
     Result,
     answer_in,
+    asked,
     is_result,
     replacements,
     said_of,
@@ -43,15 +44,19 @@ _ABOUT = {
     "user-prompt-submit-hook": "hook",
 }
 _LOCAL_COMMANDS = """
-add-dir agents bug clear compact config context cost doctor exit export help hooks ide login logout
-mcp memory model output-style permissions plugin quit release-notes resume rewind status statusline
-terminal-setup theme upgrade usage vim
+add-dir agents branch bug clear color compact config context copy cost diff doctor effort exit
+export fast feedback help hooks ide keybindings login logout mcp memory model output-style
+permissions plugin quit release-notes remote-control rename resume rewind sandbox skills stats
+status statusline tasks terminal-setup theme todos upgrade usage vim voice
 """
 _TAG = re.compile(r"<([a-z_-]+)")
 _COMMAND_NAME = re.compile(r"<command-name>/?([^<]*)</command-name>")
+_BARE_COMMAND = re.compile(r"<command-name>[^<]*</command-name>\s+<command-message>[^<]*"
+                           r"</command-message>\s+<command-args></command-args>")  # fmt: skip
+"""The client's own commands are told by name first; without words they ask the model nothing."""
 _TASK_ID = re.compile(r"<task-id>([^<]*)</task-id>")
 _STATUS = re.compile(r"<status>(\w+)</status>")
-_EXIT_CODE = re.compile(r"<exit_code>(-?\d{1,10})</exit_code>|\(exit code (-?\d{1,10})\)")
+_EXIT_CODE = re.compile(r"(?:<exit_code>|[ (]exit code )(-?\d{1,10})[<)]")
 _RESULT = re.compile(r"<result>(.*)</result>", re.DOTALL)
 
 
@@ -234,7 +239,7 @@ class Talk:
                     role="agent", text=plan if isinstance(plan, str) else "", intent="question",
                 )
             )  # fmt: skip
-        event = event_of(name, arguments, origin)
+        event = asked(event_of(name, arguments, origin), arguments)
         if isinstance(event, Handoff) and isinstance(arguments, dict):
             kind = arguments.get("subagent_type")
             self.kinds[event.number] = kind if isinstance(kind, str) else ""
@@ -297,7 +302,8 @@ class Talk:
         elif (tag := _TAG.match(plain)) is not None:
             about = _ABOUT.get(tag[1], about)
             named = _COMMAND_NAME.search(plain[:2000])
-            if named is not None and named[1].strip() in _LOCAL_COMMANDS.split():
+            local = named is not None and named[1].strip() in _LOCAL_COMMANDS.split()
+            if local or _BARE_COMMAND.match(plain):
                 about = "slash command"
         if about == "task notification":
             self.notified(plain)
@@ -380,7 +386,7 @@ class Talk:
             output = f"{event.output or ''}\n{text}"
             said: dict[str, Any] = {"output": shortened(output, self.skipped)}
             if found is not None:
-                said |= {"exit_code": int(found[1] or found[2]), "exit_from": "parsed"}
+                said |= {"exit_code": int(found[1]), "exit_from": "parsed"}
             self.builder.finish(event, **said)
         elif isinstance(event, Handoff):
             report = _RESULT.search(text)

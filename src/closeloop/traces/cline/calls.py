@@ -12,6 +12,7 @@ from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Rea
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.cline.operations import commands, files
 from closeloop.traces.results import result_of
+from closeloop.traces.texts import clean
 from closeloop.traces.untrusted import decoded, items, mapping, text
 
 TOOLS = (
@@ -38,8 +39,17 @@ ROO = frozenset({
     "condense_context", "checkpoint_saved", "codebase_search_result", "user_edit_todos",
 })  # fmt: skip
 """Tools and rows that only Roo Code has."""
+REMINDER = re.compile(
+    r"\s*(?:# (?:task_progress|TODO LIST)\b|\*\*All \d+ items have been completed"
+    r"|\(The user did not provide a new message)"
+)
+"""How texts begin that the client adds in the user's name."""
+_MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
+_MODE = re.compile(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
+_FOLDER = re.compile(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
 _PATH = re.compile(r"<path>(.*?)</path>", re.DOTALL)
 _RAN = re.compile(r"(?:Exit code: |exit code:? |exited with code )(-?\d{1,10})\b")
+_WRITTEN = ("<file_write_result>", "successfully", "the user made the following updates to")
 _FAILED = ("The tool execution failed", "Error", "<error>", "Missing value for required parameter",
            "The user denied this operation", "[ERROR]", "Failed to ")  # fmt: skip
 
@@ -175,23 +185,28 @@ def result(event: AnyEvent, output: str, said: Verdict) -> dict[str, object]:
     """The fields that a result gives its event."""
     ok = said.ok
     if isinstance(event, Edit) and ok is None and output:
-        head = output[:600]
-        ok = True if "<file_write_result>" in head or "successfully" in head.lower() else None
+        head = output[:600].lower()
+        ok = True if any(sign in head for sign in _WRITTEN) else None
     if isinstance(event, Read) and ok is None:
         ok = bool(output) or None
     more = result_of(event, output, ok)
     if isinstance(event, Command):
         # The words before the output say how it ended; the output may say anything.
-        found = _RAN.search(output[:500].partition("\nOutput:")[0]) if output else None
-        closing = _RAN.search(output[-120:]) if output.rstrip().endswith("]") else None
-        code = found or closing
-        more["exit_code"] = int(code[1]) if code else None
-        more["exit_from"] = "parsed" if code else None
+        code = _ran(output[:500].partition("\nOutput:")[0])
+        if code is None and output.rstrip().endswith("]"):
+            code = _ran(output[-120:])
+        more["exit_code"] = code
+        more["exit_from"] = None if code is None else "parsed"
     if isinstance(event, Edit) and event.action == "create":
         head = output[:1000]
         if "<operation>modified</operation>" in head or "was modified" in head:
             more["action"] = "change"
     return more
+
+
+def _ran(told: str) -> int | None:
+    found = _RAN.search(told) if "xit" in told else None
+    return int(found[1]) if found else None
 
 
 def of_file(output: str, path: str) -> str:
@@ -201,6 +216,25 @@ def of_file(output: str, path: str) -> str:
         return output
     end = output.find("</file>", start)
     return output[start : end if end > 0 else len(output)]
+
+
+class Surroundings(NamedTuple):
+    """What the client says of itself beside each message."""
+
+    model: str | None
+    directory: str | None
+    mode: str | None
+    flavour: str
+
+
+def surroundings(said: str) -> Surroundings:
+    model, folder, mode = _MODEL.search(said), _FOLDER.search(said), _MODE.search(said)
+    return Surroundings(
+        model=clean(model[1]) if model else None,
+        directory=clean(folder[1]) if folder else None,
+        mode=clean(mode[1] or mode[2]) if mode else None,
+        flavour="roo-code" if mode and mode[1] else "cline",
+    )
 
 
 def header_of(said: str) -> tuple[str, str] | None:

@@ -39,7 +39,9 @@ _ASIDES = {
     "condense_context": "compaction", "sliding_window_truncation": "compaction",
     "compaction": "compaction", "error": "error", "diff_error": "error", "api_req_failed": "error",
     "rooignore_error": "error", "clineignore_error": "error", "condense_context_error": "error",
-    "mistake_limit_reached": "error", "command_permission_denied": "permission",
+    "error_retry": "error", "mistake_limit_reached": "error", "mcp_notification": "notification",
+    "condense": "compaction", "summarize_task": "compaction",
+    "command_permission_denied": "permission",
     "resume_task": "resumed", "resume_completed_task": "resumed",
     "auto_approval_max_req_reached": "limit",
 }  # fmt: skip
@@ -48,7 +50,8 @@ _ECHOES = frozenset({
     "checkpoint_saved", "mcp_server_request_started", "shell_integration_warning",
     "task_progress", "image", "api_req_rate_limit_wait", "user_edit_todos",
     "too_many_tools_warning", "hook_status", "hook_output_stream", "conditional_rules_applied",
-    "info", "deleted_api_reqs", "api_req_deleted",
+    "info", "deleted_api_reqs", "api_req_deleted", "load_mcp_documentation", "subagent",
+    "shell_integration_warning_with_suggestion", "subagent_usage",
 })  # fmt: skip
 _EDITS = {
     "newFileCreated": "create", "editedExistingFile": "change", "appliedDiff": "change",
@@ -207,18 +210,16 @@ class Rows:
     def _tell(self, rows: Sequence[dict[str, Any]], *, only_asides: bool) -> None:
         for row in rows:
             kind = row.get("say") if row.get("type") == "say" else row.get("ask")
-            at = millis(row.get("ts"))
             if kind == "api_req_started":
-                self._request(row, at)
+                self._request(row, millis(row.get("ts")))
             elif isinstance(kind, str) and kind in _ASIDES:
-                self._aside(kind, row, at)
+                self._aside(kind, row, millis(row.get("ts")))
             elif only_asides or (isinstance(kind, str) and kind in _ECHOES):
                 continue
             elif row.get("partial") is True and kind != "reasoning":
-                skipped = self.telling.skipped
-                skipped["a draft"] = skipped.get("a draft", 0) + 1
+                self.telling.skip("a draft")
             else:
-                self._row(str(kind), row, at)
+                self._row(str(kind), row, millis(row.get("ts")))
 
     def _request(self, row: Mapping[str, Any], at: datetime | None) -> None:
         info, told = mapping(decoded(row.get("text"))), self.telling
@@ -284,9 +285,11 @@ class Rows:
                     self.telling.claim = words
                     self.claimed = True
                     self._add(Message, at, role="agent", text=words, intent="claim")
-            case "plan_mode_respond":
+            case "plan_mode_respond" | "act_mode_respond":
                 words = text(mapping(decoded(words)).get("response")) or words
                 self._add(Message, at, role="agent", text=words)
+            case "browser_action_launch" | "browser_action" | "browser_action_result":
+                self._browser(kind, words, at)
             case _:
                 self.telling.note(raw(row), f"unknown: {kind}"[:100], at)
 
@@ -300,6 +303,18 @@ class Rows:
             self.used = self._add(ToolUse, at, name=name, arguments=given).number
         elif self.used:
             told.builder.finish(told.builder.events[self.used - 1], output=words)
+            self.used = None
+
+    def _browser(self, kind: str, words: str, at: datetime | None) -> None:
+        """What the agent did in a browser, and what it saw of it."""
+        told = mapping(decoded(words))
+        if kind != "browser_action_result":
+            given = safe(told, self.telling.skipped) or {"url": words}
+            self.used = self._add(ToolUse, at, name="browser_action", arguments=given).number
+        elif self.used and words:
+            seen = "\n".join(filter(None, (text(told.get("currentUrl")), text(told.get("logs")))))
+            event = self.telling.builder.events[self.used - 1]
+            self.telling.builder.finish(event, output=seen)
             self.used = None
 
     def _spoken(self, kind: str, words: str, at: datetime | None) -> None:

@@ -61,14 +61,13 @@ def owner(source: Source) -> Path | None:
     return path if path != source.path and path.is_file() else None
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: Source, reader: Builder) -> Iterator[Session]:
     document = mapping(source.document)
     named = label(document.get("sessionId"))
     if not is_messages(document) or named is None or not document["messages"]:
         return
     tasks = {task.id: task for _, task in _children(source, named)}
     children = [(_brief(task.messages), task.id) for task in tasks.values()]
-    reader = Builder("cline", 1)
     telling = Telling(reader, ROOT, tasks, source.skipped)
     telling.tell(Task(named, document["messages"], (), children))
     mark_corrections(reader)

@@ -24,9 +24,6 @@ _INNER = re.compile(
 )
 _THINKING = re.compile(r"<thinking>(.*?)(?:</thinking>|\Z)", re.DOTALL)
 _STOPPED = "[Response interrupted by user]"
-_MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
-_MODE = re.compile(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
-_FOLDER = re.compile(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
 
 
 class Task(NamedTuple):
@@ -76,6 +73,9 @@ class Telling:
     def clean(self, value: str) -> str:
         return shortened(value, self.skipped)
 
+    def skip(self, why: str) -> None:
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
     def note(self, words: str, about: str, at: datetime | None) -> None:
         self.builder.note(self.clean(words), about=self.clean(about), lane=self.lane, at=at)
 
@@ -107,12 +107,11 @@ class Telling:
 
     def _usage(self, message: Mapping[str, Any]) -> Turn:
         info, metrics = mapping(message.get("modelInfo")), mapping(message.get("metrics"))
-        model = label(info.get("modelId")) or label(info.get("id"))
         if info or metrics:
             self.flavour = self.flavour or "cline"
-        self.model = model or self.model
-        usage = usage_of_metrics(metrics)
-        return Turn(usage=usage, model=self.model, at=millis(message.get("ts")))
+        self.model = label(info.get("modelId")) or label(info.get("id")) or self.model
+        at = millis(message.get("ts"))
+        return Turn(usage=usage_of_metrics(metrics), model=self.model, at=at)
 
     def _assistant(
         self, message: Mapping[str, Any], at: datetime | None, turn: int, rows: Rows, place: int
@@ -147,8 +146,7 @@ class Telling:
 
     def interrupted(self, at: datetime | None) -> None:
         """The user stopped the agent in the middle of an answer."""
-        said = "The request was cancelled."
-        self.builder.hear(said, lane=self.lane, at=at, intent="interrupt")
+        self.builder.hear("The request was cancelled.", lane=self.lane, at=at, intent="interrupt")
 
     def forget(self) -> None:
         """A call that got no answer keeps none; only sub-tasks answer after the next message."""
@@ -242,6 +240,10 @@ class Telling:
         """One text of a message: the beginning or more of a result, or somebody's words."""
         if said.startswith("<environment_details>"):
             self._surroundings(said, at)
+        elif calls.REMINDER.match(said):
+            self.skip("a reminder of the client")
+        elif said.startswith("Files attached by the user:\n"):
+            self.note(said, "attachment", at)
         elif (header := calls.header_of(said)) is not None:
             self._end(at)
             self.current = self._take(header[0]) or _Pending(header[0], (), None)
@@ -264,7 +266,7 @@ class Telling:
     def _take(self, name: str) -> _Pending | None:
         """The oldest call of this tool without a result; a result for it has no id."""
         for place, one in enumerate(self.pending):
-            if one.name == name:
+            if one.name in (name, f"use_{name}"):
                 return self.pending.pop(place)
         return None
 
@@ -326,17 +328,15 @@ class Telling:
 
     def _surroundings(self, said: str, at: datetime | None) -> None:
         """What the client adds to each message: of it, only changes of model and mode are kept."""
-        self.skipped["environment details"] = self.skipped.get("environment details", 0) + 1
-        if found := _MODEL.search(said):
-            self.model = self.clean(found[1])
-        if found := _FOLDER.search(said):
-            self.directory = self.directory or self.clean(found[1])
-        if found := _MODE.search(said):
-            self.flavour = self.flavour or ("roo-code" if found[1] else "cline")
-            mode = self.clean(found[1] or found[2])
-            if self.mode is not None and self.mode != mode:
-                self.note(mode, "mode change", at)
-            self.mode = mode
+        self.skip("environment details")
+        around = calls.surroundings(said)
+        self.model = around.model or self.model
+        self.directory = self.directory or around.directory
+        if around.mode:
+            self.flavour = self.flavour or around.flavour
+            if self.mode is not None and self.mode != around.mode:
+                self.note(around.mode, "mode change", at)
+            self.mode = around.mode
 
     def _spoken(self, said: str, at: datetime | None, context: str | None) -> None:
         """Words of the user, of a sub-task, or of the client in the user's name."""

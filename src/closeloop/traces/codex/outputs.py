@@ -16,6 +16,8 @@ _HEAD = re.compile(
     r"(?:Process running with session ID (?P<session>\d{1,20})\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?(?:Output:\n|\Z)"
 )
+_DENIED = re.compile(r"failed in sandbox \w{1,40} with execution error: [^,\n]{1,80}, "
+                     r"exit code: (-?\d{1,10}),")  # fmt: skip
 _TIMED_OUT = "command timed out after "
 _ABORTED = "aborted by user after "
 _REJECTED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
@@ -71,7 +73,8 @@ def output_of(content: Any) -> Output:
         found: Literal["parsed"] | None = None if code is None else "parsed"
         seconds = _seconds(head["seconds"])
         return Output(text[head.end() :], ok, code, found, seconds, head["session"])
-    code = exit_code_in(text)
+    denied = _DENIED.match(text)
+    code = _number(denied[1]) if denied else exit_code_in(text)
     return Output(text, ok, code, None if code is None else "parsed")
 
 

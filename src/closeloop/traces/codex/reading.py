@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from closeloop.model.plural import plural
 from closeloop.traces.builder import Builder
 from closeloop.traces.codex.lane import Lane
 from closeloop.traces.codex.outputs import spoken
 from closeloop.traces.codex.talk import Talk
-from closeloop.traces.untrusted import label, mapping, moment
+from closeloop.traces.untrusted import between, label, mapping, moment
 
 Told = Mapping[str, Any]
 _SPAWNED = "You are the newly spawned agent."
 _PAUSE = 1.0
-"""Seconds after which a record of a forked file is its own, where nothing better tells."""
+"""Seconds without a record after which those of a forked file are its own, where nothing better
+tells: what it repeats is written at once, and may be so a while after its first line."""
 
 
 class Reading:
@@ -29,6 +31,7 @@ class Reading:
         self.meta: dict[str, Any] = {}
         self._began: str | None = None
         self._ended: str | None = None
+        self._previous: str | None = None
         self.running = False
         """A task was started and has not ended."""
         self.tasks = False
@@ -54,7 +57,7 @@ class Reading:
         self.lane.time = time
         if isinstance(time, str):
             self._began = self._began or time
-            self._ended = time
+            self._previous, self._ended = self._ended, time
 
     @property
     def began(self) -> datetime | None:
@@ -71,6 +74,7 @@ class Reading:
             self.forked = bool(told.get("forked_from_id")) or _start(told) is not None
         elif not self.begun and told.get("id") != self.meta.get("id"):
             self.forked = True
+            self.meta.setdefault("forked_from_id", told.get("id"))
 
     def inherits(self, record: Told, kind: Any, told: Told) -> bool:
         """Whether a record is another thread's, whose history this file repeats."""
@@ -88,13 +92,13 @@ class Reading:
         if start is not None and isinstance(place, int):
             return place >= start
         if kind != "turn_context" and told.get("type") not in ("task_started", "turn_started"):
-            return self._spawned and not self._dated
+            return not self._dated and (self._spawned or self._paused())
         turn, thread = told.get("turn_id"), self.meta.get("id")
         if isinstance(turn, str) and isinstance(thread, str) and len(turn) == len(thread):
             # Both are numbers that begin with the time when they were made.
             self._dated = True
             return turn > thread
-        return self._spawned or self._late()
+        return self._spawned or self._paused()
 
     def _before(self, kind: Any, told: Told) -> None:
         """What of another thread's records matters: its totals, and where it was left."""
@@ -109,12 +113,14 @@ class Reading:
     def _left_out(self) -> None:
         if self.inherited:
             origin = label(self.meta.get("forked_from_id")) or "another thread"
-            self.lane.note(f"{self.inherited} records of {origin} were left out.", "forked")
+            left_out = plural(self.inherited, "record")
+            self.lane.note(f"{left_out} of {origin} left out.", "forked")
 
-    def _late(self) -> bool:
-        if self.began is None or self.lane.at is None:
-            return False
-        return (self.lane.at - self.began).total_seconds() > _PAUSE
+    def _paused(self) -> bool:
+        """Whether nothing was written for a while, after what is repeated had begun."""
+        times = (self.began, moment(self._previous))
+        waits = [between(time, self.lane.at) or 0.0 for time in times]
+        return self.inherited > 0 and min(waits) > _PAUSE
 
     def finish(self) -> None:
         """Nothing more comes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.calls import command_in
-from closeloop.traces.codex import patches
+from closeloop.traces.codex import patches, scripts
 from closeloop.traces.codex.lane import Lane
 from closeloop.traces.codex.outputs import (
     Output,
@@ -66,11 +66,37 @@ def _finish(lane: Lane, number: int, output: Output, text: str) -> None:
             _answered(lane, text)
         case ToolUse():
             finish(event, output=text, ok=_worked_out(output) if event.ok is None else event.ok)
-            if event.name == "write_stdin":
-                _continued(lane, (event.arguments or {}).get("session_id"), output)
-            elif text.startswith("{") and event.name.endswith(("wait_agent", "wait")):
-                for agent, status in mapping(mapping(decoded(text)).get("status")).items():
-                    lane.handoffs.returned(agent, status)
+            _used(lane, event, output, text)
+
+
+def _used(lane: Lane, event: ToolUse, output: Output, text: str) -> None:
+    """What a tool's result says of other calls."""
+    if event.name == "exec":
+        _scripted(lane, event, text)
+    elif event.name == "write_stdin":
+        _continued(lane, (event.arguments or {}).get("session_id"), output)
+    elif text.startswith("{") and event.name.endswith(("wait_agent", "wait")):
+        for agent, status in mapping(mapping(decoded(text)).get("status")).items():
+            lane.handoffs.returned(agent, status)
+
+
+def _scripted(lane: Lane, event: ToolUse, text: str) -> None:
+    """The command that a script ran, in versions that keep no event of its end."""
+    later = lane.builder.events[event.number :]
+    if any(isinstance(one, Command) and one.lane == lane.name for one in later):
+        return
+    given = scripts.command_in((event.arguments or {}).get("input"))
+    said = scripts.printed(text)
+    if given is None or said is None:
+        return
+    told = mapping(decoded(said)) if said.startswith("{") else {}
+    code, output = exit_code(told.get("exit_code")), told.get("output")
+    result = Output(
+        output if isinstance(output, str) else said, None, code, None if code is None else "parsed"
+    )
+    for number in lane.did("exec_command", dict(given), None):
+        _finish(lane, number, result, result.text)
+    lane.closed(None)
 
 
 def _worked_out(output: Output) -> bool | None:

@@ -59,6 +59,9 @@ class Talk:
         if text in self._events:
             self._events.remove(text)
             return
+        if not text:
+            self._lane.note("[image]", "image")
+            return
         kinds = _kinds(payload)
         tag = None if any(kind.startswith("user.") for kind in kinds) else _tag(text)
         if tag is None:
@@ -85,18 +88,20 @@ class Talk:
         """What the user said, told by an event."""
         if not isinstance(text, str) or not text:
             return
-        for pair in self._items:
-            if pair[0] == text or text in pair[0]:
-                self._items.remove(pair)
-                event = self._lane.event(pair[1])
-                if isinstance(event, Message) and event.role == "system":
-                    # It only looked like something that Codex had put there.
-                    first, self._lane.requested = not self._lane.requested, True
-                    intent = "request" if first else None
-                    self._lane.builder.finish(event, role="user", intent=intent)
-                return
-        self._events.append(text)
-        self._request(text)
+        same = (pair for pair in self._items if pair[0] == text)
+        # Codex may put words before the user's; short ones are in many texts, so the last counts.
+        longer = (pair for pair in reversed(self._items) if text in pair[0])
+        pair = next(same, None) or next(longer, None)
+        if pair is None:
+            self._events.append(text)
+            self._request(text)
+            return
+        self._items.remove(pair)
+        event = self._lane.event(pair[1])
+        if isinstance(event, Message) and event.role == "system":
+            # It only looked like something that Codex had put there.
+            first, self._lane.requested = not self._lane.requested, True
+            self._lane.builder.finish(event, role="user", intent="request" if first else None)
 
     def said(self, text: Any) -> None:
         """What the agent said, told by an event."""

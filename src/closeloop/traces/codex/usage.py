@@ -40,7 +40,7 @@ class Meter:
         rest = tuple(
             [None if a is None else a - (b or 0) for a, b in zip(now, before, strict=True)]
         )
-        if any(number is not None and number < 0 for number in rest):
+        if min(filter(None, rest), default=0) < 0:
             return usage_of(_counts(last) or now)
         return usage_of(rest)
 
@@ -48,13 +48,9 @@ class Meter:
 def _counts(told: Any) -> Counts | None:
     if not isinstance(told, dict):
         return None
-    get = told.get
-    found = tuple([_count(get(name)) for name in _NAMES])
+    numbers = map(told.get, _NAMES)
+    found = tuple([one if type(one) is int and 0 <= one < _LARGEST else None for one in numbers])
     return found if found != _NOTHING else None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < _LARGEST else None
 
 
 def usage_of(counts: Counts) -> Usage | None:

@@ -13,7 +13,7 @@ from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
 from closeloop.model.usage import total
-from closeloop.traces.builder import ROOT, Builder
+from closeloop.traces.builder import ROOT, Builder, since
 from closeloop.traces.calls import Origin, event_of
 from closeloop.traces.results import mark_claim, result_of
 from closeloop.traces.texts import shortened
@@ -56,6 +56,7 @@ class Telling:
         self.builder = Builder(*reader)
         self.children = children
         self.skipped = skipped
+        self.before = dict(skipped)
         self.told: set[str] = set()
         self.usages: list[Usage] = []
         self.asked: set[str] = set()
@@ -74,7 +75,7 @@ class Telling:
         return Session(
             id=identity,
             agent="goose",
-            trace=self.builder.trace(self.skipped),
+            trace=self.builder.trace(since(self.before, self.skipped)),
             model=model,
             started=_time(about.get("created_at")) or (self.times[0] if self.times else None),
             ended=self.times[-1] if self.times else _time(about.get("updated_at")),

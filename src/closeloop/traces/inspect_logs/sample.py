@@ -13,9 +13,9 @@ from closeloop.model.attempt import Exit, Usage
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Intent, Message, Turn
-from closeloop.traces.builder import ROOT, Builder
+from closeloop.traces.builder import ROOT, Builder, since
 from closeloop.traces.dialogue import Dialogue, handed
-from closeloop.traces.inspect_logs.values import usage_of, words
+from closeloop.traces.inspect_logs.values import last_solver, usage_of, words
 from closeloop.traces.otel.said import Role, Said
 from closeloop.traces.results import mark_claim
 from closeloop.traces.texts import NOTE_CHARACTERS, shortened
@@ -53,10 +53,12 @@ class Sample:
         self.sample = sample
         self.builder = builder
         self.skipped = skipped
+        self.before = dict(skipped)
         self.dialogue = Dialogue(builder, skipped)
         self.places: dict[str, Place] = {}
         self.steps: list[bool] = []
         self.seen: set[str] = set()
+        self.renamed = False
         self.pooled: set[tuple[str, int]] = set()
         self.models: Counter[str] = Counter()
         self.agent: str | None = None
@@ -83,9 +85,9 @@ class Sample:
         summary = mark_claim(self.builder)
         return Session(
             id=text(self.sample.get("uuid")) or f"{run}/{ident}/{epoch}",
-            agent=self.agent or text(told.get("solver")) or _last_solver(header) or "inspect",
+            agent=self.agent or text(told.get("solver")) or last_solver(header) or "inspect",
             agent_version=text(mapping(told.get("packages")).get("inspect_ai")),
-            trace=self.builder.trace(self.skipped),
+            trace=self.builder.trace(since(self.before, self.skipped)),
             model=max(self.models, key=lambda model: self.models[model], default=None)
             or text(told.get("model")),
             system=self.dialogue.system,
@@ -172,8 +174,7 @@ class Sample:
             self.steps.pop()
 
     def _model(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        for message in self._input(event):
-            self._hear(message, lane, at)
+        self._hear(list(self._input(event)), lane, at)
         output = mapping(event.get("output"))
         model = text(output.get("model")) or text(event.get("model"))
         usage = Usage() if event.get("cache") == "read" else usage_of(mapping(output.get("usage")))
@@ -202,15 +203,28 @@ class Sample:
                     self.pooled.add(("pool", place))
                     yield mapping(self.pool[place])
 
-    def _hear(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        own = text(message.get("id"))
-        if own is None:
-            self.dialogue.hear(self._parts(message), lane, at)
-        elif own not in self.seen:
-            self.seen.add(own)
-            for part in self._parts(message):
-                self.dialogue.knows(part)
-                self.dialogue.add(part, lane, at)
+    def _hear(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
+        new = [one for one in messages if text(one.get("id")) not in self.seen]
+        self.renamed = self.renamed or any(map(self._is_renamed, new))
+        if self.renamed:
+            self.dialogue.hear((part for one in messages for part in self._parts(one)), lane, at)
+            return
+        for message in new:
+            own = text(message.get("id"))
+            if own is None:
+                self.dialogue.hear(self._parts(message), lane, at)
+            elif own not in self.seen:
+                self.seen.add(own)
+                for part in self._parts(message):
+                    self.dialogue.knows(part)
+                    self.dialogue.add(part, lane, at)
+
+    def _is_renamed(self, message: Mapping[str, Any]) -> bool:
+        """Whether it is known under another id: some writers give a new one each time."""
+        if not message.get("tool_calls") or text(message.get("id")) is None:
+            return False
+        calls = (part for part in self._parts(message) if part.kind == "call" and part.id)
+        return any(map(self.dialogue.heard, calls))
 
     def _messages(self) -> None:
         """A log without events still has its messages."""
@@ -382,8 +396,3 @@ class Sample:
 
 
 _COMMON = frozenset({"uuid", "span_id", "timestamp", "working_start", "event", "metadata"})
-
-
-def _last_solver(header: Mapping[str, Any]) -> str | None:
-    steps = items(mapping(header.get("plan")).get("steps"))
-    return text(mapping(steps[-1]).get("solver")) if steps else None

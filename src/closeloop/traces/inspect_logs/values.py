@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from closeloop.model.attempt import Usage
-from closeloop.traces.otel.spans import fresh
-from closeloop.traces.untrusted import amount, count
-from closeloop.traces.values import written
+from closeloop.traces.untrusted import amount, count, items, mapping
+from closeloop.traces.values import fresh, text, written
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:
@@ -45,3 +44,9 @@ def words(content: Any) -> str:
         else:
             found.append(written(part))
     return "\n".join(found)
+
+
+def last_solver(header: Mapping[str, Any]) -> str | None:
+    """Who worked on a sample, as the plan of a log has it."""
+    steps = items(mapping(header.get("plan")).get("steps"))
+    return text(mapping(steps[-1]).get("solver")) if steps else None

@@ -11,6 +11,7 @@ import msgspec
 from closeloop.model.attempt import Usage
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.calls import Origin, event_of
+from closeloop.traces.codex.patches import in_patch
 from closeloop.traces.untrusted import amount, count, exit_code, items, mapping, safe, text
 
 TASK = re.compile(r'<task id="([^"]{1,200})" state="(\w+)">')
@@ -43,22 +44,40 @@ def started(
     name: str, given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: Origin
 ) -> list[AnyEvent]:
     """What a call starts; a patch edits as many files as it names."""
+    if name in ("apply_patch", "patch") and (edits := _edits(given, metadata, origin)):
+        return edits
+    event = event_of(name, given, origin)
+    patched = isinstance(event, Edit) and text(metadata.get("diff"))
+    return [msgspec.structs.replace(event, patch=patched)] if patched else [event]
+
+
+def _edits(
+    given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: Origin
+) -> list[AnyEvent]:
+    """The files that were changed; of what could not be applied, those that it names."""
     files = [mapping(file) for file in items(metadata.get("files"))]
-    files = [file for file in files if text(file.get("filePath"))]
-    if name not in ("apply_patch", "patch") or not files:
-        event = event_of(name, given, origin)
-        patched = isinstance(event, Edit) and text(metadata.get("diff"))
-        return [msgspec.structs.replace(event, patch=patched)] if patched else [event]
     actions = {"add": "create", "delete": "delete", "move": "move"}
-    return [
-        Edit(
-            number=origin.number + place, lane=origin.lane, turn=origin.turn, at=origin.at,
-            call=origin.call, path=safe(file["filePath"], {}),
-            action=actions.get(str(file.get("type")), "change"),  # type: ignore[arg-type]
-            patch=safe(text(file.get("patch")) or text(file.get("diff")), {}),
-        )
-        for place, file in enumerate(files)
-    ]  # fmt: skip
+    told = [
+        {
+            "path": safe(file["filePath"], {}),
+            "action": actions.get(str(file.get("type")), "change"),
+            "patch": safe(text(file.get("patch")) or text(file.get("diff")), {}),
+        }
+        for file in files
+        if text(file.get("filePath"))
+    ]
+    written = text(mapping(given).get("patchText"))
+    if not told and written:
+        told = [file._asdict() for file in in_patch(written)]
+    place = msgspec.structs.asdict(origin)
+    return [Edit(**{**place, "number": n, **one}) for n, one in enumerate(told, origin.number)]
+
+
+def _stopped(result: str) -> str | None:
+    """What ended a command before its time."""
+    if "terminated command after exceeding timeout" in result[-600:]:
+        return "out of time"
+    return "interrupted" if result == "Tool execution aborted" else None
 
 
 def finished(
@@ -69,8 +88,7 @@ def finished(
     match event:
         case Command():
             code = exit_code(metadata.get("exit"))
-            stopped = result and "terminated command after exceeding timeout" in result[-600:]
-            more = {"output": result, "stopped": "out of time" if stopped else None}
+            more = {"output": result, "stopped": _stopped(result or "")}
             if code is not None:
                 more |= {"exit_code": code, "exit_from": "stated"}
         case Edit():

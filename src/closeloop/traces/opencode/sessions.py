@@ -229,7 +229,8 @@ def _aside(lane: _Lane, part: Mapping[str, Any], at: datetime | None, turn: Any 
 def _assistant(lane: _Lane, info: Mapping[str, Any], parts: Iterator[dict[str, Any]]) -> None:
     builder, time = lane.builder, mapping(info.get("time"))
     at, until = lane.seen(millis(time.get("created"))), lane.seen(millis(time.get("completed")))
-    model, key = label(info.get("modelID")), label(info.get("id")) or f"message {builder.number}"
+    # Ids need not differ: who publishes sessions may have blackened them.
+    model, key = label(info.get("modelID")), f"message {builder.turns(lane.name)}"
     lane.model = lane.model or model
     base = Turn(model=model, at=at, seconds=between(at, until))
     step, turn, counted = 0, None, False

@@ -31,6 +31,10 @@ _STATUSES: dict[str, Exit] = {
 }
 
 
+_PROGRAMS = {"execute": "bash", "read": "read", "edit": "edit"}
+"""What the tools of another agent's program do, by the names that others have for them."""
+
+
 class Child(NamedTuple):
     """A sub-agent's conversation, which has a folder of its own."""
 
@@ -225,6 +229,21 @@ class Conversation:
                 del self.actions[key]
         return action
 
+    def _program(self, event: dict[str, Any]) -> None:
+        """A tool of another agent's program: what is told of it grows until it has ended."""
+        known, ended = text(event.get("tool_call_id")) or "", text(event.get("status"))
+        asked = event.get("raw_input")
+        done = self.calls.get(known)
+        if done is None and (asked or ended in ("completed", "failed")):
+            title = text(event.get("title")) or "unknown"
+            tool = _PROGRAMS.get(str(event.get("tool_kind")), title)
+            given = asked if isinstance(asked, dict) else {"input": asked} if asked else {}
+            done = self.calls[known] = self.teller.call(tool, given, known)
+        if done is not None and ended in ("completed", "failed"):
+            seen = event.get("raw_output")
+            said = seen if isinstance(seen, str) else raw(seen) if seen else ""
+            self.teller.result(done, said, ok=ended == "completed" and not event.get("is_error"))
+
     def _rejected(self, event: dict[str, Any]) -> None:
         said = text(event.get("rejection_reason")) or "rejected"
         if (action := self._cause(event)) is not None:
@@ -269,6 +288,9 @@ class Conversation:
             self.status = text(mapping(event.get("value")).get("execution_status")) or self.status
         self.teller.skip("a copy of the state")
 
+    def _hooked(self, event: dict[str, Any]) -> None:
+        self.teller.note(raw(event), "hook")
+
     def _ignored(self, event: dict[str, Any]) -> None:
         self.teller.skip(f"a {event.get('kind')}")
 
@@ -304,7 +326,10 @@ _KINDS: dict[str, Callable[[Conversation, dict[str, Any]], None]] = {
     "UserRejectObservation": Conversation._rejected,
     "AgentErrorEvent": Conversation._failed,
     "Condensation": Conversation._condensed,
+    "CondensationSummaryEvent": Conversation._condensed,
     "CondensationRequest": Conversation._asked_to_condense,
+    "ACPToolCallEvent": Conversation._program,
+    "HookExecutionEvent": Conversation._hooked,
     "ConversationErrorEvent": Conversation._broke,
     "InterruptEvent": Conversation._interrupted,
     "PauseEvent": Conversation._interrupted,

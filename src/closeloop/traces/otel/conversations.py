@@ -10,8 +10,8 @@ import msgspec
 
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Handoff, Turn
-from closeloop.traces.builder import ROOT, Builder
+from closeloop.model.trace import AnyEvent, Handoff, Message, Turn
+from closeloop.traces.builder import ROOT, Builder, since
 from closeloop.traces.dialogue import Dialogue, handed
 from closeloop.traces.otel.said import Said, identity, result_text
 from closeloop.traces.otel.spans import (
@@ -81,6 +81,7 @@ class _Conversation:
         self.spans = {span.id: span for span in spans}
         self.kinds = kinds
         self.skipped = skipped
+        self.before = dict(skipped)
         self.builder = builder
         self.dialogue = Dialogue(builder, skipped)
         self.own = _is_own(spans)
@@ -131,7 +132,7 @@ class _Conversation:
             id=name,
             agent=self._name(),
             agent_version=self._attribute("gen_ai.agent.version", "service.version"),
-            trace=self.builder.trace(self.skipped),
+            trace=self.builder.trace(since(self.before, self.skipped)),
             model=max(self.models, key=lambda model: self.models[model], default=None),
             system=self.dialogue.system,
             usage=self.builder.usage(),
@@ -145,12 +146,29 @@ class _Conversation:
                 usage = usage_of(span)
                 if usage != Usage() and self.kinds.get(span.id) and self._above(span) is None:
                     self.builder.turn(self._lane(span), _turn(span, usage))
+        self._report()
         drop_unknown_children(self.builder, self.names)
+
+    def _report(self) -> None:
+        """What agents were asked and said last, where only their own lanes tell it."""
+        asked: dict[str, str] = {}
+        said: dict[str, str] = {}
+        for event in self.builder.events:
+            if isinstance(event, Message) and event.role == "user":
+                asked.setdefault(event.lane, event.text)
+            elif isinstance(event, Message) and event.role == "agent":
+                said[event.lane] = event.text
+        for event in self.builder.events if not self.own else ():
+            if isinstance(event, Handoff) and event.child and event.report is None:
+                brief = event.brief or asked.get(event.child, "")
+                more = {"brief": brief, "report": said.get(event.child)}
+                self.dialogue.replace(msgspec.structs.replace(event, **more))
 
     def _name(self) -> str:
         found = agent_of(self.root) if self.root else None
         scopes = (span.scope for span in self.spans.values() if span.scope)
-        return found or self._attribute("service.name") or next(scopes, "unknown")
+        found = found or self._attribute("service.name", "langfuse.trace.name")
+        return found or next(scopes, "unknown")
 
     def _attribute(self, *names: str) -> str | None:
         """The first of these that any span, or what emitted it, says."""

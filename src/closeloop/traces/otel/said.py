@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from closeloop.traces.results import OWN
+from closeloop.traces.texts import clean
 from closeloop.traces.untrusted import items, mapping, raw
 from closeloop.traces.values import text, unfolded, written
 
@@ -24,6 +25,8 @@ _CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_
 _RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output",
                       "custom_tool_call_output", "server_tool_call_response",
                       "mcp_tool_result"})  # fmt: skip
+_CALL_SIGNS = frozenset({"toolCallId", "function", "functionCall", "function_call"})
+_RESULT_SIGNS = frozenset({"functionResponse", "function_response"})
 _MEDIA = frozenset({"image", "image_url", "input_image", "audio", "input_audio", "video", "file",
                     "input_file", "document", "blob", "uri", "media"})  # fmt: skip
 _SYSTEM = ("system", "system_instruction", "systemInstruction", "instructions")
@@ -44,19 +47,26 @@ class Said(NamedTuple):
     own: Mapping[str, Any] | None = None
 
 
-def said(value: Any, role: Role, depth: int = 0) -> Iterator[Said]:
+def said(value: Any, role: Role, depth: int = 0) -> list[Said]:
     """The parts of messages, of one message, of parts, or of plain text said by `role`."""
-    value = unfolded(value)
+    found: list[Said] = []
+    _say(value, role, depth, found)
+    return found
+
+
+def _say(value: Any, role: Role, depth: int, found: list[Said]) -> None:
+    if isinstance(value, str):
+        value = unfolded(value)
     if depth > DEEPEST:
         return
     if isinstance(value, str):
-        if value.strip():
-            yield Said(role, "text", value)
+        if value and not value.isspace():
+            found.append(Said(role, "text", value))
     elif isinstance(value, list):
         for one in value:
-            yield from said(one, role, depth + 1)
+            _say(one, role, depth + 1, found)
     elif isinstance(value, dict):
-        yield from _message(value, role, depth)
+        _message(value, role, depth, found)
 
 
 def identity(value: Any) -> str | None:
@@ -65,36 +75,45 @@ def identity(value: Any) -> str | None:
     return written(value) if value not in (None, "", [], {}) else None
 
 
-def _message(value: Mapping[str, Any], role: Role, depth: int) -> Iterator[Said]:
+def _message(value: Mapping[str, Any], role: Role, depth: int, found: list[Said]) -> None:
     part = _part(value, role)
     if part is not None:
-        yield part
+        found.append(part)
         return
     stated = _ROLES.get(str(value.get("role") or value.get("type")))
     content = unfolded(value.get("parts") or value.get("content"))
     if stated is None:
         for name in _WRAPPERS:
-            yield from said(value.get(name), "system" if name in _SYSTEM else role, depth + 1)
+            if (inner := value.get(name)) is not None:
+                _say(inner, "system" if name in _SYSTEM else role, depth + 1, found)
         if not isinstance(content, list | dict) and role == "user":
             # A content of which nobody says whose it is says nothing about the user.
+            if content and (tool := text(value.get("role"))) and tool != "tool-call":
+                found.append(Said("tool", "result", written(content), tool))
             content = None
-    for name in ("reasoning_content", "reasoning"):
-        if isinstance(value.get(name), str):
-            yield Said("agent", "thought", value[name])
-    yield from _content(value, content, stated or role, depth)
-    for call in items(unfolded(value.get("tool_calls") or value.get("toolCalls"))):
-        if isinstance(call, dict):
-            yield _call(call, None)
+    thoughts = (value.get("reasoning_content"), value.get("reasoning"))
+    found += [Said("agent", "thought", one) for one in thoughts if isinstance(one, str)]
+    _content(value, content, stated or role, depth, found)
+    calls = value.get("tool_calls") or value.get("toolCalls")
+    calls = calls or mapping(value.get("additional_kwargs")).get("tool_calls")
+    found += [_call(call, None) for call in items(unfolded(calls)) if isinstance(call, dict)]
 
 
-def _content(value: Mapping[str, Any], content: Any, role: Role, depth: int) -> Iterator[Said]:
+def _content(
+    value: Mapping[str, Any], content: Any, role: Role, depth: int, found: list[Said]
+) -> None:
     if role != "tool" or _holds_results(content):
-        yield from said(content, role, depth + 1)
+        _say(content, role, depth + 1, found)
         return
-    words = "\n".join(one.text for one in said(content, "tool", depth + 1))
+    if isinstance(content, dict) and "parameters" in _function(content):
+        # LangChain tells of its tools as if they had spoken.
+        return
+    given = value.get("parts") or value.get("content")
+    words = "\n".join([one.text for one in said(content, "tool", depth + 1)])
+    words = result_text(given) if isinstance(given, str) or not words.strip() else words
     name = value.get("name")
     called = identity(value.get("tool_call_id") or value.get("id"))
-    yield Said("tool", "result", words, name if isinstance(name, str) else None, called)
+    found.append(Said("tool", "result", words, name if isinstance(name, str) else None, called))
 
 
 def _holds_results(content: Any) -> bool:
@@ -110,12 +129,13 @@ def _holds_results(content: Any) -> bool:
 
 
 def _part(value: Mapping[str, Any], role: Role) -> Said | None:
-    kind = text(value.get("type"))
+    kind = value.get("type")
+    kind = kind if isinstance(kind, str) and kind else None
     own = value.get(OWN)
     own = own if isinstance(own, dict) else None
     if kind in _RESULTS:
         return _result(value, own)
-    if kind in _CALLS or "toolCallId" in value or _function(value):
+    if kind in _CALLS or (not _CALL_SIGNS.isdisjoint(value) and _is_call(value)):
         return _call(value, own)
     if kind in _TEXTS or (
         kind is None and "role" not in value and isinstance(value.get("text"), str)
@@ -124,21 +144,20 @@ def _part(value: Mapping[str, Any], role: Role) -> Said | None:
         return Said(role, "text", written(words), own=own)
     if kind in _THOUGHTS:
         names = ("content", "thinking", "reasoning", "text", "summary", "data")
-        words = next((value[name] for name in names if value.get(name)), "")
-        return Said("agent", "thought", written(words), own=own)
-    for name in ("functionResponse", "function_response"):
-        if isinstance(value.get(name), dict):
-            return _result(value[name], own)
-    if (
-        isinstance(kind, str)
-        and "role" not in value
-        and "content" not in value
-        and (kind not in _ROLES)
-    ):
+        return Said("agent", "thought", written(_filled(value, names) or ""), own=own)
+    if not _RESULT_SIGNS.isdisjoint(value):
+        for name in ("functionResponse", "function_response"):
+            if isinstance(value.get(name), dict):
+                return _result(value[name], own)
+    if kind and "role" not in value and "content" not in value and kind not in _ROLES:
         if kind in _MEDIA:
             return Said(role, "text", f"[{kind}]")
-        return Said(role, "unknown", raw(value), kind)
+        return Said(role, "unknown", raw(value), clean(kind))
     return None
+
+
+def _is_call(value: Mapping[str, Any]) -> bool:
+    return "toolCallId" in value or bool(_function(value))
 
 
 def _function(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -150,23 +169,34 @@ def _function(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _call(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
     function = _function(value) or value
-    name = function.get("name") or value.get("toolName")
+    name = function.get("name") or value.get("toolName") or value.get("tool.name")
     called = value.get("call_id") or value.get("toolCallId") or value.get("id")
-    names = ("arguments", "args", "input")
-    given = next((function[key] for key in names if key in function), value.get("input"))
+    given = _present(function, ("arguments", "args", "input"), value.get("input"))
     found = identity(called or function.get("id"))
     return Said("agent", "call", "", written(name or "unknown"), found, unfolded(given), own=own)
 
 
 def _result(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Said:
-    ids = ("tool_use_id", "tool_call_id", "toolCallId", "call_id", "id")
-    called = next((value[name] for name in ids if value.get(name)), None)
-    names = ("response", "result", "content", "output")
-    given = next((value[name] for name in names if name in value), "")
+    called = _filled(value, ("tool_use_id", "tool_call_id", "toolCallId", "call_id", "id"))
+    given = _present(value, ("response", "result", "content", "output"), "")
     name = value.get("name") or value.get("toolName")
     ok = False if value.get("is_error") is True or value.get("isError") is True else None
     named = name if isinstance(name, str) else None
     return Said("tool", "result", result_text(given), named, identity(called), ok=ok, own=own)
+
+
+def _filled(value: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    for name in names:
+        if found := value.get(name):
+            return found
+    return None
+
+
+def _present(value: Mapping[str, Any], names: tuple[str, ...], otherwise: Any) -> Any:
+    for name in names:
+        if name in value:
+            return value[name]
+    return otherwise
 
 
 def result_text(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from closeloop.model.attempt import Usage
 from closeloop.model.record import Record
 from closeloop.traces.otel.said import Role, Said, identity, said
 from closeloop.traces.untrusted import amount, count
-from closeloop.traces.values import text, unfolded
+from closeloop.traces.values import fresh, text, unfolded
 
 Kind = Literal["agent", "model", "tool"]
 
@@ -36,8 +36,8 @@ class Span(Record):
 
 _KINDS: dict[str, Kind] = {
     "chat": "model", "generate_content": "model", "text_completion": "model", "llm": "model",
-    "completion": "model", "generation": "model", "execute_tool": "tool", "tool": "tool",
-    "invoke_agent": "agent", "agent": "agent", "ai.toolcall": "tool",
+    "completion": "model", "generation": "model", "call_llm": "model", "execute_tool": "tool",
+    "tool": "tool", "ai.toolcall": "tool", "invoke_agent": "agent", "agent": "agent",
 }  # fmt: skip
 _PLAIN = frozenset({"create_agent", "embeddings", "embedding", "retrieval", "retriever", "chain",
                     "invoke_workflow", "plan", "workflow", "evaluator", "guardrail",
@@ -134,42 +134,36 @@ def usage_of(span: Span) -> Usage:
     )
 
 
-def fresh(asked: int | None, read: int | None, write: int | None) -> int | None:
-    """Input without what a cache gave or took, where the count had it in it."""
-    cached = (read or 0) + (write or 0)
-    return asked if asked is None or cached > asked else asked - cached
-
-
-def inputs(span: Span) -> Iterator[Said]:
+def inputs(span: Span) -> list[Said]:
     """What a model or an agent was given: the whole conversation, as a rule."""
     given = span.attributes
-    yield from said(given.get("gen_ai.system_instructions"), "system")
-    found = first(given, "gen_ai.input.messages", "ai.prompt.messages")
-    messages = list(said(found, "user")) or list(_numbered(given, "llm.input_messages."))
-    messages = messages or list(_numbered(given, "gen_ai.prompt."))
-    messages = messages or list(_of_events(span, asked=True))
+    system = said(given.get("gen_ai.system_instructions"), "system")
+    messages = said(first(given, "gen_ai.input.messages", "ai.prompt.messages"), "user")
+    messages = messages or _numbered(given, "llm.input_messages.")
+    messages = messages or _numbered(given, "gen_ai.prompt.")
+    messages = messages or _of_events(span, asked=True)
     if not messages:
         names = ("gen_ai.prompt", "ai.prompt", "input.value", "traceloop.entity.input")
-        messages = list(said(first(given, *names), "user"))
-    yield from messages
+        messages = said(first(given, *names), "user")
+    return system + messages
 
 
-def outputs(span: Span) -> Iterator[Said]:
+def outputs(span: Span) -> list[Said]:
     """What a model or an agent said and asked to be done."""
     given = span.attributes
-    messages = list(said(given.get("gen_ai.output.messages"), "agent"))
-    messages = messages or list(_numbered(given, "llm.output_messages."))
-    messages = messages or list(_numbered(given, "gen_ai.completion."))
+    messages = said(given.get("gen_ai.output.messages"), "agent")
+    messages = messages or _numbered(given, "llm.output_messages.")
+    messages = messages or _numbered(given, "gen_ai.completion.")
     if not messages and ("ai.response.text" in given or "ai.response.toolCalls" in given):
         thought = text(given.get("ai.response.reasoning"))
         messages = [Said("agent", "thought", thought)] if thought else []
         messages += said(given.get("ai.response.text"), "agent")
         messages += said(given.get("ai.response.toolCalls"), "agent")
-    messages = messages or list(_of_events(span, asked=False))
+    messages = messages or _of_events(span, asked=False)
     if not messages:
-        names = ("gen_ai.completion", "output.value", "traceloop.entity.output")
-        messages = list(said(first(given, *names), "agent"))
-    yield from messages
+        names = ("gen_ai.completion", "gen_ai.output", "output.value", "traceloop.entity.output")
+        messages = said(first(given, *names), "agent")
+    return messages
 
 
 def call_of(span: Span) -> Said:
@@ -178,7 +172,8 @@ def call_of(span: Span) -> Said:
     name = first(given, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name",
                  "traceloop.entity.name")  # fmt: skip
     called = first(given, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
-    arguments = first(given, "gen_ai.tool.call.arguments", "tool.parameters", "tool_arguments",
+    arguments = first(given, "gen_ai.tool.call.arguments", "gen_ai.tool.args", "tool.parameters",
+                      "tool_arguments",
                       "ai.toolCall.args", "gcp.vertex.agent.tool_call_args",
                       "traceloop.entity.input", "input.value")  # fmt: skip
     arguments = _tool_events(span)[0] if arguments is None else arguments
@@ -192,8 +187,8 @@ def call_of(span: Span) -> Said:
 def result_in(span: Span) -> Any:
     """What the tool gave back; None where that is not recorded."""
     names = ("gen_ai.tool.call.result", "gen_ai.tool.message", "tool_response",
-             "ai.toolCall.result", "gcp.vertex.agent.tool_response", "traceloop.entity.output",
-             "output.value")  # fmt: skip
+             "ai.toolCall.result", "gcp.vertex.agent.tool_response", "gen_ai.output",
+             "traceloop.entity.output", "output.value")  # fmt: skip
     found = first(span.attributes, *names)
     return _tool_events(span)[1] if found is None else found
 
@@ -215,15 +210,14 @@ def conversation_of(span: Span) -> str | None:
     return identity(first(span.attributes, *names))
 
 
-def _numbered(given: Mapping[str, Any], prefix: str) -> Iterator[Said]:
+def _numbered(given: Mapping[str, Any], prefix: str) -> list[Said]:
     """Messages spread over attributes with numbers in their names, put together again."""
     tree: dict[str, Any] = {}
     role: Role = "agent" if "completion" in prefix or "output" in prefix else "user"
     for name, value in given.items():
         if name.startswith(prefix):
             _plant(tree, name[len(prefix) :].split("."), value)
-    for message in _listed(tree):
-        yield from said(_unwrapped(message), role)
+    return [part for message in _listed(tree) for part in said(_unwrapped(message), role)]
 
 
 def _plant(tree: dict[str, Any], path: list[str], value: Any) -> None:
@@ -260,21 +254,23 @@ _ASKED = {"gen_ai.system.message": "system", "gen_ai.user.message": "user",
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
-def _of_events(span: Span, *, asked: bool) -> Iterator[Said]:
+def _of_events(span: Span, *, asked: bool) -> list[Said]:
     """Messages that older conventions keep as events of the span."""
+    found: list[Said] = []
     for name, given in span.events:
         if asked and name in _ASKED:
-            yield from said({"role": _ASKED[name], **_body(given)}, "user")
+            found += said({"role": _ASKED[name], **_body(given)}, "user")
         elif asked and name == "gen_ai.content.prompt":
-            yield from said(given.get("gen_ai.prompt"), "user")
+            found += said(given.get("gen_ai.prompt"), "user")
         elif not asked and name == "gen_ai.choice":
             body = _body(given)
-            yield from said(body.get("message") or {"role": "assistant", **body}, "agent")
+            found += said(body.get("message") or {"role": "assistant", **body}, "agent")
         elif not asked and name == "gen_ai.content.completion":
-            yield from said(given.get("gen_ai.completion"), "agent")
+            found += said(given.get("gen_ai.completion"), "agent")
         elif name == _DETAILS:
             way = "input" if asked else "output"
-            yield from said(given.get(f"gen_ai.{way}.messages"), "user" if asked else "agent")
+            found += said(given.get(f"gen_ai.{way}.messages"), "user" if asked else "agent")
+    return found
 
 
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from closeloop.traces.telling import Teller, identity
 from closeloop.traces.untrusted import moment
 
 name = "aider"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 START = "# aider chat started at "
@@ -29,7 +29,7 @@ _OLD_TOKENS = re.compile(
     r"\A([\d,]+) prompt tokens, ([\d,]+) completion tokens(?:, \$([\d.]+) cost)?"
 )
 _MODEL = re.compile(r"\A(?:Main model|Models?): (\S+?)(?:,| with |\s|\Z)")
-_ADDED = re.compile(r"\AAdded (\S.*?) to the chat\.?\Z")
+_ADDED = re.compile(r"\AAdded (\S.*?) to the chat(?: \(read-only\))?\.?\Z")
 _TEST = re.compile(r" --test-cmd (.+?)(?= --|\Z)")
 _FAILED = re.compile(r"\A# \d+ SEARCH/REPLACE blocks? failed to match!")
 _FAULT = re.compile(r"\A(?:litellm\.|openai\.|The API provider)")
@@ -86,8 +86,11 @@ class _Chat:
         self.fault: str | None = None
         self.limit: str | None = None
         self.asked = False
+        self.trimmed: bool | None = None
+        """Whether an editor took the spaces off the ends of lines: the user's first line tells."""
 
     def line(self, line: str) -> None:
+        line = self._whole(line)
         ends = line.endswith("  ")
         if self.state == "entry" and not (ends and line.startswith("#### ")):
             # An entry of several lines: only its first has the mark, only its last ends in spaces.
@@ -108,12 +111,22 @@ class _Chat:
                 self._flush(kept="console")
             return
         if self.state != "agent" and not line.strip():
-            if self.state == "user":
+            if self.state == "user" and not self.trimmed:
                 self._flush()
             return
         self._enter("agent")
         self.in_block = self.in_block or line.startswith("<<<<<<< SEARCH")
         self.text.append(line)
+
+    def _whole(self, line: str) -> str:
+        """A line with the two spaces that mark its end."""
+        if self.trimmed is None and line.startswith("#### ") and self.state != "agent":
+            self.trimmed = not line.endswith("  ")
+            if self.trimmed:
+                self._flush()
+        if self.trimmed and line.startswith(("#### ", "> ")):
+            return f"{line}  "
+        return f"{line}   " if self.trimmed and line in ("####", ">") else line
 
     def _is_over(self, line: str) -> bool:
         """Whether a reply was cut within a block: what comes next stands after an empty line."""

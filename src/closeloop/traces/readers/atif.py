@@ -16,7 +16,7 @@ from closeloop.traces.atif.run import Run
 from closeloop.traces.builder import Builder
 
 name = "atif"
-version = 1
+version = 2
 
 
 def recognises(source: Source) -> bool:

@@ -17,7 +17,7 @@ from closeloop.traces.claude.sitting import Sitting
 from closeloop.traces.source import FileSource
 
 name = "claude-code"
-version = 1
+version = 2
 
 _SPOKEN = ("user", "assistant", "system", "attachment", "progress")
 _BESIDES = {

@@ -13,7 +13,7 @@ from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.record import digest
 from closeloop.model.session import Session
-from closeloop.model.trace import Message
+from closeloop.model.trace import Command, Message
 from closeloop.model.usage import total
 from closeloop.traces import single
 from closeloop.traces.builder import ROOT
@@ -25,7 +25,7 @@ from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import raw
 
 name = "claude-stream"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _EXITS: dict[str, Exit] = {
@@ -68,7 +68,9 @@ def _is_ours(line: Any) -> bool:
         return False
     kind = line.get("type")
     if kind == "system":
-        return line.get("subtype") == "init" and isinstance(line.get("tools"), list)
+        # What hooks print comes before anything else, and may be long.
+        hook = "hook_id" in line and "hook_event" in line
+        return hook or (line.get("subtype") == "init" and isinstance(line.get("tools"), list))
     if kind in ("assistant", "user"):
         return "parent_tool_use_id" in line and isinstance(line.get("message"), dict)
     return kind == "result" and "num_turns" in line and "subtype" in line
@@ -115,6 +117,7 @@ class _Stream:
         self.spent: list[Usage] = []
         """What whole runs of the program used; a run says again what it said before."""
         self._starts: dict[str, dict[str, Any]] = {}
+        self._denied: set[str] = set()
 
     def take(self, record: dict[str, Any]) -> None:
         kind, at = record.get("type"), self.talk.moment(record.get("timestamp"))
@@ -179,9 +182,13 @@ class _Stream:
         denials = record.get("permission_denials")
         for denial in denials if isinstance(denials, list) else ():
             self.talk.note(raw(denial), "permission denied")
+            self._denied.add(str(denial.get("tool_use_id")) if isinstance(denial, dict) else "")
 
     def session(self) -> Session:
         talk = self.talk
+        for event in talk.builder.events:
+            if isinstance(event, Command) and event.call in self._denied and not event.stopped:
+                talk.builder.finish(event, stopped="not permitted")
         join(talk)
         mark_corrections(talk.builder)
         outcome, cause = self._ended()

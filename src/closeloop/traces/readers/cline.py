@@ -22,7 +22,7 @@ from closeloop.traces.source import FileSource
 from closeloop.traces.untrusted import count, decoded, items, label, mapping, text
 
 name = "cline"
-version = 1
+version = 2
 
 CONVERSATION, VIEW = "api_conversation_history.json", "ui_messages.json"
 ABOUT = ("history_item.json", "task_metadata.json")
@@ -124,7 +124,7 @@ def owner(source: Source) -> Path | None:
 def read(source: Source) -> Iterator[Session]:
     document = source.document
     if isinstance(document, dict):
-        yield from sessions.read(source)
+        yield from sessions.read(source, Builder(name, version))
         return
     task = _task(source, source.path.parent, document)
     if task is None:
@@ -342,6 +342,7 @@ def _told(content: Any) -> Iterator[str]:
         told = mapping(block)
         if told.get("type") == "tool_use" and told.get("name") == "new_task":
             yield (text(mapping(told.get("input")).get("message")) or "").strip()
-        for segment in segments(text(told.get("text")) or ""):
+        said = text(told.get("text")) or ""
+        for segment in segments(said) if "<new_task>" in said else ():
             if isinstance(segment, Call) and segment.name == "new_task":
                 yield segment.parameters.get("message", "").strip()

@@ -22,7 +22,7 @@ from closeloop.traces.results import mark_corrections
 from closeloop.traces.untrusted import label, mapping, moment, text
 
 name = "codex"
-version = 1
+version = 2
 
 _FIRST = re.compile(
     rb'\s*\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"session_meta","payload":\{'

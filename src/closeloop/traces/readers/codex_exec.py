@@ -21,7 +21,7 @@ from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import exit_code, items, label, mapping, raw, safe
 
 name = "codex-exec"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 Item = Mapping[str, Any]

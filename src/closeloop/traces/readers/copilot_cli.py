@@ -13,25 +13,19 @@ import msgspec
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.model.trace import (
-    AnyEvent,
-    Command,
-    Handoff,
-    Message,
-    Thought,
-    Turn,
-)
+from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
 from closeloop.model.usage import total
 from closeloop.traces import single
 from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.calls import Origin
-from closeloop.traces.copilot.calls import event_for, usage_in
+from closeloop.traces.calls import Origin, exit_code_in
+from closeloop.traces.copilot.calls import ended_by, events_for, shell_in, usage_in
 from closeloop.traces.results import mark_corrections, result_of
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import (
     arguments,
     between,
     count,
+    exit_code,
     items,
     label,
     mapping,
@@ -41,11 +35,12 @@ from closeloop.traces.untrusted import (
 )
 
 name = "copilot-cli"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _FAMILIES = frozenset({"session", "user", "assistant", "tool", "system", "hook", "permission",
-                       "subagent", "skill", "abort", "model", "user_input"})  # fmt: skip
+                       "subagent", "skill", "abort", "model", "user_input", "mcp", "commands",
+                       "capabilities"})  # fmt: skip
 _ECHOES = frozenset({"hook.start", "hook.end", "hook.progress", "assistant.turn_start",
                      "assistant.turn_end", "assistant.message_start", "assistant.message_delta",
                      "assistant.reasoning_delta", "assistant.streaming_delta",
@@ -69,6 +64,7 @@ _ASIDES = {
 }  # fmt: skip
 _WORDS = ("summaryContent", "message", "reason", "content", "newModel", "newMode", "intent",
           "title", "name", "errorMessage", "error", "agentName")  # fmt: skip
+_NOBODY = "The user is not available to respond"
 _ANSWER = re.compile(r"\AUser (?:responded|selected|answered): ")
 
 
@@ -76,7 +72,7 @@ def recognises(source: Source) -> bool:
     lines = source.lines
     if not lines or not all(_is_event(line) for line in lines[:4]):
         return False
-    return lines[0]["type"] == "session.start" or all("parentId" in line for line in lines)
+    return lines[0]["type"] == "session.start" or all("parentId" in line for line in lines[:4])
 
 
 def _is_event(line: Any) -> bool:
@@ -109,13 +105,16 @@ class _Telling:
         self.builder = Builder(name, version)
         self.skipped = skipped
         self.start: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
+        """The last line of what is printed; the agent's own files have none."""
         self.system: str | None = None
         self.model: str | None = None
         self.words: dict[str, int] = {}
-        self.asked: set[str] = set()
         self.lanes: dict[str, str] = {}
         self.calls: dict[str, int] = {}
         self.running: set[int] = set()
+        self.shells: dict[str, int] = {}
+        """Commands that go on after their result, by the shell they are in."""
         self.totals: list[Usage] = []
         self.usages: dict[str, list[Usage]] = {}
         self.times: list[datetime] = []
@@ -145,7 +144,10 @@ class _Telling:
         elif isinstance(kind, str) and kind in _ASIDES:
             words = next((w for n in _WORDS if (w := text(data.get(n)))), None) or raw(data)
             self.note(words, _ASIDES[kind], lane, at)
-        else:
+        elif kind == "result" and "data" not in record:
+            self.result = dict(record)
+        elif record.get("ephemeral") is not True:
+            # What is sent once and kept nowhere only says that something goes on.
             self.note(raw(record), f"unknown: {kind}"[:100], lane, at)
 
     def _state(self, kind: Any, data: Mapping[str, Any]) -> None:
@@ -157,7 +159,7 @@ class _Telling:
         elif kind == "user.message":
             self.ending = ("finished", None)
         elif kind == "session.error":
-            self.ending = ("crashed", text(data.get("message")))
+            self.ending = (ended_by(data), text(data.get("message")))
 
     def _lane(self, record: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         key = label(record.get("agentId")) or label(data.get("parentToolCallId"))
@@ -198,14 +200,7 @@ class _Telling:
         if said is not None and origin not in (None, "user"):
             self.note(said, f"added by {origin}"[:100], lane, at)
         elif said is not None:
-            intent = None if lane in self.asked else "request"
-            self.asked.add(lane)
-            self.builder.add(
-                Message(
-                    number=self.builder.number, lane=lane, at=at, role="user",
-                    text=self.clean(said), intent=intent,  # type: ignore[arg-type]
-                )
-            )  # fmt: skip
+            self.builder.hear(self.clean(said), lane=lane, at=at)
         for attached in items(data.get("attachments")):
             self.note(raw(attached), "attachment", lane, at)
 
@@ -226,12 +221,7 @@ class _Telling:
                 self.words[model] = self.words.get(model, 0) + len(said)
             if lane == ROOT:
                 self.last = builder.number
-            builder.add(
-                Message(
-                    number=builder.number, lane=lane, turn=turn, at=at, role="agent",
-                    text=self.clean(said),
-                )
-            )  # fmt: skip
+            self._said(self.clean(said), lane, at, role="agent", turn=turn)
         for request in items(data.get("toolRequests")):
             asked = mapping(request)
             self.call(asked.get("toolCallId"), asked.get("name"), asked, (lane, turn, at))
@@ -245,10 +235,10 @@ class _Telling:
         if given is None and isinstance(words, str):
             given = {"input": self.clean(words)}
         origin = Origin(number=self.builder.number, lane=lane, turn=turn, at=at, call=call)
-        event = event_for(label(tool) or "unnamed", given, origin)
+        first, *_ = map(self.builder.add, events_for(label(tool) or "unnamed", given, origin))
         if call is not None:
-            self.calls[call] = event.number
-        return self.builder.add(event).number
+            self.calls[call] = first.number
+        return first.number
 
     def waiting(self, identity: Any, lane: str) -> AnyEvent | None:
         """A call that has no result yet, in its lane or wherever it was asked for."""
@@ -282,24 +272,39 @@ class _Telling:
         refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
         if refused and isinstance(event, Command):
             more["stopped"] = "rejected"
-        self.builder.finish(event, **more, seconds=between(event.at, at))
+        event = self.builder.finish(event, **more, seconds=between(event.at, at))
+        while isinstance(event, Edit) and (other := self.waiting(event.call, lane)) is not None:
+            self.builder.finish(other, **result_of(other, output, ok))
+        if isinstance(event, Command) and (shell := shell_in(output)):
+            self.shells[shell] = event.number
+        elif isinstance(event, ToolUse) and self.shells and output:
+            self._went_on(label((event.arguments or {}).get("shellId")), output)
         if isinstance(event, Message) and event.intent == "question" and output:
             answer = _ANSWER.sub("", output)
-            self._said(answer, "answer" if ok else None, lane, at)
+            if answer.startswith(_NOBODY):
+                self.note(answer, "question unanswered", lane, at)
+            else:
+                self._said(answer, lane, at, role="user", intent="answer" if ok else None)
         if refused:
             why = (output or "").partition("User feedback: ")[2] or output or ""
-            self._said(why, "correction", lane, at)
+            self._said(why, lane, at, role="user", intent="correction")
 
-    def _said(self, words: str, intent: Any, lane: str, at: datetime | None) -> None:
-        self.builder.add(
-            Message(
-                number=self.builder.number, lane=lane, at=at, role="user", text=words,
-                intent=intent,
-            )
-        )  # fmt: skip
+    def _went_on(self, shell: str | None, output: str) -> None:
+        """What another call tells of a command that was left running; its end, once it ends."""
+        code, number = exit_code_in(output), self.shells.get(shell or "")
+        event = self.builder.events[number - 1] if number else None
+        if isinstance(event, Command) and code is not None:
+            del self.shells[shell or ""]
+            told = self.clean(f"{event.output or ''}\n{output}")
+            self.builder.finish(event, output=told, exit_code=code, exit_from="parsed")
+
+    def _said(self, words: str, lane: str, at: datetime | None, **more: Any) -> None:
+        number = self.builder.number
+        self.builder.add(Message(number=number, lane=lane, at=at, text=words, **more))
 
     def aborted(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        self._said(self.clean(text(data.get("reason")) or "aborted"), "interrupt", lane, at)
+        why = self.clean(text(data.get("reason")) or "aborted")
+        self._said(why, lane, at, role="user", intent="interrupt")
 
     def child(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         """A sub-agent begins: its lane, and the call that sent it off."""
@@ -327,12 +332,7 @@ class _Telling:
 
     def finished(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         if said := text(data.get("summary")):
-            self.builder.add(
-                Message(
-                    number=self.builder.number, lane=lane, at=at, role="agent",
-                    text=self.clean(said), intent="claim",
-                )
-            )  # fmt: skip
+            self._said(self.clean(said), lane, at, role="agent", intent="claim")
 
     def decided(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         kind = text(mapping(data.get("result")).get("kind"))
@@ -351,9 +351,12 @@ class _Telling:
             events[said.number - 1] = msgspec.structs.replace(said, intent="claim")
         every = [usage for usages in self.usages.values() for usage in usages]
         known = [usage for usage in self.totals or every if usage != Usage()]
+        if exit_ == "finished" and exit_code(self.result.get("exitCode")):
+            exit_, cause = "crashed", f"Copilot ended with exit code {self.result['exitCode']}."
         repository = label(context.get("repository"))
+        named = label(self.start.get("sessionId")) or label(self.result.get("sessionId"))
         return Session(
-            id=label(self.start.get("sessionId")) or path.parent.name or path.name,
+            id=named or (path.parent.name if path.name == "events.jsonl" else path.stem),
             agent="copilot-cli",
             trace=self.builder.trace(self.skipped),
             agent_version=label(self.start.get("copilotVersion")),
@@ -369,6 +372,7 @@ class _Telling:
             branch=label(context.get("branch")),
             commit=label(context.get("headCommit")),
             links={"repository": repository} if repository else {},
+            copy="printed" if self.result else None,
         )
 
 

@@ -17,6 +17,8 @@ from closeloop.traces.untrusted import mapping
 
 name = READER
 version = VERSION
+LAYOUT = 1
+"""Of the lines that are written, whatever is read from them."""
 parts, owner = single.parts, single.owner
 _SIGN = "closeloop_exchange"
 
@@ -33,7 +35,7 @@ def line(exchange: Exchange) -> bytes:
     """An exchange as a line of such a file."""
     told = msgspec.to_builtins(exchange, builtin_types=(bytes,))
     told |= {key: _text(told[key]) for key in ("request", "response")}
-    return msgspec.json.encode({_SIGN: VERSION, **told}) + b"\n"
+    return msgspec.json.encode({_SIGN: LAYOUT, **told}) + b"\n"
 
 
 def _text(body: bytes) -> Any:

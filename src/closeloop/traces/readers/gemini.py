@@ -10,18 +10,30 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from closeloop.model.plural import plural
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.builder import ROOT, Builder
 from closeloop.traces.calls import Origin
-from closeloop.traces.contents import asked, calls_in, responses_in, settle, told, usage_of, words
+from closeloop.traces.contents import (
+    asked,
+    calls_in,
+    interrupt,
+    responses_in,
+    settle,
+    told,
+    usage_of,
+    words,
+)
 from closeloop.traces.results import mark_claim, mark_corrections
 from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import arguments, items, label, mapping, moment, raw, text
 
 name = "gemini"
-version = 1
+version = 2
 
 CHILDREN = 1000
 _TOKENS = {name: name for name in ("input", "output", "cached", "thoughts", "tool", "total")}
@@ -167,7 +179,8 @@ class _Log:
             if key == target:
                 break
         gone = kept - len(self._order)
-        self.entries.append(("rewind", f"{gone} messages were taken back, to before {target}."))
+        were = plural(gone, "message was", "messages were")
+        self.entries.append(("rewind", f"{were} taken back, to before {target}."))
 
     def _set(self, found: dict[str, Any]) -> None:
         self.about |= {key: found[key] for key in _ABOUT & found.keys() if key != "messages"}
@@ -188,7 +201,7 @@ class _Log:
         self._order = [key for key in kept if key in self._places]
         if gone:
             said = "\n".join(filter(None, (words(message.get("content")) for message in new)))
-            left = f"{len(gone)} messages left the context."
+            left = f"{plural(len(gone), 'message')} left the context."
             about = "compaction" if said else "context"
             self.entries.append((about, f"{left}\n{said}" if said else left))
             self._places |= {message["id"]: len(self.entries) - 1 for message in new}
@@ -278,7 +291,7 @@ class _Teller:
         said = shortened(words(message.get("content")), self.source.skipped)
         kind = message["type"]
         if said in ("Request cancelled.", "User cancelled the request."):
-            self.builder.hear(said, lane=lane, at=at, intent="interrupt")
+            interrupt(self.builder, said, lane, at)
             return
         if kind == "error" and lane == ROOT:
             self.fault = said
@@ -349,7 +362,17 @@ def _event(
         claimed = said if isinstance(said, str) else raw(result)
         place = {key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")}
         return Message(**place, role="agent", text=claimed, intent="claim")
-    shown = mapping(call.get("resultDisplay"))
-    if "agentId" in call or shown.get("isSubagentProgress") is True:
-        called = "invoke_agent"
-    return asked(called, given, origin)
+    if not _is_agent(call):
+        return asked(called, given, origin)
+    event = asked("invoke_agent", given, origin)
+    if not isinstance(event, Handoff):
+        brief = next((one for one in (given or {}).values() if isinstance(one, str)), "")
+        return Handoff(**msgspec.structs.asdict(origin), brief=brief)
+    return event
+
+
+def _is_agent(call: Mapping[str, Any]) -> bool:
+    """Whether a tool is a sub-agent, whatever it is called; the older ones only say so."""
+    shown = call.get("resultDisplay")
+    says = isinstance(shown, str) and shown.lstrip().startswith("Subagent ")
+    return says or "agentId" in call or mapping(shown).get("isSubagentProgress") is True

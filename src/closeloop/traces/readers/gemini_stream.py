@@ -23,7 +23,7 @@ from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import arguments, between, count, label, mapping, moment, raw, text
 
 name = "gemini-stream"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _NOTHING_ELSE = re.compile(r"Command exited with code: (-?\d{1,9})")
@@ -38,13 +38,23 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> Iterator[Session]:
-    stream = _Stream(source)
+    """One session for each run that was written into the file."""
+    stream, runs = _Stream(source), 0
     for record in source.records():
-        stream.take(mapping(record), record)
+        found = mapping(record)
+        if stream.is_over(found):
+            yield _session(stream, source, runs)
+            stream, runs = _Stream(source), runs + 1
+        stream.take(found, record)
+    yield _session(stream, source, runs)
+
+
+def _session(stream: _Stream, source: Source, place: int) -> Session:
     stream.close_words()
     builder = stream.builder
-    yield Session(
-        id=stream.session or hashlib.sha256(source.head).hexdigest()[:16],
+    digest = hashlib.sha256(source.head).hexdigest()[:16]
+    return Session(
+        id=stream.session or (f"{digest}-{place + 1}" if place else digest),
         agent="gemini-cli",
         model=stream.model,
         started=stream.first,
@@ -99,9 +109,17 @@ class _Stream:
         self.exit: Exit = "crashed"
         self.cause: str | None = "The output ends before its result."
         self.usage = Usage()
+        self.ended = False
         self._pieces: list[str] = []
         self._begun: datetime | None = None
         self._turn: int | None = None
+
+    def is_over(self, found: Mapping[str, Any]) -> bool:
+        """Whether a record is of another run: each has an id, and ends with its result."""
+        kind, session = found.get("type"), label(found.get("session_id"))
+        if kind == "init" and self.session is not None:
+            return session != self.session
+        return self.ended and kind in ("init", "message")
 
     def take(self, found: Mapping[str, Any], record: object) -> None:
         at = moment(found.get("timestamp"))
@@ -191,6 +209,7 @@ class _Stream:
             "seconds": between(event.at, moment(found.get("timestamp"))),
         }
         if isinstance(event, Command):
+            output = output or ("" if ok is not None else None)
             code = _exit_code(printed or "", failed=ok is False)
             more |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
         elif isinstance(event, Read) and ok:
@@ -200,6 +219,7 @@ class _Stream:
         settle(self.builder, event, output, ok, {"state": "unknown"}, **more)
 
     def _end(self, found: Mapping[str, Any]) -> None:
+        self.ended = True
         error = mapping(found.get("error"))
         if found.get("status") == "success":
             self.exit, self.cause = "finished", None

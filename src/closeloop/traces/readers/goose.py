@@ -16,7 +16,7 @@ from closeloop.traces.goose.sessions import Recorded, Telling
 from closeloop.traces.untrusted import count, decoded, mapping, text
 
 name = "goose"
-version = 1
+version = 2
 owner = single.owner
 
 _TABLES: dict[str, Sequence[str]] = {

@@ -16,7 +16,7 @@ from closeloop.traces.inspect_logs.archive import is_archive, is_log, samples_of
 from closeloop.traces.inspect_logs.sample import Sample
 
 name = "inspect-eval"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 

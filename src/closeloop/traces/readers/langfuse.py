@@ -9,12 +9,12 @@ from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces import single
 from closeloop.traces.otel.conversations import sessions_of
-from closeloop.traces.otel.spans import Span
+from closeloop.traces.otel.spans import Span, first
 from closeloop.traces.untrusted import amount, count, mapping, moment
 from closeloop.traces.values import text, unfolded, written
 
 name = "langfuse"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _TYPES = frozenset({"SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER",
@@ -46,8 +46,9 @@ def _spans(source: Source) -> Iterator[Span]:
             source.skipped[key] = source.skipped.get(key, 0) + 1
         trace = mapping(mapping(value).get("trace")) or mapping(value)
         shared = {
-            "session.id": _get(trace, "sessionId", "session_id"),
-            "user.id": _get(trace, "userId", "user_id"),
+            "session.id": first(trace, "sessionId", "session_id"),
+            "user.id": first(trace, "userId", "user_id"),
+            "langfuse.trace.name": first(trace, "name") if "observations" in trace else None,
         }
         for observation in found:
             yield _span(observation, shared)
@@ -77,13 +78,9 @@ def _is_observation(value: Any) -> bool:
         and isinstance(value.get("type"), str)
         and value["type"] in _TYPES
         and isinstance(value.get("id"), str)
-        and isinstance(_get(value, "traceId", "trace_id"), str)
+        and isinstance(first(value, "traceId", "trace_id"), str)
         and ("startTime" in value or "start_time" in value)
     )
-
-
-def _get(value: Mapping[str, Any], *names: str) -> Any:
-    return next((value[name] for name in names if value.get(name) is not None), None)
 
 
 def _span(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> Span:
@@ -93,24 +90,24 @@ def _span(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> Span:
     given |= {key: value for key, value in shared.items() if value is not None}
     given["langfuse.observation.type"] = observation["type"]
     given |= _usage(observation)
-    if model := text(_get(observation, "model", "provided_model_name")):
+    if model := text(first(observation, "model", "provided_model_name")):
         given["gen_ai.response.model"] = model
     for key, attribute in (("input", "input.value"), ("output", "output.value")):
         if observation.get(key) is not None:
             given.setdefault(attribute, observation[key])
     failed = observation.get("level") == "ERROR"
     return Span(
-        trace=_get(observation, "traceId", "trace_id"),
+        trace=first(observation, "traceId", "trace_id"),
         id=observation["id"],
-        parent=text(_get(observation, "parentObservationId", "parent_observation_id")),
+        parent=text(first(observation, "parentObservationId", "parent_observation_id")),
         name=written(observation.get("name") or ""),
-        start=moment(_get(observation, "startTime", "start_time")),
-        end=moment(_get(observation, "endTime", "end_time")),
+        start=moment(first(observation, "startTime", "start_time")),
+        end=moment(first(observation, "endTime", "end_time")),
         attributes=given,
         resource=dict(mapping(unfolded(meta.get("resourceAttributes")))),
         scope=text(mapping(unfolded(meta.get("scope"))).get("name")),
         failed=True if failed else None,
-        error=text(_get(observation, "statusMessage", "status_message")) if failed else None,
+        error=text(first(observation, "statusMessage", "status_message")) if failed else None,
     )
 
 
@@ -123,19 +120,20 @@ _REASONING = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
 def _usage(observation: Mapping[str, Any]) -> dict[str, Any]:
-    """Langfuse's counts under the conventions' names: there, input has what is cached in it."""
-    details = mapping(unfolded(_get(observation, "usageDetails", "usage_details")))
+    """Langfuse's counts under the conventions' names: there, the whole has its kinds in it."""
+    details = mapping(unfolded(first(observation, "usageDetails", "usage_details")))
     details = details or mapping(observation.get("usage"))
     asked, made, total = (count(details.get(key)) for key in ("input", "output", "total"))
-    read, write = count(_get(details, *_READ)), count(_get(details, *_WRITE))
-    thought = count(_get(details, *_REASONING))
+    read, write = count(first(details, *_READ)), count(first(details, *_WRITE))
+    thought = count(first(details, *_REASONING))
     if asked is not None and (made is None or total is None or asked + made != total):
         # Kinds of tokens stand beside each other here, and sum up to the total.
         asked += (read or 0) + (write or 0)
-    provided = mapping(unfolded(_get(observation, "providedCostDetails", "provided_cost_details")))
-    computed = mapping(unfolded(_get(observation, "costDetails", "cost_details")))
+        made = made if made is None else made + (thought or 0)
+    provided = mapping(unfolded(first(observation, "providedCostDetails", "provided_cost_details")))
+    computed = mapping(unfolded(first(observation, "costDetails", "cost_details")))
     cost = amount(provided.get("total")) or amount(computed.get("total"))
-    cost = cost or amount(_get(observation, "calculatedTotalCost", "totalCost", "total_cost"))
+    cost = cost or amount(first(observation, "calculatedTotalCost", "totalCost", "total_cost"))
     found = {
         "gen_ai.usage.input_tokens": asked,
         "gen_ai.usage.output_tokens": made,

@@ -16,11 +16,13 @@ from closeloop.traces.telling import Teller, identity, text_of, usage_of, with_t
 from closeloop.traces.untrusted import between, exit_code, items, mapping, raw, seconds, text
 
 name = "mini-swe-agent"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _FENCE = re.compile(r"```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n```", re.DOTALL)
 _CODE = re.compile(r"\A\s*<returncode>(-?\d{1,6})</returncode>")
+_PLAIN = re.compile(r"'returncode': (-?\d{1,6})\}\s*\Z")
+"""How a result ends where no template was set for it."""
 _OUTPUT = re.compile(
     r"\A\s*<returncode>[^<]*</returncode>\s*<output>\n?(.*)</output>\s*\Z", re.DOTALL
 )
@@ -163,7 +165,9 @@ class _Fences(_Dialogue):
         elif message.get("role") != "user":
             self.teller.note(raw(message), f"unknown: {message.get('role')}")
         elif last and self.status == "Submitted":
-            self.waiting = None
+            if self.waiting is not None:
+                # What the last command printed is what it handed in.
+                self.teller.builder.finish(self.waiting, output=self.teller.clean(content))
         elif last and not content and self.status:
             self.teller.note(self.status, "limit")
         else:
@@ -187,6 +191,8 @@ class _Fences(_Dialogue):
             self.teller.note(content, "format error")
             return
         code, whole = _CODE.match(content), _OUTPUT.match(content)
+        if code is None and content.startswith("Observation: {"):
+            code = _PLAIN.search(content[-40:])
         late = content.startswith("The last command <command>") and "timed out" in content[:20000]
         self.teller.builder.finish(
             command,

@@ -15,7 +15,7 @@ from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import items, mapping, text
 
 name = "opencode"
-version = 1
+version = 2
 
 _FOLDER = 2000
 """How many files of a folder are looked at for children."""
@@ -50,9 +50,9 @@ def parts(source: Source) -> Sequence[Path]:
 
 def owner(source: Source) -> Path | None:
     info = _info(source.document)
-    beside = _beside(source.path)
     seen, found = {text(mapping(info).get("id"))}, None
     parent = text(mapping(info).get("parentID"))
+    beside = _beside(source.path) if parent else {}
     while parent and parent not in seen and parent in beside:
         seen.add(parent)
         found, parent = beside[parent]

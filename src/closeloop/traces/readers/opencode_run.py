@@ -12,7 +12,7 @@ from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import mapping, text
 
 name = "opencode-run"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _KINDS = {

@@ -1,4 +1,4 @@
-"""OpenCode's own database: all sessions of a machine, children with their parents."""
+"""OpenCode's own store, a database or (older) many files: children with their parents."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces import single
 from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
+from closeloop.traces.opencode import storage
 from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import decoded, mapping
 
 name = "opencode-store"
-version = 1
-owner = single.owner
+version = 2
 
 _TABLES: dict[str, Sequence[str]] = {
     "session": ("id", "parent_id", "directory", "version", "time_created", "time_updated"),
@@ -29,20 +28,48 @@ _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_cre
 
 
 def recognises(source: Source) -> bool:
-    return is_database(source) and has_tables(source.path, _TABLES)
+    if is_database(source):
+        return has_tables(source.path, _TABLES)
+    return storage.kind_of(source) is not None
 
 
 def parts(source: Source) -> Sequence[Path]:
+    if not is_database(source):
+        return storage.parts(source) if storage.kind_of(source) == "session" else ()
     pending = journal(source.path)
     return [pending] if pending else ()
 
 
+def owner(source: Source) -> Path | None:
+    return None if is_database(source) else storage.owner(source)
+
+
 def read(source: Source) -> Iterator[Session]:
+    if not is_database(source):
+        yield from _files(source)
+        return
     try:
         with opened(source.path) as base:
             yield from _sessions(base, source.skipped)
     except (sqlite3.Error, OSError, ValueError):
         _skip(source.skipped, "a database that cannot be read to its end")
+
+
+def _files(source: Source) -> Iterator[Session]:
+    kind = storage.kind_of(source)
+    if kind != "session":
+        _skip(source.skipped, f"a {kind} without its session")
+        return
+    found = storage.family_of(source)
+    children = OnDemand(found, lambda one: storage.recorded(source, found[one]))
+    family, told = Family(children, source.skipped), set[str]()
+    for one in found:
+        # A child that its parent never mentions is told by itself.
+        if one not in told and (recorded := children[one]) is not None:
+            yield session_of(recorded, family, (name, version))
+            told |= family.told
+        elif one not in told:
+            _skip(source.skipped, "a session without messages")
 
 
 def _skip(skipped: dict[str, int], why: str) -> None:

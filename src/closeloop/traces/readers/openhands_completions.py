@@ -23,7 +23,7 @@ from closeloop.traces.telling import Teller, identity, text_of
 from closeloop.traces.untrusted import decoded, items, mapping, raw, text
 
 name = "openhands-completions"
-version = 1
+version = 2
 
 _FUNCTION = re.compile(r"<function=([^>\n]{1,100})>(.*?)(?:</function|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]{1,100})>(.*?)</parameter>", re.DOTALL)
@@ -152,15 +152,20 @@ class _Dialogue:
             calls = [(found[1].strip(), dict(_PARAMETER.findall(found[2])), None)]
             said = said[: found.start()]
         self.finished = not calls
-        if calls:
-            self.teller.thought(said)
-        else:
+        if not calls:
             self.teller.agent(said)
             self.summary = self.teller.clean(said)
+        elif said and any(tool == "finish" and not given for tool, given, _ in calls):
+            # Older versions end with a call that says nothing.
+            calls = [(tool, given or {"message": said}, known) for tool, given, known in calls]
+        else:
+            self.teller.thought(said)
         for tool, given, known in calls:
             self._call(tool, given, known)
 
     def _call(self, tool: str, given: dict[str, Any] | None, known: str | None) -> None:
+        if tool == "finish":
+            given = given or {"message": "finish"}
         if tool == "think":
             said = self.teller.clean(text(mapping(given).get("thought")) or "")
             event: AnyEvent = self.teller.add(Thought(**self.teller.place(known), text=said))

@@ -16,7 +16,7 @@ from closeloop.traces.telling import identity
 from closeloop.traces.untrusted import items, mapping, text
 
 name = "openhands-events"
-version = 1
+version = 2
 
 SIGNS = (b'"action"', b'"observation"', b'"instance_id"', b'"instruction"')
 

@@ -1,4 +1,4 @@
-"""OpenHands 1.x: a conversation's folder, its events as one list, or an evaluation's lines."""
+"""OpenHands 1.x: a conversation's folder, its events in one file, or an evaluation's lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from closeloop.traces.telling import Teller, identity, text_of
 from closeloop.traces.untrusted import items, label, mapping, text
 
 name = "openhands-sdk"
-version = 1
+version = 2
 
 KINDS = frozenset(
     {
@@ -133,6 +133,8 @@ def read(source: Source) -> Iterator[Session]:
             else:
                 why = "a line that is no instance"
                 source.skipped[why] = source.skipped.get(why, 0) + 1
+    elif isinstance(first, dict) and _is_event(first) and source.document is None:
+        yield _session(source, source.records(), {}, {}, [])
     elif isinstance(first, dict):
         children = _children(source, source.path) if _is_state(first) else []
         yield _session(source, _documents(source, first), _state(source, first), {}, children)

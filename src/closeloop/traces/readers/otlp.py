@@ -1,4 +1,4 @@
-"""OpenTelemetry traces in OTLP: JSON, JSON lines and protobuf, and flat lists of such spans.
+"""OpenTelemetry traces in OTLP: JSON, JSON lines and protobuf, and spans as programs print them.
 
 Spans may stand in any order, be sent twice, and be spread over many exports; those of one
 conversation (or, where none is named, of one trace) are one session.
@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.traces import single
 from closeloop.traces.otel.conversations import sessions_of
+from closeloop.traces.otel.plain import is_printed, is_span, listed, printed
 from closeloop.traces.otel.spans import Span, first
 from closeloop.traces.source import DOCUMENT_BYTES, FileSource
 from closeloop.traces.untrusted import count, items, mapping, moment
 from closeloop.traces.values import instant, text, written
 
 name = "otlp"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _EXPORTS = ("resourceSpans", "resource_spans")
+_PARENTS = ("parentSpanId", "parent_span_id", "parent_id")
+_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime", "timestamp")
 _SCALARS = frozenset({"stringValue", "boolValue", "doubleValue"})
 _ERROR, _OK = (2, "2", "STATUS_CODE_ERROR", "ERROR"), (1, "1", "STATUS_CODE_OK", "OK")
 
@@ -37,7 +40,10 @@ def recognises(source: Source) -> bool:
     lines = source.lines
     if lines and _is_export(lines[0]):
         return True
-    return _is_document(source.document) if _may_be_document(source.head) else False
+    if not _may_be_document(source.head):
+        return False
+    several = len(lines) > 1 and all(map(is_span, lines[:3]))
+    return several or _is_document(source.document) or is_printed(source.head)
 
 
 def read(source: Source) -> Iterator[Session]:
@@ -86,23 +92,9 @@ def _may_be_document(head: bytes) -> bool:
 
 
 def _is_document(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(_is_export(one) for one in value[:20])
-    return _is_export(value) or bool(_flat(value))
-
-
-def _flat(value: Any) -> Sequence[Any]:
-    """Spans in one list, with plain attributes: how several tools keep a trace in a file."""
-    for holder in (mapping(value), mapping(mapping(value).get("trace"))):
-        spans = items(holder.get("spans"))
-        if spans and all(
-            isinstance(one, dict)
-            and isinstance(first(one, "span_id", "spanId"), str)
-            and isinstance(first(one, "attributes", "span_attributes"), dict | list)
-            for one in spans[:20]
-        ):
-            return spans
-    return ()
+    if isinstance(value, list) and value and all(_is_export(one) for one in value[:20]):
+        return True
+    return _is_export(value) or bool(listed(value))
 
 
 def _spans(source: Source) -> Iterator[Span]:
@@ -112,11 +104,15 @@ def _spans(source: Source) -> Iterator[Span]:
         exports = document if isinstance(document, list) else [document]
         for export in exports:
             yield from spans_of(export)
-            yield from _of_flat(_flat(export))
+        yield from _of_flat(listed(document))
+    elif is_printed(source.head):
+        yield from _of_flat(printed(source.path, source.skipped))
     else:
         for record in source.records():
             if _is_export(record):
                 yield from spans_of(record)
+            elif is_span(record):
+                yield from _of_flat([record])
             else:
                 source.skipped["a line of another kind"] = (
                     source.skipped.get("a line of another kind", 0) + 1
@@ -145,24 +141,25 @@ def _of_flat(spans: Iterable[Any], above: str | None = None, depth: int = 0) -> 
 def _span(
     span: Mapping[str, Any], resource: dict[str, Any], scope: str | None, above: str | None = None
 ) -> Span | None:
-    own = _hex(first(span, "spanId", "span_id"))
+    ids = mapping(span.get("context"))
+    own = _hex(first(span, "spanId", "span_id") or ids.get("span_id"))
     if own is None:
         return None
     status = mapping(span.get("status"))
-    code = status.get("code") or span.get("status_code")
+    code = first(status, "code", "status_code") or span.get("status_code")
     given = _attributes(first(span, "attributes", "span_attributes"))
     return Span(
-        trace=_hex(first(span, "traceId", "trace_id")) or "unknown",
+        trace=_hex(first(span, "traceId", "trace_id") or ids.get("trace_id")) or "unknown",
         id=own,
-        parent=_hex(first(span, "parentSpanId", "parent_span_id")) or above,
+        parent=_hex(first(span, *_PARENTS) or mapping(span.get("parent")).get("span_id")) or above,
         name=written(first(span, "name", "span_name") or ""),
-        start=_time(first(span, "startTimeUnixNano", "start_time_unix_nano", "timestamp")),
-        end=_time(first(span, "endTimeUnixNano", "end_time_unix_nano")),
+        start=_time(first(span, *_STARTS)),
+        end=_time(first(span, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")),
         attributes=given,
-        resource=resource,
+        resource=resource or _attributes(mapping(span.get("resource")).get("attributes")),
         scope=scope,
         failed=True if code in _ERROR else False if code in _OK else None,
-        error=text(status.get("message")) or text(given.get("exception.message")),
+        error=text(first(status, "message", "description")) or text(given.get("exception.message")),
         events=tuple(
             (written(one.get("name") or ""), _attributes(one.get("attributes")))
             for one in items(span.get("events"))
@@ -176,7 +173,9 @@ def _time(value: Any) -> Any:
 
 
 def _hex(value: Any) -> str | None:
-    """An id in hex; protobuf's own JSON writes it in base64."""
+    """An id in hex; protobuf's own JSON writes it in base64, some programs as a number."""
+    if type(value) is int and value > 0:
+        return f"{value:x}"
     if not isinstance(value, str) or not value.strip("0"):
         return None
     if len(value) in (12, 24) and value.endswith("="):
@@ -184,17 +183,20 @@ def _hex(value: Any) -> str | None:
             return base64.b64decode(value, validate=True).hex()
         except binascii.Error:
             pass
-    return value.lower()
+    return value.lower().removeprefix("0x")
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    return {
-        written(one["key"]): _value(one.get("value"))
-        for one in items(value)
-        if isinstance(one, dict) and "key" in one
-    }
+    found: dict[str, Any] = {}
+    for one in items(value):
+        if isinstance(one, dict) and "key" in one:
+            inner = mapping(one.get("value"))
+            # Almost all of them are texts.
+            plain = len(inner) == 1 and "stringValue" in inner
+            found[written(one["key"])] = inner["stringValue"] if plain else _value(inner)
+    return found
 
 
 def _value(value: Any, depth: int = 0) -> Any:

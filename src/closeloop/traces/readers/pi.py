@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from closeloop.model.attempt import Usage
+from closeloop.model.plural import plural
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
@@ -34,7 +35,7 @@ from closeloop.traces.untrusted import (
 )
 
 name = "pi"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 _REPEATS = frozenset({
@@ -48,7 +49,8 @@ _NOTES = {
     "compaction": ("compaction", "summary"), "branch_summary": ("branch summary", "summary"),
     "session_info": ("title", "name"), "label": ("label", "label"),
     "compactionSummary": ("compaction", "summary"), "branchSummary": ("branch summary", "summary"),
-    "auto_retry_start": ("retry", "errorMessage"), "custom": ("extension", "customType"),
+    "auto_retry_start": ("retry", "errorMessage"), "auto_retry_end": ("retry", "finalError"),
+    "custom": ("extension", "customType"),
 }  # fmt: skip
 _EXIT = re.compile(r"Command exited with code (\d{1,10})\s*\Z")
 _TIMEOUT = re.compile(r"Command timed out after \S+ seconds\s*\Z")
@@ -155,7 +157,8 @@ class _Teller:
 
     def _tell_copies(self) -> None:
         if self._copies:
-            said = f"{self._copies} entries are copies from {self.header.get('parentSession')}."
+            are = plural(self._copies, "entry is a copy", "entries are copies")
+            said = f"{are} from {self.header.get('parentSession')}."
             self.builder.note(shortened(said), about="fork")
             self._copies = 0
 

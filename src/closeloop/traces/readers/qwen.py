@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from closeloop.model.plural import plural
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
@@ -27,7 +28,7 @@ from closeloop.traces.texts import shortened
 from closeloop.traces.untrusted import amount, arguments, label, mapping, moment, raw
 
 name = "qwen"
-version = 1
+version = 2
 
 CHILDREN = 1000
 _PLAIN = re.compile(r"[\w-]{1,128}")
@@ -232,7 +233,8 @@ class _Chat:
 
     def _tell_copies(self) -> None:
         if self._copies:
-            said = f"{self._copies} records are copies from session {self.parent}."
+            are = plural(self._copies, "record is a copy", "records are copies")
+            said = f"{are} from session {self.parent}."
             self.builder.note(said, about="fork")
             self._copies = 0
 

@@ -17,7 +17,7 @@ from closeloop.traces.telling import Teller, identity, text_of
 from closeloop.traces.untrusted import amount, count, decoded, items, mapping, raw, text
 
 name = "swe-agent"
-version = 1
+version = 2
 parts, owner = single.parts, single.owner
 
 WORDS_CHARACTERS = 200_000
