@@ -105,7 +105,7 @@ def test_all_unscored_gets_no_verdict(store: Store) -> None:
     [
         (["a"], "name two or more"),
         (["a", "a"], "name two or more"),
-        (["a", "agent:builtin"], "attempts in common"),
+        (["a", "agent:builtin"], "attempt in common"),
         (["a", "c"], "no task in common"),
         (["a", "nobody"], "No variant named 'nobody'. Known: a, b, c"),
         (["a", "model:gpt"], "No model named 'gpt'"),

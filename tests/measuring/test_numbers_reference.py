@@ -57,7 +57,7 @@ def _filled(store: Store, chance: random.Random) -> dict[str, Delivery]:
                 corrected=chance.choice([None, True, False]),
                 cycles=chance.choice([None, 0, 1, 5]),
             )
-            store.numbers.save_delivery(told[made.id])
+            store.pulls.deliver(told[made.id])
     return told
 
 

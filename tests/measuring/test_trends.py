@@ -39,7 +39,7 @@ def deliveries(store: Store, rates: list[float], seed: int = 1) -> Trends:
             at = START + timedelta(days=half, hours=part * 5)
             made = add_attempt(store, None, None, None, started=at)
             first = chance.random() < rate
-            store.numbers.save_delivery(Delivery(attempt=made.id, at=at, first_review=first))
+            store.pulls.deliver(Delivery(attempt=made.id, at=at, first_review=first))
     return trends_of(work_of(store, BOOK), (), ["first-review merge rate"])
 
 

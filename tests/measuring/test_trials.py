@@ -69,7 +69,7 @@ def run(rates: dict[str, float], count: int, horizon: int | None = None) -> Tria
             made = add_attempt(store, None, None, None, started=begun, id=f"{n:012x}")
             one = assign(store, trial, made.id, at)
             first = chance.random() < rates[one.variant]
-            store.numbers.save_delivery(
+            store.pulls.deliver(
                 Delivery(attempt=made.id, at=at, merged=first, first_review=first, cycles=1)
             )
         return status(store, BOOK, trial)
@@ -112,7 +112,7 @@ def test_only_work_that_began_after_its_assignment_counts(store: Store) -> None:
     store.trials.start(TRIAL)
     made = add_attempt(store, None, None, None, started=START)
     assign(store, TRIAL, made.id, START + timedelta(hours=1))
-    store.numbers.save_delivery(Delivery(attempt=made.id, at=START, first_review=True))
+    store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=True))
     assert sum(arm.outcomes for arm in status(store, BOOK, TRIAL).arms) == 0
 
 

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.phrases import automaton, lines_with, phrases
+from closeloop.model.suppression import SWALLOWS
+from closeloop.process.claims import _SENTENCE
+from closeloop.process.detectors.kept_going_after_done import _COMPLETE, _begins
+from closeloop.process.detectors.suppressed_error import _handlers
+from closeloop.process.phrases import automaton, first, lines_with, phrases
+from closeloop.process.wordings import PASTED, QUOTED
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")
@@ -20,6 +25,50 @@ PIECES = ["readonly", "read-only", "limits", " to", " yourself", "summarise", "w
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_they_are_found_where_the_pattern_finds_them(text: str) -> None:
     assert holds(text) == (PLAIN.search(text) is not None)
+
+
+SAID = ["all ", "the ", "work ", "fix ", "is ", "has been ", "now ", "complete", "done", ".", "!",
+        "i have ", "i've ", "finished ", "all", "nothing ", "else ", "left", "\n", "é"]  # fmt: skip
+CODE = ["except", " Exception", ":", "\n", "pass", " ", "catch", " (e)", " {", "}", ".catch(() =>",
+        " null)", "#x", "except:\npass"]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(SAID), max_size=12).map("".join),
+    st.lists(st.sampled_from(CODE), max_size=12).map("".join),
+)
+def test_the_first_that_is_found_is_the_one_that_a_search_finds(said: str, code: str) -> None:
+    for pattern, search, text in ((_COMPLETE, _begins(), said), (SWALLOWS, _handlers(), code)):
+        found, sought = first(pattern, search, text), pattern.search(text)
+        assert (found and found.span()) == (sought and sought.span())
+
+
+@given(st.text(" \t\n.!?a\u2028\x1c", max_size=20))
+def test_sentences_end_where_the_plain_pattern_ends_them(text: str) -> None:
+    assert _SENTENCE.split(text) == re.split(r"(?<=[.!?])\s+|\n+", text)
+
+
+MARKED = [
+    "<code>",
+    "</code>",
+    "</CODE>",
+    "<Issue>",
+    "</issue>",
+    "<",
+    "a",
+    "\n",
+    "> b",
+    " >",
+    "</x>",
+]
+
+
+@given(st.lists(st.sampled_from(MARKED), max_size=12).map("".join))
+def test_what_is_pasted_or_quoted_ends_where_the_plain_patterns_end_it(text: str) -> None:
+    names = r"<(code|issue)>.*?(?:</\1>|\Z)"
+    assert PASTED.sub("-", text) == re.sub(names, "-", text, flags=re.DOTALL | re.IGNORECASE)
+    plain = re.sub(r"^[ \t]*>[^\n]*", "", text, flags=re.MULTILINE)
+    assert QUOTED.sub("\n", "\n" + text)[1:] == plain
 
 
 @given(st.lists(st.text("ab x", max_size=4), max_size=9))

@@ -11,12 +11,13 @@ from itertools import islice
 import msgspec
 
 from closeloop import plugins
-from closeloop.model.attempt import AttemptRow
+from closeloop.model.attempt import Attempt, AttemptRow
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.measurement import Measurement
 from closeloop.model.plan import Story
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import Settings
+from closeloop.model.steps import Reading
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment
 from closeloop.process.measure import measure
@@ -83,28 +84,37 @@ def basis_of(graded: tuple[str | None, int | None, str | None], book: Rulebook) 
 
 
 def measure_stored(store: Store, attempt: str, book: Rulebook) -> Measurement:
-    """One attempt with all that the store knows of it."""
-    return story(store, attempt, book).measurement
+    """One attempt, by all that the store knows of it."""
+    return measure(_known(store, attempt, book)[0], book)
 
 
 def story(store: Store, name: str, book: Rulebook) -> Story:
     """All of one attempt, by its id or the beginning of it."""
-    made = store.attempt(name)
-    task = store.task(made.task_digest) if made.task_digest else None
-    trace, change, grade = store.trace(made.id), store.change(made.id), store.grade(made.id)
-    reading = read(trace or Trace(reader="none", reader_version=1), book.own_checks)
-    known = msgspec.structs.replace(reading, attempt=made, task=task, change=change, grade=grade)
+    known, made, trace = _known(store, name, book)
     return Story(
         attempt=made,
-        task=task,
+        task=known.task,
         variant=store.variant(made.variant) if made.variant else None,
         trace=trace,
-        change=change,
-        grade=grade,
+        change=known.change,
+        grade=known.grade,
         session=store.session(made.id),
         measurement=measure(known, book),
         insights=tuple(store.course.insights(attempt=made.id)),
     )
+
+
+def _known(store: Store, name: str, book: Rulebook) -> tuple[Reading, Attempt, Trace | None]:
+    """What the rules look at, of which attempt and which trace."""
+    made, trace, change = store.recorded(name)
+    reading = msgspec.structs.replace(
+        read(trace or Trace(reader="none", reader_version=1), book.own_checks),
+        attempt=made,
+        task=store.task(made.task_digest) if made.task_digest else None,
+        change=change,
+        grade=store.grade(made.id),
+    )
+    return reading, made, trace
 
 
 def attempts_of(store: Store, experiment: Experiment) -> list[AttemptRow]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from closeloop.model.errors import BadInput, unknown
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.model.variant import Variant
 
@@ -39,9 +40,7 @@ def choose(name: str, variants: Mapping[str, Variant]) -> Choice:
     named = [key for key, one in variants.items() if one.name == name]
     if named:
         older = len(named) - 1
-        note = (
-            f"{older} older variants are called {name!r} too and are left out: name them by digest."
-        )
+        note = f"{plural(older, 'older variant')} of that name left out: digests name each one."
         return Choice(name=name, variants=(named[-1],), note=note if older else None)
     begun = [key for key in variants if key.startswith(name)] if name else []
     if len(begun) == 1:

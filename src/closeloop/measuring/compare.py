@@ -11,6 +11,7 @@ from closeloop.measuring.gate import COVERAGE_FLOOR
 from closeloop.measuring.pairs import Held, against_first, values_of
 from closeloop.measuring.work import SCORED, Tell, Work, work_of
 from closeloop.model.errors import BadInput
+from closeloop.model.plural import plural
 from closeloop.model.versus import CompareReport, Side
 from closeloop.process.rulebook import Rulebook
 from closeloop.stats.compare import MARGIN
@@ -111,10 +112,9 @@ def _refuse_shared(masks: Sequence[Array], choices: Sequence[Choice]) -> None:
     for place, first in enumerate(masks):
         for other in range(place + 1, len(masks)):
             if shared := int((first & masks[other]).sum()):
-                raise BadInput(
-                    f"{choices[place].name!r} and {choices[other].name!r} have {shared} attempts "
-                    "in common: name what differs."
-                )
+                names = f"{choices[place].name!r} and {choices[other].name!r}"
+                many = plural(shared, "attempt")
+                raise BadInput(f"{names} have {many} in common: name what differs.")
 
 
 def _refuse_apart(held: Sequence[Held], left_out: Sequence[str] | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.measuring.attempts import AT_ONCE, basis_of, measure_stored
 from closeloop.model.addresses import repository_name
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
@@ -189,10 +190,10 @@ def _set_apart(columns: dict[str, Column]) -> Iterator[str]:
     if scored.any() and (old := scored & (version < version[scored].max())).any():
         codes = np.where(old, len(outcome.labels), outcome.codes)
         columns["outcome"] = Texts(codes=codes, labels=(*outcome.labels, None))
+        were = plural(int(old.sum()), "attempt was", "attempts were")
         yield (
-            f"{old.sum()} attempts were graded by an older grader than version "
-            f"{version[scored].max():.0f} and count as unscored: `closeloop run --regrade` grades "
-            "them anew."
+            f"{were} graded by an older grader than version {version[scored].max():.0f} "
+            "and left unscored here: `closeloop run --regrade` grades anew."
         )
     if (asked := int(columns["task_digest"].known().sum())) and not scored.any():
         yield (
@@ -201,4 +202,7 @@ def _set_apart(columns: dict[str, Column]) -> Iterator[str]:
         )
     if (backwards := seconds < 0).any():
         seconds[backwards] = np.nan
-        yield f"{backwards.sum()} attempts end before they start: their time is not known."
+        end = plural(
+            int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
+        )
+        yield f"{end}: no time is known."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from closeloop.model.record import Record
 from closeloop.model.steps import Reading, Step
@@ -27,6 +28,7 @@ FIRST = 5
 WHOLE = 0.6
 """With so much of the request's words in the brief, all of the work is handed on."""
 LOOKED_AT = 100
+_HIDDEN = re.compile(r"\W*(?:(?:redacted|encrypted|omitted)\W*)?", re.IGNORECASE)
 _WORKS = re.compile(
     r"(?:^|[.:;\n]\s*|\b(?:to|and|then|please|must|should|you)\s+)(?:\*\*)?"
     r"(?:implement|writ|fix|add|creat|chang|refactor|updat|remov|renam|migrat|port|convert|replac|"
@@ -67,6 +69,11 @@ class Need(Record):
     """Beyond doubt about this part of the work, so that leaving it out is a fault."""
 
 
+def is_hidden(text: str) -> bool:
+    """It was said, and the recording does not tell what."""
+    return _HIDDEN.fullmatch(text) is not None
+
+
 def planted(facts: Sequence[str], brief: str) -> tuple[str, ...]:
     """Planted facts that a brief does not hold, word for word."""
     words = words_of(brief) if facts else ""
@@ -81,16 +88,21 @@ def all_needs(reading: Reading) -> Sequence[Sequence[Need] | None]:
 
 def needs(one: Handed) -> list[Need] | None:
     """What the child needs of what was asked and learned; None where the trace does not say."""
-    if one.asked is None:
+    if one.asked is None or is_hidden(one.event.brief):
         return None
     brief, asked = said(given(one)), said(one.asked)
     whole = bool(asked.stems) and len(asked.stems & brief.stems) >= WHOLE * len(asked.stems)
     facts = facts_of(one.asked)
     if any(fact.always for fact in facts) and not makes_changes(one):
         facts = tuple(fact for fact in facts if not fact.always)
-    missing = [fact for fact in facts if not holds(brief, fact)]
+    missing: list[Fact] = []
+    found: list[Need] = []
+    for fact in facts:
+        if holds(brief, fact):
+            found.append(Need(fact=fact, present=True))
+        else:
+            missing.append(fact)
     kept = _kept(missing, one.after)
-    found = [Need(fact=fact, present=True) for fact in facts if fact not in missing]
     for fact in missing:
         related, clear = _bears(fact, brief, one)
         if fact.always or ((whole or related) and fact.sentence not in kept):
@@ -182,13 +194,20 @@ def touches(step: Step, sought: Sequence[str]) -> bool:
 
 def _bears(fact: Fact, brief: Said, one: Handed) -> tuple[bool, bool]:
     """Whether a fact that was left out is about this part of the work; and beyond doubt."""
-    own = () if fact.kind in ("prohibition", "constraint") else stems(words_of(fact.text))
-    around = stems(words_of(fact.sentence)).difference(own)
+    around = _around(fact)
     shared = len(around & brief.stems)
     related = shared >= 2 and shared >= 0.5 * len(around)
     if fact.kind == "number":
-        return related, _is_demanded(fact) and shared >= 3 and shared >= 0.6 * len(around)
+        return related, shared >= 3 and shared >= 0.6 * len(around) and _is_demanded(fact)
     return related, _is_definite(fact) and (related or _is_near(fact, one))
+
+
+# What was asked is asked of every handoff.
+@lru_cache(1024)
+def _around(fact: Fact) -> frozenset[str]:
+    """The words that a fact stands among; of a restriction all."""
+    own = () if fact.kind in ("prohibition", "constraint") else stems(words_of(fact.text))
+    return stems(words_of(fact.sentence)).difference(own)
 
 
 def _is_near(fact: Fact, one: Handed) -> bool:
@@ -199,6 +218,7 @@ def _is_near(fact: Fact, one: Handed) -> bool:
     )
 
 
+@lru_cache(1024)
 def _is_demanded(fact: Fact) -> bool:
     """A quantity that is asked for, not one that was observed."""
     if fact.kind != "number" or fact.text.isdigit():
@@ -218,10 +238,15 @@ def _kept(missing: Sequence[Fact], after: Sequence[Step]) -> set[str]:
     named = [(fact, words_of(fact.text).strip()) for fact in missing if not fact.always]
     if not named:
         return set()
-    signs = [max(words.split(), key=len, default="") for _, words in named]
+    signs = [_longest(words) for _, words in named]
     texts = (input_of(step) for step in after if step.changed)
     done = " ".join(words_of(text) for text in texts if mentions(text.casefold(), signs))
     return {fact.sentence for fact, words in named if f" {words} " in done}
+
+
+@lru_cache(4096)
+def _longest(words: str) -> str:
+    return max(words.split(), key=len, default="")
 
 
 def _written(one: Handed) -> Iterator[str]:
@@ -234,12 +259,12 @@ def _folders(paths: Iterable[str]) -> set[str]:
 
 def _learned(one: Handed, brief: Said) -> Iterator[Fact]:
     """What the parent had found out and the child went on to need."""
-    known = {path for step in one.before for path in (*step.read, *step.written)}
-    needed = dict.fromkeys(path for path in _written(one) if path in known)
-    for path in list(needed)[:20]:
-        yield Fact(kind="path", text=path, sentence=path)
-    checks = [step.check for step in one.before if step.check]
-    failures = checks[-1].failures if checks else None
+    if written := dict.fromkeys(_written(one)):
+        known = {path for step in one.before for path in (*step.read, *step.written)}
+        for path in [path for path in written if path in known][:20]:
+            yield Fact(kind="path", text=path, sentence=path)
+    check = next((step.check for step in reversed(one.before) if step.check), None)
+    failures = check.failures if check else None
     if failures and failures.parser != "tail" and brief.stems & {"fail", "fix", "repair", "pass"}:
         tests = [key.rpartition("::")[2] for key in list(failures.errors)[:20]]
         facts = [Fact(kind="symbol", text=test, sentence=test) for test in tests if test.strip()]

@@ -13,7 +13,7 @@ from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading
 from closeloop.model.trace import Message
 from closeloop.process.once import once
-from closeloop.process.phrases import automaton, lines_with
+from closeloop.process.phrases import automaton
 from closeloop.process.telling import short
 from closeloop.process.words import mentions
 
@@ -42,7 +42,8 @@ class Claim(Record):
     quote: str
 
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+# As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
+_SENTENCE = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
 _SUBJECT = r"(?:tests?|test suites?|suites?|specs?|checks|build|lint(?:er|ing)?|type[- ]?check\w*)"
 _PASSING = re.compile(
     rf"\b{_SUBJECT}(?: \w+){{0,2}}? (?:is |are |all |have |has |both )?(?:now |still |also |all )?"
@@ -75,26 +76,34 @@ _OWNS_UP = re.compile(
     r"|(?:still|currently|remaining|unrelated) (?:\w+ ){0,3}?fail\w*"
     r"|[1-9]\d* (?:tests? |checks? )?(?:fail(?:s|ed|ures?)?|(?:is |are )failing)"
     r"|fail\w* (?:\w+ ){0,6}?(?:unrelated|remain\w*|before|already|environment\w*|network|flaky)"
+    r"|(?<!no )remaining (?:issue|problem|failure)s?"
     r"|tests? (?:still )?fails?|except for|blocked|not possible|give up|gave up"
     r"|please (?:run|test|verify|check|try)|(?:run|verify|test) (?:it |this )?(?:yourself|locally)"
     r"|should (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good)))\b"
 )
 
+_DISOWNS = re.compile(
+    r"\bpre-?existing\b|\bunrelated\b|\bnot (?:caused by|related to|from|due to|because of)\b"
+    r"|\b(?:sandbox|environment)(?:al)? (?:issue|problem|limitation|error)s?\b"
+)
+
 
 _SIGNS = (
     "n't", " not", "unable", "untest", "unverif", "without", "no test", "existing", "fail",
-    "except for", "blocked", " up", "please", "yourself", "locally", "should",
+    "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
 )  # fmt: skip
 
 
-# Words without which a sentence need not be looked at.
-_doubts = cache(lambda: automaton(tuple({"not" if sign == " not" else sign for sign in _SIGNS})))
-_passes = cache(lambda: automaton(("pass", "green", "succe")))
-_ends = cache(lambda: automaton((
-    "done", "complete", "finished", "fixed", "resolved", "implemented", "successfully", "added",
-    "updated", "refactored", "replaced", "removed", "addressed", "work", "now ", "ready",
-    "in place",
-)))  # fmt: skip
+_WORDS = (
+    tuple("not" if sign == " not" else sign for sign in _SIGNS),
+    ("pass", "green", "succe"),
+    ("done", "complete", "finished", "fixed", "resolved", "implemented", "successfully", "added",
+     "updated", "refactored", "replaced", "removed", "addressed", "work", "now ", "ready",
+     "in place"),
+)  # fmt: skip
+"""Words without which a sentence neither doubts, nor says that something passes, nor ends work."""
+_words = cache(lambda: automaton([word for words in _WORDS for word in words]))
+_KINDS = [kind for kind, words in enumerate(_WORDS) for _ in words]
 
 
 @once
@@ -132,15 +141,16 @@ def _claim_in(text: str) -> Claim | None:
     sentences = _SENTENCE.split(prose)
     joined = "\n".join(sentences).lower()
     told = joined.split("\n")
-    if mentions(prose.lower(), _SIGNS) and _admits(joined, told):
+    doubts, passes, ends = _telling(joined)
+    if _admits(told, doubts) and mentions(prose.lower(), _SIGNS):
         return None
-    for place in lines_with(_passes(), joined):
+    for place in passes:
         if _PASSING.search(told[place]) and not _RESERVE.search(told[place]):
             return Claim(passing=True, quote=short(sentences[place]))
     last = next((text for text in reversed(told) if text.strip()), "")
     if joined.rstrip().endswith("?") or _INTENDS.search(last):
         return None
-    for place in lines_with(_ends(), joined):
+    for place in ends:
         one = told[place]
         if _DONE.search(one) and not _INTENDS.search(one) and not _RESERVE.search(one):
             return Claim(passing=False, quote=short(sentences[place]))
@@ -152,8 +162,25 @@ def owns_up(plain: str) -> bool:
     if not mentions(plain, _SIGNS):
         return False
     told = _SENTENCE.split(plain)
-    return _admits("\n".join(told), told)
+    return _admits(told, _telling("\n".join(told))[0])
 
 
-def _admits(joined: str, told: Sequence[str]) -> bool:
-    return any(_OWNS_UP.search(told[place]) for place in lines_with(_doubts(), joined))
+def disowns(plain: str) -> bool:
+    """Words in small letters that say of a failure that it is not the agent's own."""
+    return _DISOWNS.search(plain) is not None
+
+
+def _admits(told: Sequence[str], doubts: Sequence[int]) -> bool:
+    return any(_OWNS_UP.search(told[place]) for place in doubts)
+
+
+def _telling(joined: str) -> tuple[list[int], ...]:
+    """Which of the lines hold a word of each kind."""
+    found: tuple[list[int], ...] = ([], [], [])
+    at = place = 0
+    # They come in the order of their ends.
+    for word, _, end in _words().find_matches_as_indexes(joined, overlapping=True):
+        place, at = place + joined.count("\n", at, end), end
+        if place not in found[_KINDS[word]][-1:]:
+            found[_KINDS[word]].append(place)
+    return found

@@ -46,10 +46,11 @@ def _doing(command: str, own: tuple[str, ...]) -> Doing:
                 targets[short(found[1])] = found[0]
         elif part.out and part.end != "&":
             sheet.wrote(part.out)
-        if name in EFFECTS and not (name == "tee" and checks and parts[i - 1].end == "|"):
-            EFFECTS[name](part.words, part, sheet)
-        elif len(part.words) > 1 and name not in EFFECTS and polls(part.words):
-            sheet.waits = True
+        effect = EFFECTS.get(name)
+        if effect is None:
+            sheet.waits = sheet.waits or polls(part.words)
+        elif not (name == "tee" and checks and parts[i - 1].end == "|"):
+            effect(part.words, part, sheet)
     return Doing(
         programs=tuple(programs),
         checks=_once(targets.values()) if checks else (),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
@@ -14,7 +15,7 @@ from closeloop.process import wordings
 from closeloop.process.needs import facts_of
 from closeloop.process.phrases import automaton, lines_with
 from closeloop.process.telling import short
-from closeloop.process.words import TEXT, mentions, sentences
+from closeloop.process.words import TEXT, mentions, paragraphs, sentences, sentences_in
 
 Kind = Literal[
     "leave", "keep", "only", "no edits", "no new files", "command", "dependencies", "signature",
@@ -51,22 +52,24 @@ class Constraint(Record):
 def stated(text: str) -> tuple[Constraint, ...]:
     """Everything that a text forbids or demands, in its order."""
     text = text[:TEXT]
-    if not _signs().find_matches_as_indexes(text.lower()):
-        return ()
     if ">" in text:
-        text = wordings.PASTED.sub("\n", wordings.QUOTED.sub("", text))
+        text = wordings.PASTED.sub("\n", wordings.QUOTED.sub("\n", "\n" + text)[1:])
     text = wordings.LIST.sub(lambda items: wordings.ITEM.sub(", ", items[0]), text)
     made: dict[tuple[Kind, tuple[str, ...]], Constraint] = {}
-    lines = sentences(text)
-    for place in lines_with(_signs(), "\n".join(lines).lower()):
-        for one in _said(lines[place][:_SENTENCE]):
+    telling = (sentences_in(line) for line in _with_signs(paragraphs(text)))
+    for sentence in _with_signs(list(chain.from_iterable(telling))):
+        for one in _said(sentence[:_SENTENCE]):
             made.setdefault((one.kind, one.objects), one)
     if any(TESTS in objects for _, objects in made) and any(
-        wordings.WANTS_TESTS.search(line) for line in lines if "test" in line.lower()
+        wordings.WANTS_TESTS.search(line) for line in sentences(text) if "test" in line.lower()
     ):
         # Who is to write tests may well have to touch those that are there.
         made = {key: one for key, one in made.items() if TESTS not in key[1]}
     return tuple(made.values())[:MOST]
+
+
+def _with_signs(lines: Sequence[str]) -> Iterator[str]:
+    return (lines[place] for place in lines_with(_signs(), "\n".join(lines).lower()))
 
 
 def named_paths(text: str) -> tuple[str, ...]:
@@ -215,10 +218,10 @@ def _packages(sentence: str) -> Made:
 
 def _commands(sentence: str) -> Made:
     ran = _forbidden(wordings.RUN, sentence)
-    if ran and _holds(ran["rest"].strip()):
+    if ran and _holds(ran["rest"].strip()) and not wordings.PURPOSE.match(ran["rest"]):
         yield "command", tuple((ran["quoted"] or ran["bare"]).lower().split()), False
     git = _forbidden(wordings.GIT, sentence)
-    if git and _holds(_clause(git["rest"])[1]):
+    if git and _holds(_clause(git["rest"])[1]) and not wordings.ONE_THING.match(git["rest"]):
         forced = "force" in git["verb"].lower()
         verb = "push" if forced else git["verb"].lower().split()[-1]
         branch = re.match(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from closeloop.model.record import Record
 from closeloop.model.steps import Failures, Iteration, LaneReading
 from closeloop.process.normalise import alike
@@ -78,7 +80,7 @@ def standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
             continue
         if last and _stands(last, failing):
             rows[-1].append(iteration)
-            last |= failing
+            last |= {target: _known(last.get(target), now) for target, now in failing.items()}
         else:
             rows.append([iteration])
             last = failing
@@ -100,6 +102,14 @@ def _stands(last: dict[str, Failures], now: dict[str, Failures]) -> bool:
         elif not (failures.keys <= before or failures.keys >= before):
             return False
     return True
+
+
+def _known(before: Failures | None, now: Failures) -> Failures:
+    """Where it is not said how something fails, what was said of it before still stands."""
+    if before is None or all(now.errors.values()):
+        return now
+    errors = {key: told or before.errors.get(key, "") for key, told in now.errors.items()}
+    return replace(now, errors=errors)
 
 
 def same_failures(one: Failures, other: Failures) -> bool:

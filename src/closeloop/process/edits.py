@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -28,6 +29,7 @@ FORMATTERS = frozenset((
 ))  # fmt: skip
 _SCRATCH = ("repro", "debug", "scratch", "demo", "tmp", "temp", "try_", "verify_", "check_")
 _COMMENT = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
+_REMARK = re.compile(r"""\s(?://|#)[^"'`]{0,300}$""")
 
 
 class Lines(Record):
@@ -75,6 +77,8 @@ def _difference(before: Sequence[str], after: Sequence[str]) -> Lines:
         last += 1
     old = [line.strip() for line in before[first : len(before) - last]]
     new = [line.strip() for line in after[first : len(after) - last]]
+    if set(old).isdisjoint(new):
+        return Lines(added=tuple(new), removed=tuple(old))
     return Lines(added=_without(new, old), removed=_without(old, new))
 
 
@@ -83,11 +87,9 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _without(lines: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    if not others or not lines:
-        return tuple(lines)
     left, kept = Counter(others), []
     for line in lines:
-        if left[line] > 0:
+        if left.get(line):
             left[line] -= 1
         else:
             kept.append(line)
@@ -131,19 +133,27 @@ def only_comments(event: Edit) -> bool:
         if len(event.before) + len(event.after) > MOST_COMMENT:
             return False
         for line in event.after.splitlines():
-            if (told := line.strip()) not in event.before and not _is_comment(told):
+            if (told := line.strip()) not in event.before and _code(told) not in event.before:
                 return False
-        changed = _split(event.before) ^ _split(event.after)
-        return bool(changed) and all(map(_is_comment, changed))
+        before, after = _split(event.before), _split(event.after)
+        return before != after and set(map(_code, before ^ after)) <= _codes(before, after)
     if event.patch is None or len(event.patch) > MOST_COMMENT:
         return False
     lines = _of_patch(event.patch)
-    touched = (*lines.added, *lines.removed)
-    return bool(touched) and all(map(_is_comment, touched))
+    touched = {*lines.added, *lines.removed}
+    return bool(touched) and set(map(_code, touched)) <= _codes(lines.added, lines.removed)
 
 
-def _is_comment(line: str) -> bool:
-    return not line or line.startswith(_COMMENT)
+def _codes(one: Iterable[str], other: Iterable[str]) -> set[str]:
+    """What both hold of code."""
+    return {"", *(set(map(_code, one)) & set(map(_code, other)))}
+
+
+def _code(line: str) -> str:
+    """A line without its comment."""
+    if not line or line.startswith(_COMMENT):
+        return ""
+    return _REMARK.sub("", line).rstrip() if "#" in line or "//" in line else line
 
 
 @once

@@ -10,7 +10,7 @@ from typing import Literal
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.model.record import Record
-from closeloop.process.phrases import automaton
+from closeloop.process.phrases import automaton, holds
 
 Sort = Literal["attribute", "import", "module", "keyword", "name", "option"]
 
@@ -39,12 +39,12 @@ _SAYINGS: tuple[tuple[str, Sort, str], ...] = (
     ("Cannot find name", "name", r"Cannot find name '(\w+)'"),
     ("undefined: ", "name", r"undefined: (\w+)(?![\w.])"),
     ("cannot find ", "name", r"cannot find [a-z][a-z, /]{0,60} `(\w+)` in"),
-    ("nrecognized argument", "option", r"nrecognized arguments?: (--[\w-]+)"),
-    ("nrecognized option", "option", r"nrecognized options?[: ]+[`'\"‘]?(--[\w-]+)"),
-    ("nknown option", "option", r"nknown options?[: ]+[`'\"‘]?(--[\w-]+)"),
-    ("nknown flag", "option", r"nknown flag: [`'\"‘]?(--[\w-]+)"),
-    ("nknown argument", "option", r"nknown arguments?[: ]+[`'\"‘]?(--[\w-]+)"),
-    ("o such option", "option", r"o such option[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("nrecognized argument", "option", r"\w?nrecognized arguments?: (--[\w-]+)"),
+    ("nrecognized option", "option", r"\w?nrecognized options?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("nknown option", "option", r"\w?nknown options?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("nknown flag", "option", r"\w?nknown flag: [`'\"‘]?(--[\w-]+)"),
+    ("nknown argument", "option", r"\w?nknown arguments?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("o such option", "option", r"\w?o such option[: ]+[`'\"‘]?(--[\w-]+)"),
     ("unexpected argument", "option", r"unexpected argument [`'\"‘]?(--[\w-]+)"),
 )
 _AROUND = 200
@@ -55,6 +55,8 @@ _PLUGGED_IN = (
     "--html", "--json-report", "--mypy", "--no-cov", "--numprocesses", "--picked", "--randomly",
     "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
 )  # fmt: skip
+# Who tries one of these wants to see the error.
+_MADE_UP = re.compile(r"bogus|invalid|unknown|not?-?(?:exist|such)|nope|fake|dummy|foo")
 
 
 class Missing(Record):
@@ -77,6 +79,8 @@ def missing_names(output: str) -> Iterator[Missing]:
     """Each name once, in the order of the text."""
     tail = output[-LOOKED_AT:]
     search, patterns = _signs()
+    if not holds(search, tail):
+        return
     seen = set()
     for index, start, end in search.find_matches_as_indexes(tail)[:_MOST]:
         around = tail[max(0, start - _AROUND) : end + _AROUND]
@@ -89,5 +93,6 @@ def missing_names(output: str) -> Iterator[Missing]:
 
 def _is_exempt(sort: Sort, name: str) -> bool:
     if sort == "option":
-        return len(name) < SHORTEST + 2 or name.startswith(_PLUGGED_IN)
+        plugged_in = name.startswith(_PLUGGED_IN)
+        return len(name) < SHORTEST + 2 or plugged_in or _MADE_UP.search(name) is not None
     return len(name) < SHORTEST or name.startswith("__")

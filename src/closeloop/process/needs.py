@@ -6,7 +6,7 @@ Paths, names, numbers and quotes are found in any language; restrictions only in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Literal
@@ -49,11 +49,12 @@ _SPAN = re.compile(r"`([^`\n]{1,200})`")
 _QUOTED = re.compile(r'"([^"\n]{3,160})"|“([^”\n]{3,160})”')
 _LINK = re.compile(r"\b\w+://\S+")
 _PATH = re.compile(r"(?<![\w/.:@+-])(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/)*[\w.@+-]*[\w+]/?(?![\w/])")
-_ENDING = re.compile(
-    r"\.(?:py|pyi|ipynb|jsx?|tsx?|mjs|cjs|vue|go|rs|java|kts?|rb|php|cs|c|h|cc|cpp|hpp|swift|scala|"
-    r"sh|ps1|sql|html?|s?css|less|json5?|jsonl|ya?ml|toml|ini|cfg|conf|env|lock|md|rst|txt|csv|tsv|"
-    r"xml|proto|tf|gradle|patch|diff|log|dat|bin|feature)$"
-)
+_OF_FILES = """
+py pyi ipynb js jsx ts tsx mjs cjs vue go rs java kt kts rb php cs c h cc cpp hpp swift scala sh ps1
+sql htm html css scss less json json5 jsonl yml yaml toml ini cfg conf env lock md rst txt csv tsv
+xml proto tf gradle patch diff log dat bin feature
+"""
+_ENDINGS = frozenset(_OF_FILES.split())
 _NAME = re.compile(
     r"(?<![\w/.-])(?:[A-Za-z_]\w*\.)*(?:[A-Za-z][A-Za-z0-9]*_\w+|_+[A-Za-z]\w+|[A-Z]?[a-z][a-z0-9]*[A-Z]\w*"
     r"|[A-Za-z_]\w*(?=\(\)))(?![\w/]|\.\w)"
@@ -203,12 +204,14 @@ def targets_of(text: str) -> tuple[str, ...]:
     )
 
 
-def targets_in(sentence: str) -> Iterator[str]:
+def targets_in(sentence: str) -> Sequence[str]:
     """The same, of one sentence."""
-    if not _forbids(_plain(sentence)):
-        for kind, name in _named(sentence):
-            if kind == "path" or (kind == "symbol" and not (name.isalpha() and name.islower())):
-                yield name
+    targets = [
+        name
+        for kind, name in _named(sentence)
+        if kind == "path" or (kind == "symbol" and not (name.isalpha() and name.islower()))
+    ]
+    return () if targets and _forbids(_plain(sentence)) else targets
 
 
 def _forbids(plain: str) -> bool:
@@ -277,7 +280,9 @@ def _names_in(sentence: str) -> Iterator[tuple[Kind, str]]:
 
 
 def _may_name(word: str) -> bool:
-    return "_" in word or "()" in word or _CAPITAL.search(word) is not None
+    if "_" in word or "()" in word:
+        return True
+    return not word.islower() and _CAPITAL.search(word) is not None
 
 
 def _spans(text: str) -> Iterator[tuple[Kind, str]]:
@@ -306,7 +311,8 @@ def _checks(line: str) -> bool:
 
 def _is_path(text: str) -> bool:
     """With an ending of files, or with folders that are no fraction and no `and/or`."""
-    if _ENDING.search(text):
+    _, dot, ending = text.rpartition(".")
+    if dot and ending in _ENDINGS:
         return len(text) > 3
     parts = [part for part in text.replace("\\", "/").split("/") if part]
     if not any(len(part) > 1 and part.lstrip(".")[:1].isalpha() for part in parts):

@@ -10,6 +10,7 @@ from closeloop.model.steps import LaneReading, Reading
 
 Read = TypeVar("Read", Reading, LaneReading)
 Answer = TypeVar("Answer")
+_UNKNOWN: Any = object()
 
 
 def once(function: Callable[[Read], Answer]) -> Callable[[Read], Answer]:
@@ -19,9 +20,9 @@ def once(function: Callable[[Read], Answer]) -> Callable[[Read], Answer]:
     @wraps(function)
     def answer(reading: Read) -> Answer:
         known = reading.__dict__
-        if key not in known:
-            known[key] = function(reading)
-        kept: Answer = known[key]
+        kept: Answer = known.get(key, _UNKNOWN)
+        if kept is _UNKNOWN:
+            kept = known[key] = function(reading)
         return kept
 
     return answer

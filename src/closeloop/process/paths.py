@@ -36,7 +36,9 @@ class Places:
 def _tidied(path: str) -> str:
     if "\\" in path:
         path = path.replace("\\", "/")
-    return posixpath.normpath(path) if path and _UNTIDY.search(path) else path
+    if path[:1] == "." or path[-1:] == "/" or "//" in path or "/." in path:
+        return posixpath.normpath(path) if _UNTIDY.search(path) else path
+    return path
 
 
 def _is_absolute(tidy: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from closeloop.model.plural import plural
 from closeloop.model.steps import (
     Check,
     Doing,
@@ -14,7 +15,6 @@ from closeloop.model.steps import (
     Step,
 )
 from closeloop.model.trace import (
-    AnyEvent,
     Command,
     Edit,
     Handoff,
@@ -45,7 +45,9 @@ def read(trace: Trace, own_checks: tuple[str, ...] = ()) -> Reading:
         if type(event) is Thought:
             continue
         track = tracks.get(event.lane) or tracks.setdefault(event.lane, _Track(Lane(id=event.lane)))
-        if type(event) is Command:
+        if type(event) is Message:
+            track.heard(event)
+        elif type(event) is Command:
             track.ran(event, next(doing), places)
         elif isinstance(event, _OTHERS):
             track.did(event, places)
@@ -53,8 +55,8 @@ def read(trace: Trace, own_checks: tuple[str, ...] = ()) -> Reading:
                 handoffs.append(event)
                 if tracks.get(event.child or "", track) is not track:
                     tracks[event.child or ""].handoff = event
-        else:
-            track.heard(event)
+        elif type(event) is Note and event.about == "compaction":
+            track.compactions.append(event.number)
     return Reading(
         trace=trace,
         lanes={name: track.told() for name, track in tracks.items()},
@@ -111,13 +113,10 @@ class _Track:
         self.turn: tuple[Sequence[Step], dict[str, Step]] | None = None
         """The open iteration: its changes, and the last run of each target."""
 
-    def heard(self, event: AnyEvent) -> None:
-        if type(event) is Message:
-            self.messages.append(event)
-            if event.role == "user":
-                self.users.append(event)
-        elif type(event) is Note and event.about == "compaction":
-            self.compactions.append(event.number)
+    def heard(self, message: Message) -> None:
+        self.messages.append(message)
+        if message.role == "user":
+            self.users.append(message)
 
     def ran(self, event: Command, doing: Doing, places: Places) -> None:
         step = _ran(event, doing, places, len(self.steps), self.state)
@@ -279,7 +278,8 @@ def _gaps(trace: Trace, tracks: Mapping[str, _Track]) -> Iterable[str]:
     if not trace.events:
         yield "the trace is empty"
     if lost > len(trace.events):
-        yield f"{lost} records were skipped, more than the {len(trace.events)} that were read"
+        were = plural(lost, "record was", "records were")
+        yield f"{were} skipped, more than the {len(trace.events)} that were read"
     for track in tracks.values():
         if track.lane.parent is not None and track.lane.parent not in tracks:
             yield f"lane {track.lane.id!r} comes from {track.lane.parent!r}, which is not there"

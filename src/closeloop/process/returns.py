@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Literal
 
@@ -60,9 +60,12 @@ _OVER = re.compile(
 )
 _OWN = re.compile(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
 _CHECKING = frozenset(("test", "suit", "check", "lint", "build", "pytest", "mypy", "fail", "run"))
-_CHANGED = re.compile(
-    r"\b(?:creat|chang|modif|writ|wrote|updat|add|fix|implement|edit|refactor|remov|delet|renam)"
-)
+_CHANGES = (
+    "creat", "chang", "modif", "writ", "wrote", "updat", "add", "fix", "implement", "edit",
+    "refactor", "remov", "delet", "renam",
+)  # fmt: skip
+_CHANGED = re.compile(rf"\b(?:{'|'.join(_CHANGES)})")
+_changing = cache(lambda: automaton(_CHANGES))
 _RESTORES = re.compile(r"\bgit\s+(?:checkout|restore)\b")
 
 
@@ -102,17 +105,21 @@ def _lines_with(search: AhoCorasick, report: str) -> Iterator[tuple[str, str]]:
     return ((lines[place], plain[place]) for place in lines_with(search, joined))
 
 
-def caveats(one: Handed) -> list[str]:
+def caveats(one: Handed) -> Sequence[str]:
     """Sentences that say what failed, could not be done or was left; not what the code does."""
     if one.child and one.child.steps and not _acts(one):
         return []
-    acts = one.child is not None and _acts(one)
-    found = [
+    return _caveats_in(one.event.report or "", acts=one.child is not None and _acts(one))
+
+
+@lru_cache(256)
+def _caveats_in(report: str, *, acts: bool) -> Sequence[str]:
+    found = (
         line
-        for line, plain in _lines_with(_lacking(), one.event.report or "")
+        for line, plain in _lines_with(_lacking(), report)
         if (acts or _OWN.search(plain)) and _CAVEAT.search(plain) and not _OVER.search(plain)
-    ]
-    return found[:CAVEATS]
+    )
+    return list(islice(found, CAVEATS))
 
 
 def uses(fact: Told, one: Handed) -> bool:
@@ -193,8 +200,8 @@ def _files(one: Handed, report: str) -> list[str]:
         ][:FILES]
     named = (
         name
-        for line in sentences(report)
-        if ("/" in line or "." in line) and _CHANGED.search(_plain(line))
+        for line, plain in _lines_with(_changing(), report)
+        if ("/" in line or "." in line) and _CHANGED.search(plain)
         for name in targets_in(line)
         if "/" in name or "." in name
     )

@@ -9,7 +9,7 @@ from closeloop.model.protocols import Detector
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import Silence
 
-MEASURES_VERSION = 2
+MEASURES_VERSION = 3
 """Of the reading and the measures; another one asks for another look at every trace."""
 
 

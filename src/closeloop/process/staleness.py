@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
@@ -30,6 +30,7 @@ _DONE = (
 _CHANGED_BY_HAND = re.compile(
     rf"\b(?:I|we)(?:['’]ve| have)?(?: just| already| now)? (?:{'|'.join(_DONE)})\b", re.IGNORECASE
 )
+_NAMED = re.compile(r"[\w@.-]*[/\\][\w@./\\-]*\.\w{1,8}\b")
 _MODIFIED = (
     "modified since", "changed since", "modified by", "changed on disk", "modified on disk",
     "modified externally", "has been modified", "has been changed",
@@ -82,6 +83,8 @@ def meetings(reading: Reading) -> Sequence[Meeting]:
     everything: _Change | None = None
     known: dict[tuple[str, str], int] = {}
     found: list[Meeting] = []
+    failed: dict[tuple[str, str], int] = {}
+    taken_up: dict[str, int] = {}
     for step in _steps(reading, wanted):
         lane, number = step.event.lane, step.number
         while told and told[0][0] < number:
@@ -90,18 +93,31 @@ def meetings(reading: Reading) -> Sequence[Meeting]:
         for path in step.written if isinstance(step.event, Edit) else ():
             seen = known.get((lane, path))
             change = _latest(changes.get(path), everything, seen)
-            met = _met(step, path, change, lane) if seen is not None else None
-            if met is not None:
+            if seen is None or (change is None and taken_up.get(lane, 0) > seen):
+                # What was put away and taken up again has only a new date.
+                continue
+            met = _met(step, path, change, lane)
+            if met is not None and failed.get((lane, path)) != seen:
                 found.append(met)
-        for path in step.read:
-            change = changes.get(path)
-            seen = known.get((lane, path))
-            if change and seen is not None and seen < change.number and _is_foreign(change, lane):
-                found.append(_meeting(step, path, change, "read again"))
-            known[lane, path] = number
-        if step.changed:
+                failed[lane, path] = seen if met.how == "failed edit" else 0
+        found += _read_again(step, changes, known)
+        if _takes_up(step):
+            taken_up[lane], everything = number, None
+        elif step.changed:
             everything = _note(step, changes, known, everything, several=len(reading.lanes) > 1)
     return found
+
+
+def _read_again(
+    step: Step, changes: Mapping[str, _Change], known: dict[tuple[str, str], int]
+) -> Iterator[Meeting]:
+    lane = step.event.lane
+    for path in step.read:
+        change = changes.get(path)
+        seen = known.get((lane, path))
+        if change and seen is not None and seen < change.number and _is_foreign(change, lane):
+            yield _meeting(step, path, change, "read again")
+        known[lane, path] = step.number
 
 
 def _meeting(step: Step, path: str, change: _Change, how: How) -> Meeting:
@@ -158,8 +174,6 @@ def _note(
     """What the step changed, and whether the lane knows the new content."""
     lane, event, verbs = step.event.lane, step.event, git_verbs(step)
     programs = step.doing.programs if step.doing else ()
-    if "stash" in verbs and isinstance(event, Command) and _UNSTASHES.search(event.command):
-        return None
     shows = isinstance(event, Edit) or makes(step)
     blind = not shows and not (_MOVES_TREE.isdisjoint(verbs) and _REWRITES.isdisjoint(programs))
     if shows or several or blind:
@@ -173,6 +187,13 @@ def _note(
         if not step.written and blind:
             return made
     return everything
+
+
+def _takes_up(step: Step) -> bool:
+    event = step.event
+    if not isinstance(event, Command) or "stash" not in event.command:
+        return False
+    return "stash" in git_verbs(step) and _UNSTASHES.search(event.command) is not None
 
 
 def _line(event: object) -> str:
@@ -193,6 +214,8 @@ def _met(step: Step, path: str, change: _Change | None, lane: str) -> Meeting | 
     if not isinstance(event, Edit):
         return None
     if event.ok is False:
+        if _is_of_another(event):
+            return None
         told = says(event.error, _MODIFIED)
         if not told and (change is None or not _is_not_there(event)):
             return None
@@ -202,6 +225,13 @@ def _met(step: Step, path: str, change: _Change | None, lane: str) -> Meeting | 
     if change is None or event.action != "create" or not _is_foreign(change, lane):
         return None
     return _meeting(step, path, change, "overwrote")
+
+
+def _is_of_another(event: Edit) -> bool:
+    """One of several edits in a call: the error names the file of another one."""
+    named = _NAMED.findall((event.error or "")[:400].partition("\n")[0])
+    name = event.path.replace("\\", "/").rpartition("/")[2]
+    return bool(named) and not any(name in one for one in named)
 
 
 def _is_not_there(event: Edit) -> bool:

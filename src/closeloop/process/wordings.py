@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-QUOTED = re.compile(r"^[ \t]*>[^\n]*", re.MULTILINE)
+QUOTED = re.compile(r"\n[ \t]*>[^\n]*")
 PASTED = re.compile(
-    r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?|system-reminder)>.*?(?:</\1>|\Z)",
-    re.DOTALL | re.IGNORECASE,
+    r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?|system-reminder)>"
+    r"[^<]*(?:<(?!/\1>)[^<]*)*(?:</\1>|\Z)",
+    re.IGNORECASE,
 )
 LIST = re.compile(r":(?:[ \t]*\n[ \t]*[-*•][ \t]+[^\n]+)+")
 ITEM = re.compile(r"\n[ \t]*[-*•][ \t]+")
@@ -118,6 +119,14 @@ GIT = re.compile(
     r"|branch\w*))\b).*)",
     re.IGNORECASE | re.DOTALL,
 )
+ONE_THING = re.compile(
+    r"(?:\s+(?:and|or)\s+(?:push|commit))?\s+(?:the|my|your|this|that|these|those)\s+"
+    r"(?!(?:[\w-]+\s+){0,2}(?:changes?|code|work|commits?|branch\w*|edits?|fix\w*|results?|diff|patch"
+    r"|repo\w*)\b|(?:yet|until|unless|without|or|and|to|directly|by|for|before|when|if)\b)\w",
+    re.IGNORECASE,
+)
+"""After `do not commit`: something that is not all of the work."""
+PURPOSE = re.compile(r"[^.;!?]*\bto\s+[a-z]", re.IGNORECASE)
 TOOLS = "bun|npm|pnpm|yarn|pip|uv|poetry|pipenv|conda"
 RATHER = re.compile(
     rf"\buse\s+`?(?P<good>{TOOLS})`?,?\s+(?:and\s+)?(?:not|never|instead\s+of|rather\s+than)\s+"

@@ -30,8 +30,7 @@ CHANGES = ("chang", "touch", "edit", "modif", "alter", "rewrit", "writ")
 
 def words_of(text: str) -> str:
     """A text as its words alone, with a space on both sides, so that only whole words match."""
-    # Short ones are facts, which are looked for again and again.
-    return _words(text) if len(text) > SHORT else _known_words(text)
+    return _long_words(text) if len(text) > SHORT else _short_words(text)
 
 
 def _words(text: str) -> str:
@@ -39,25 +38,33 @@ def _words(text: str) -> str:
     return f" {' '.join(_TOKEN.findall(plain.casefold()))} "
 
 
-_known_words = lru_cache(maxsize=4096)(_words)
+# Short ones are facts, which are looked for again and again; of long ones, which are few and
+# large, those around several handoffs are.
+_long_words, _short_words = lru_cache(64)(_words), lru_cache(4096)(_words)
 
 
 @lru_cache(256)
 def sentences(text: str) -> tuple[str, ...]:
     """Its sentences and list items, without blocks of code."""
+    return tuple([one for line in paragraphs(text) for one in sentences_in(line)])
+
+
+def paragraphs(text: str) -> list[str]:
+    """Its lines, without blocks of code; those that were only wrapped are one."""
     text = text[:TEXT]
     if "```" in text:
         text = FENCE.sub("\n", text)
-    found: list[str] = []
-    for line in _WRAPPED.sub(" ", text).splitlines():
-        plain = line.strip()
-        if plain and not plain[0].isalpha():
-            plain = _BULLET.sub("", line).strip()
-        if _ENDS.search(plain):
-            found += filter(None, map(str.strip, _SENTENCE.split(plain)))
-        elif plain:
-            found.append(plain)
-    return tuple(found)
+    return _WRAPPED.sub(" ", text).splitlines()
+
+
+def sentences_in(paragraph: str) -> list[str]:
+    """The sentences of one of those lines."""
+    plain = paragraph.strip()
+    if plain and not plain[0].isalpha():
+        plain = _BULLET.sub("", paragraph).strip()
+    if _ENDS.search(plain):
+        return list(filter(None, map(str.strip, _SENTENCE.split(plain))))
+    return [plain] if plain else []
 
 
 def stems(words: str) -> frozenset[str]:
@@ -72,7 +79,6 @@ def _stems(words: str) -> frozenset[str]:
     return frozenset([_stem(word) for word in every - _COMMON if len(word) > 2])
 
 
-# Long ones are few, and large.
 _long_stems, _short_stems = lru_cache(256)(_stems), lru_cache(4096)(_stems)
 
 

@@ -10,6 +10,7 @@ from closeloop.measuring.reports.markdown import dots, told
 from closeloop.measuring.reports.svg import Point, beside, course, text
 from closeloop.measuring.wording import bounds, number, query
 from closeloop.model.figure import SHARES, Figure, Metric, Metrics
+from closeloop.model.plural import plural
 from closeloop.model.versus import CompareReport, TaskPair, Versus
 
 FAINT = 5
@@ -152,7 +153,8 @@ def _pair(pair: Versus) -> Iterator[str]:
     )
     yield from _tasks(pair, pair.tasks[:MOST_TASKS])
     if rest := pair.tasks[MOST_TASKS:]:
-        yield f"<details><summary>{len(rest)} tasks that differ less</summary>"
+        others = plural(len(rest), "task that differs", "tasks that differ")
+        yield f"<details><summary>{others} less</summary>"
         yield from _tasks(pair, rest)
         yield "</details>"
     yield from _ratios(pair)

@@ -8,6 +8,7 @@ from itertools import groupby
 from closeloop.measuring.reports.content import Content, paired
 from closeloop.measuring.wording import bounds, number, query
 from closeloop.model.figure import Figure, Metric, Metrics
+from closeloop.model.plural import plural
 from closeloop.model.versus import CompareReport, Versus
 from closeloop.model.visible import visible
 
@@ -33,7 +34,7 @@ def _page(held: Content) -> Iterator[str]:
 def told(held: Content) -> str:
     """One sentence of what this is about."""
     time = f", from {held.first:%Y-%m-%d} to {held.last:%Y-%m-%d}" if held.first else ""
-    return f"{held.attempts:,} attempts, at {held.tasks:,} tasks{time}."
+    return f"{plural(held.attempts, 'attempt')}, at {plural(held.tasks, 'task')}{time}."
 
 
 def _whole(found: Metrics) -> Iterator[str]:

@@ -13,7 +13,7 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="dropped-brief",
-    version=1,
+    version=2,
     about="Work is handed on without a constraint, number or planted fact that it needs.",
     severity="error",
     mode="instruction drift",

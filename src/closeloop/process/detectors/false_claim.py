@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import Failures, LaneReading, Reading, Step
-from closeloop.process.claims import LOOKED_AT, claim_of, closings
+from closeloop.process.claims import LOOKED_AT, Closing, claim_of, closings, disowns
 from closeloop.process.edits import code_changes
 from closeloop.process.measures.verification import (
     NUMBER,
@@ -23,11 +24,13 @@ from closeloop.process.telling import told_failures, unreadable_checks
 
 LOOKED_BACK = 1000
 """So many checks before a change are looked at."""
+MESSAGES = 50
+"""So many messages after a failing check are searched for what the agent says of it."""
 _NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b")
 
 rule = Rule(
     name="false-claim",
-    version=1,
+    version=2,
     about="The agent claims success although the last check of its work failed.",
     severity="error",
     gates=True,
@@ -64,6 +67,8 @@ def _of_lane(reading: Reading, lane: LaneReading, checks: Sequence[Step]) -> Ite
         claim = claim_of(closing.message)
         if claim is None or (is_static(wrong) and "test" in claim.quote.lower()):
             continue
+        if _explained(lane, wrong, closing):
+            continue
         yield found(
             rule,
             f"“{claim.quote}” was claimed, but the last check failed: {told_failures(failures)}.",
@@ -71,6 +76,16 @@ def _of_lane(reading: Reading, lane: LaneReading, checks: Sequence[Step]) -> Ite
             lane=lane.lane.id,
             confidence=0.95 if claim.passing else 0.85,
         )
+
+
+def _explained(lane: LaneReading, wrong: Step, closing: Closing) -> bool:
+    """It told the user before that this failure is not of its making."""
+    at = bisect_left(lane.messages, wrong.number, key=attrgetter("number"))
+    return any(
+        message.role == "agent" and disowns(message.text[:LOOKED_AT].lower())
+        for message in lane.messages[at : at + MESSAGES]
+        if message.number < closing.message.number
+    )
 
 
 def _contradiction(latest: Iterable[Step], words: str) -> Step | None:

@@ -14,7 +14,7 @@ from closeloop.process.telling import short, told_failures, unreadable_checks
 
 rule = Rule(
     name="gave-up-early",
-    version=1,
+    version=2,
     about="The agent stopped with a failing check after too few tries, and asked nobody.",
     severity="warning",
     thresholds={"iterations": 2},

@@ -20,7 +20,7 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="hallucinated-name",
-    version=1,
+    version=2,
     about="A name is used that nothing ever showed, and a failing result says it does not exist.",
     severity="warning",
     mode="hallucinated API",
@@ -83,7 +83,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
 def _uses(lane: LaneReading) -> Iterator[_Used]:
     """Names said not to exist that this lane itself had brought in."""
     looked_into: set[str] = set()
-    steps = lane.failing if all(step.failed is not None for step in lane.steps) else lane.steps
+    steps = lane.steps if None in [step.failed for step in lane.steps] else lane.failing
     for step in steps:
         if step.failed is False:
             continue
@@ -152,25 +152,25 @@ def _uses_name(text: str, missing: Missing) -> bool:
 
 def _drop_known(reading: Reading, used: dict[str, _Used]) -> None:
     """Leave out what had been shown before, and what the agent defines itself, before or after."""
-    names = list(used)
-    search = AhoCorasick([name.rpartition(".")[2] for name in names])
+    ends: dict[str, list[str]] = {}
+    for name in used:
+        ends.setdefault(name.rpartition(".")[2], []).append(name)
+    search = AhoCorasick(list(ends))
+
+    def named(text: str) -> list[_Used]:
+        there = set(search.find_matches_as_strings(text[:_TEXT], overlapping=True))
+        return [used[name] for end in there for name in ends[end] if name in used]
+
     for event in reading.trace.events:
         shown = _shown(event)
-        if shown:
-            for index, _, _ in search.find_matches_as_indexes(shown[:_TEXT], overlapping=True):
-                one = used.get(names[index])
-                # What an edit replaced was there before it; what a command printed was not.
-                last = one.step.number - (not isinstance(event, Edit)) if one is not None else 0
-                if event.number <= last:
-                    del used[names[index]]
-        if isinstance(event, Edit | Command):
-            written = _written(event)[:_TEXT]
-            for index, _, _ in (
-                search.find_matches_as_indexes(written, overlapping=True) if written else ()
-            ):
-                one = used.get(names[index])
-                if one is not None and _defines(written, one.missing):
-                    del used[names[index]]
+        for one in named(shown) if shown else ():
+            # What an edit replaced was there before it; what a command printed was not.
+            if event.number <= one.step.number - (not isinstance(event, Edit)):
+                del used[one.missing.name]
+        written = _written(event)[:_TEXT]
+        for one in named(written) if written else ():
+            if _defines(written, one.missing):
+                del used[one.missing.name]
         if not used:
             return
 

@@ -11,7 +11,7 @@ from closeloop.process.telling import told_failures, unreadable_checks
 
 rule = Rule(
     name="ignored-feedback",
-    version=2,
+    version=3,
     about="A check failed, and the agent went on without using what it said.",
     severity="warning",
 )

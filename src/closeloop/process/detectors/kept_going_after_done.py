@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import LaneReading, Reading, Step
@@ -12,8 +13,8 @@ from closeloop.model.trace import Command, Message
 from closeloop.process.asked import asked, asked_for
 from closeloop.process.claims import claim_of
 from closeloop.process.measures.verification import NUMBER
+from closeloop.process.phrases import automaton, first, holds
 from closeloop.process.telling import short, unreadable_checks
-from closeloop.process.words import mentions
 
 rule = Rule(
     name="kept-going-after-done",
@@ -23,7 +24,9 @@ rule = Rule(
     thresholds={"edits": 3, "reruns": 3},
 )
 
-_ENDS = ("omplete", "done", "Done", "inished", "othing", "esolved", "mplemented")
+_ends = cache(
+    lambda: automaton(("omplete", "done", "Done", "inished", "othing", "esolved", "mplemented"))
+)
 _COMPLETE = re.compile(
     r"\b(?:(?:task|work|implementation|feature|fix|everything|all|request) (?:\w+ ){0,3}?"
     r"(?:is|are|has been|have been) (?:now |fully )?"
@@ -32,6 +35,10 @@ _COMPLETE = re.compile(
     r"|^(?:all )?done[.!]|nothing (?:else|more) (?:is |needs? )?(?:left|to (?:do|be done)))",
     re.MULTILINE,
 )
+_begins = cache(lambda: automaton((
+    "task", "work", "implementation", "feature", "fix", "everything", "all", "request", "i have",
+    "i've", "done", "nothing",
+)))  # fmt: skip
 _GOES_ON = re.compile(
     r"\b(?:next|now (?:let|i)|let me|let's|i'll|i will|remaining|still (?:need|have)"
     r"|step \d|phase \d|then|first|todo|moving on|part of)\b"
@@ -67,7 +74,7 @@ def _changes_on(lane: LaneReading, most: int) -> Iterator[Finding]:
     for message in lane.messages:
         if message.number >= last:
             return
-        if message.role != "agent" or not mentions(message.text, _ENDS):
+        if message.role != "agent" or not holds(_ends(), message.text):
             continue
         told = bisect_right(users, message.number)
         until = users[told] if told < len(users) else float("inf")
@@ -102,7 +109,7 @@ def _between(steps: Sequence[Step], after: int, until: float) -> Sequence[Step]:
 
 def _completes(message: Message) -> bool:
     plain = message.text[:3000].lower().replace("’", "'")
-    found_words = _COMPLETE.search(plain)
+    found_words = first(_COMPLETE, _begins(), plain)
     return (
         found_words is not None
         and not _GOES_ON.search(plain, found_words.end())

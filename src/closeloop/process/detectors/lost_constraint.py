@@ -14,7 +14,7 @@ from closeloop.process.standing import standing
 
 rule = Rule(
     name="lost-constraint",
-    version=2,
+    version=3,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",

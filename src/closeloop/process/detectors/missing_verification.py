@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading
+from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.process.asked import asked
 from closeloop.process.claims import claim_of, closings
 from closeloop.process.edits import code_changes
@@ -17,10 +17,11 @@ from closeloop.process.measures.verification import (
     trials_after,
     tried_between,
 )
+from closeloop.process.standing import standing
 
 rule = Rule(
     name="missing-verification",
-    version=2,
+    version=3,
     about="The agent changed code and never ran a check, nor the code itself, to see if it works.",
     severity="warning",
     gates=True,
@@ -42,7 +43,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
         # Who was stopped may have been about to run something.
         return []
     root = next(iter(reading.lanes.values()))
-    backing = backing_of(code_changes(root), checks_of(reading))
+    backing = backing_of(_kept(reading, root), checks_of(reading))
     if backing is None or backing.checked or backing.stale or _ran(reading, root, backing):
         return []
     if not _could_run(reading):
@@ -58,6 +59,15 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
             lane=root.lane.id,
             confidence=0.9,
         )
+    ]
+
+
+def _kept(reading: Reading, root: LaneReading) -> Sequence[Step]:
+    """Changes of code that were not taken back."""
+    changes = code_changes(root)
+    kept = standing(reading).changed if changes else {}
+    return [
+        step for step in changes if not step.written or any(path in kept for path in step.written)
     ]
 
 

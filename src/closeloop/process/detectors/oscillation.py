@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
 from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Edit
 from closeloop.process.edits import deletes, is_scratch
-from closeloop.process.git import sets_aside
+from closeloop.process.git import git_verbs, sets_aside
 from closeloop.process.telling import short, told_failures, unreadable_checks
 
 rule = Rule(
     name="oscillation",
-    version=2,
+    version=3,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -70,8 +71,9 @@ def _files(lane: LaneReading, least: float) -> Iterable[Finding]:
     for path, changes in _by_path(lane).items() if len(lane.changes) > least else ():
         if len(changes) > least:
             rows[path] = list(_versions(changes))
+    commits = _commits(lane) if rows else ()
     for path, row in rows.items():
-        returns = list(_returns(row))
+        returns = list(_turns(row, commits))
         back = Counter(value for value, _ in returns)
         if len(returns) >= least and (len(back) > 1 or len(returns) > least):
             yield found(
@@ -125,6 +127,32 @@ def _versions(changes: Iterable[Step]) -> Iterable[tuple[Hashable, Step]]:
             ways[after, edit.after, edit.before] = version
         version = after
         yield version, step
+
+
+def _commits(lane: LaneReading) -> Sequence[int]:
+    return [step.number for step in lane.commands if "commit" in git_verbs(step)]
+
+
+def _turns(
+    row: Iterable[tuple[Hashable, Step]], commits: Sequence[int]
+) -> Iterable[tuple[Hashable, Step]]:
+    """Returns since the last commit; several edits that undo several others turn back once."""
+    places: dict[Hashable, int] = {}
+    last, way, committed = -1, 0, 0
+    for value, step in row:
+        before, committed = committed, bisect_left(commits, step.number)
+        if committed > before:
+            # What was committed is kept: taking it up again is other work.
+            places, last, way = {}, -1, 0
+        known = value in places
+        place = places.setdefault(value, len(places))
+        if known and place != last:
+            turned, way = way, 1 if place > last else -1
+            if turned != way:
+                yield value, step
+        elif not known:
+            way = 0
+        last = place
 
 
 def _returns(row: Iterable[tuple[Hashable, Step]]) -> Iterable[tuple[Hashable, Step]]:

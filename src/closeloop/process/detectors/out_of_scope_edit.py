@@ -20,13 +20,14 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="out-of-scope-edit",
-    version=2,
+    version=3,
     about="A file outside the task's scope is changed, and the user is not told.",
     severity="error",
     mode="scope creep",
     gates=True,
 )
 _CITED = 5
+_MISREAD = 5
 _MOST_MESSAGES = 500
 _LOOKED_AT = 20_000
 _FLAGGED = re.compile(
@@ -65,6 +66,10 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
         within = [step for step in steps if _is_bound(step, scope)]
         if within and _is_outside(path, scope, roots):
             outside[path] = within
+    within_scope = any(matches(path.lstrip("/"), scope.globs) for path in changed)
+    if not scope.declared and len(outside) >= _MISREAD and not within_scope:
+        # So much work, and none of it in scope: those words were about something else.
+        return []
     if reading.change is not None and scope.declared:
         # What no event names, a generator for example, stands in the change.
         known: dict[str, list[str]] = {}

@@ -12,7 +12,7 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="pressed-on-after-failed-edit",
-    version=1,
+    version=2,
     about="An edit failed, and the work goes on as if it had worked.",
     severity="error",
     mode="context blindness",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.plural import plural
 from closeloop.model.steps import Reading, Step
 from closeloop.process.handing import Handed, handed, input_of
 from closeloop.process.returns import Redone, looked_up_again, redone
@@ -49,7 +50,7 @@ def _edits(one: Handed, again: list[Redone]) -> Finding:
     return found(
         rule,
         f"The agent {what} in {short(first.path)}"
-        + (f", and {len(again) - 1} times more." if len(again) > 1 else "."),
+        + (f", and {plural(len(again) - 1, 'time')} more." if len(again) > 1 else "."),
         [number for pair in again[:_CITED] for number in (pair.parent, pair.child)],
         lane=one.event.lane,
         confidence=0.8,
@@ -59,7 +60,7 @@ def _edits(one: Handed, again: list[Redone]) -> Finding:
 def _lookups(one: Handed, repeated: list[tuple[Step, Step]]) -> Finding:
     return found(
         rule,
-        f"The agent repeats {len(repeated)} lookups of its sub-agent, the first being "
+        f"The agent repeats {plural(len(repeated), 'lookup')} of its sub-agent, the first being "
         f"{short(input_of(repeated[0][1]))}.",
         [number for first, then in repeated[:_CITED] for number in (then.number, first.number)],
         lane=one.event.lane,

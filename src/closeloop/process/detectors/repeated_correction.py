@@ -13,11 +13,11 @@ from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading, Reading
 from closeloop.model.trace import Message
 from closeloop.process.telling import short
-from closeloop.process.words import mentions, stems, words_of
+from closeloop.process.words import mentions, sentences, stems, words_of
 
 rule = Rule(
     name="repeated-correction",
-    version=1,
+    version=2,
     about="The user corrects the same thing a second time.",
     severity="warning",
     mode="instruction drift",
@@ -39,10 +39,15 @@ _NEGATIVE = re.compile(
 )
 # Words of the tool, not of the user, or what a terminal printed.
 _NOT_SAID = re.compile(
-    r"user doesn['’]t want to proceed|please continue|^\s*[❯$%➜]\s|^\S+@\S+[:~]"
-    r"|^(?:FAIL|ERROR|Traceback)\b|^\s+at \S+ \(",
+    r"user (?:doesn['’]t want to proceed|wants to clarify|denied execution)|please continue"
+    r"|^(?:\S{1,40})?\s*[❯$%➜]\s|^\w+: option\b"
+    r"|^\S+@\S+[:~]|^(?:FAIL|ERROR|Traceback)\b|^\s+at \S+ \(",
     re.IGNORECASE | re.MULTILINE,
 )
+_REQUEST = "## My request for Codex:\n"
+"""Before it stands what the editor adds."""
+_NAME = re.compile(r"\S*[\w-](?:/|://|-\w+-)[\w-]\S*")
+"""An address, path or branch: its words together name one thing."""
 _DULL = stems(
     words_of(
         "no nope wrong stop wait again still actually already said told asked meant wanted instead "
@@ -87,10 +92,22 @@ def _corrections(root: LaneReading) -> Iterator[_Correction]:
             continue
         corrects = message.intent == "correction" or _is_told(text.lower())
         if corrects and not _NOT_SAID.search(text):
-            words = stems(words_of(text)) - _DULL
+            told = _corrective(text)
+            words = stems(words_of(_NAME.sub(_as_one, told))) - _DULL
             if len(words) >= _LEAST_WORDS:
-                negative = _NEGATIVE.search(text) is not None
+                negative = _NEGATIVE.search(told) is not None
                 yield _Correction(message=message, words=words, negative=negative)
+
+
+def _corrective(text: str) -> str:
+    """The sentences that correct; all of them where the words alone do not tell which do."""
+    told = text.rpartition(_REQUEST)[2]
+    kept = [one for one in sentences(told) if _is_told(one.lower())]
+    return " ".join(kept) or told
+
+
+def _as_one(name: re.Match[str]) -> str:
+    return "".join(filter(str.isalnum, name[0]))
 
 
 def _is_told(plain: str) -> bool:

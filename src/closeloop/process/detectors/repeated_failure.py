@@ -12,7 +12,7 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="repeated-failure",
-    version=1,
+    version=2,
     about="The same action fails in the same way again and again, with nothing changed between.",
     severity="warning",
     gates=True,
@@ -21,6 +21,9 @@ rule = Rule(
 
 _TAIL = 1000
 """So much of the end of a result is compared: that is where errors are told."""
+_NOT_RUN = ("Sibling tool call", "Cancelled: parallel tool call", "The user doesn't want to")
+"""What a tool says of a call that it never made."""
+_CUT_SHORT = frozenset(("another call failed", "interrupted", "rejected"))
 
 
 def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -49,7 +52,7 @@ def _rows(lane: LaneReading, times: float) -> list[list[Step]]:
     """Failing steps by state, action and result, in the order in which they first came."""
     if len(lane.failing) < times:
         return []
-    rows = [[step for step in lane.failing if not _waits(step)]]
+    rows = [[step for step in lane.failing if not _waits(step) and _ran(step)]]
     # The dear questions come last, and only where the others leave enough steps to ask.
     for alike in (_place, _action, _result):
         rows = [row for group in rows for row in _split(group, alike) if len(row) >= times]
@@ -65,6 +68,14 @@ def _split(steps: Iterable[Step], alike: Callable[[Step], Hashable]) -> Iterable
 
 def _waits(step: Step) -> bool:
     return step.doing is not None and step.doing.waits
+
+
+def _ran(step: Step) -> bool:
+    """It failed by itself, and not because another call did, or because the user broke in."""
+    event = step.event
+    if isinstance(event, Command):
+        return event.stopped not in _CUT_SHORT
+    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(_NOT_RUN)
 
 
 def _place(step: Step) -> Hashable:

@@ -10,12 +10,13 @@ from closeloop.model.record import Record
 from closeloop.model.steps import Failures, Iteration, LaneReading, Reading, Step
 from closeloop.model.trace import Edit
 from closeloop.process.convergence import same_failures
-from closeloop.process.edits import lines_of
+from closeloop.process.edits import is_scratch, lines_of
+from closeloop.process.git import sets_aside
 from closeloop.process.telling import short, unreadable_checks
 
 rule = Rule(
     name="same-fix-again",
-    version=1,
+    version=2,
     about="A fix that a check showed not to help is made again.",
     severity="warning",
     gates=True,
@@ -54,12 +55,13 @@ class _Removed:
         self._lines.setdefault(path, {}).update(dict.fromkeys(lines, number))
 
     def note_command(self, step: Step) -> None:
-        """What does not name its files may have changed any."""
-        self._all.update(dict.fromkeys(step.written or ("",), step.number))
+        """What does not name its files may have changed any; what is put away is not given up."""
+        if not sets_aside(step):
+            self._all.update(dict.fromkeys(step.written or ("",), step.number))
 
-    def takes_back(self, fix: _Fix) -> bool:
-        """Whether the fix has gone since it was made."""
-        if max(self._all.get(fix.path, 0), self._all.get("", 0)) > fix.number:
+    def takes_back(self, fix: _Fix, *, tried: bool) -> bool:
+        """Whether the fix has gone since it was made; work that was never one may just be lost."""
+        if tried and max(self._all.get(fix.path, 0), self._all.get("", 0)) > fix.number:
             return True
         gone = self._lines.get(fix.path, {})
         return sum(gone.get(line, 0) > fix.number for line in fix.lines) * 2 >= len(fix.lines)
@@ -71,22 +73,23 @@ def _in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding
     told, twice = _told(lane)
     if not twice:
         return
-    useless: dict[str, deque[tuple[_Fix, int]]] = {}
-    """By file: the fixes after which the same failed, each with that check's event."""
+    useless: dict[str, deque[tuple[_Fix, int, bool]]] = {}
+    """By file: edits that did not help, each with the check's event, and whether it was a fix."""
     seen: set[tuple[str, str]] = set()
     """Every line of them, with its file: what has none of these needs no look at each."""
     removed, whole = _Removed(), dict[str, frozenset[str]]()
-    for iteration, helped in told:
+    for iteration, helped, tried in told:
         fixes = []
         for step in iteration.changes:
             fix = _fix(step, removed, whole, twice)
             if fix is None or sum(map(len, fix.lines)) < limits["letters"]:
                 continue
             known = any((fix.path, line) in seen for line in fix.lines)
-            for earlier, check in useless[fix.path] if known else ():
+            for earlier, check, tries in useless[fix.path] if known else ():
                 if _like(fix.lines, earlier.lines) >= limits["likeness"] and (
                     # The same lines elsewhere in the file are another fix.
-                    (fix.place and fix.place == earlier.place) or removed.takes_back(earlier)
+                    (tries and fix.place and fix.place == earlier.place)
+                    or removed.takes_back(earlier, tried=tries)
                 ):
                     yield _finding(fix, earlier, check, lane)
                     break
@@ -94,12 +97,12 @@ def _in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding
         if not helped:
             for fix in fixes:
                 remembered = useless.setdefault(fix.path, deque(maxlen=REMEMBERED))
-                remembered.append((fix, iteration.checks[-1].number))
+                remembered.append((fix, iteration.checks[-1].number, tried))
                 seen.update((fix.path, line) for line in fix.lines)
 
 
-def _told(lane: LaneReading) -> tuple[list[tuple[Iteration, bool]], set[str]]:
-    """Iterations with whether they helped; and the files edited in vain, and once more later."""
+def _told(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, bool]], set[str]]:
+    """Iterations: did they help, did something fail before? And files edited in vain, and again."""
     told = []
     vain: set[str] = set()
     twice: set[str] = set()
@@ -110,7 +113,7 @@ def _told(lane: LaneReading) -> tuple[list[tuple[Iteration, bool]], set[str]]:
         twice.update(vain.intersection(edited))
         if not helped:
             vain.update(edited)
-        told.append((iteration, helped))
+        told.append((iteration, helped, before is not None))
         before = iteration.failures
     return told, twice
 
@@ -123,7 +126,7 @@ def _fix(
         removed.note_command(step)
         return None
     path = step.written[0]
-    if path not in twice:
+    if path not in twice or is_scratch(path):
         return None
     told = lines_of(edit)
     added, gone = (_plain(told.added), _plain(told.removed)) if told else (frozenset(), frozenset())
@@ -131,16 +134,18 @@ def _fix(
         # A file written anew adds only what its last writing did not have.
         last, whole[path] = whole.get(path, frozenset()), added
         added, gone = added - last, last - added
+    # Lines that only moved sideways are neither.
+    added, gone = added - gone, gone - added
     removed.note(path, gone, step.number)
     return _Fix(path=path, lines=added, place=edit.before or edit.patch, number=step.number)
 
 
 def _plain(lines: Iterable[str]) -> frozenset[str]:
     # Where nothing but single spaces divides the words, there is nothing to do.
-    tidy = (
+    tidy = [
         line if line.isprintable() and "  " not in line else " ".join(line.split())
         for line in lines
-    )
+    ]
     return frozenset(tidy) - {""}
 
 

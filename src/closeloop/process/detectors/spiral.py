@@ -14,7 +14,7 @@ from closeloop.process.telling import told_failures, unreadable_checks
 
 rule = Rule(
     name="spiral",
-    version=1,
+    version=2,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,

@@ -11,7 +11,7 @@ from closeloop.process.telling import short
 
 rule = Rule(
     name="stale-assumption",
-    version=1,
+    version=2,
     about="A file changed since it was last read is edited from memory.",
     severity="warning",
     mode="context blindness",

@@ -25,7 +25,7 @@ from closeloop.process.edits import (
     lines_of,
     own_changes,
 )
-from closeloop.process.phrases import automaton
+from closeloop.process.phrases import automaton, first
 from closeloop.process.telling import short
 
 rule = Rule(
@@ -86,12 +86,11 @@ def _hints() -> AhoCorasick:
 
 
 def _has_new_hint(step: Step, text: str) -> bool:
-    there = _hints().find_matches_as_indexes(text, overlapping=True)
+    there = _hints().find_matches_as_strings(text, overlapping=True)
     before = step.event.before if isinstance(step.event, Edit) else None
     if not there or not before:
         return bool(there)
-    counts = Counter([index for index, _, _ in there])
-    return any(count > before.count(HINTS[index]) for index, count in counts.items())
+    return any(count > before.count(hint) for hint, count in Counter(there).items())
 
 
 @lru_cache(maxsize=4096)
@@ -118,10 +117,8 @@ def _told(path: str, lines: Lines, *, complained: bool) -> Iterator[str]:
 
 
 def _swallow(text: str) -> re.Match[str] | None:
-    """The first handler that does nothing; to search by the pattern alone is slow."""
-    found = _handlers().find_matches_as_indexes(text, overlapping=True)
-    starts = sorted([start for _, start, _ in found])
-    return next(filter(None, (SWALLOWS.match(text, start) for start in starts)), None)
+    """The first handler that does nothing."""
+    return first(SWALLOWS, _handlers(), text)
 
 
 @cache

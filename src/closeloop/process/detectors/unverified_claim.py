@@ -21,7 +21,7 @@ from closeloop.process.measures.verification import (
 
 rule = Rule(
     name="unverified-claim",
-    version=2,
+    version=3,
     about="The agent claims success, and no check ran on the code as it left it.",
     severity="error",
     gates=True,

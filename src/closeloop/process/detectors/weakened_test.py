@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 
 from ahocorasick_rs import AhoCorasick
 
@@ -25,13 +26,13 @@ from closeloop.process.edits import (
     lines_of,
     own_changes,
 )
-from closeloop.process.phrases import automaton
+from closeloop.process.phrases import automaton, holds
 from closeloop.process.telling import short
 from closeloop.process.words import mentions
 
 rule = Rule(
     name="weakened-test",
-    version=1,
+    version=2,
     about="A test was skipped, loosened or removed where the code should have been repaired.",
     severity="error",
     gates=True,
@@ -56,6 +57,7 @@ _CHANGING = re.compile(
 _REMOVING = re.compile(
     r"\b(?:remov|delet|drop|deprecat|renam|mov|consolidat|merg|split|replac|simplif)\w*\b"
 )
+_GUARD = re.compile(r"(?:\} ?else )?(?:el)?if\b")
 _LOWERING = re.compile(r"\b(?:coverage|threshold|fail_under)\b")
 
 
@@ -132,19 +134,33 @@ def _tells(event: Action) -> bool:
     if not isinstance(event, Edit):
         return False
     texts = (event.before, event.after, event.patch)
-    return any(_signs().find_matches_as_indexes(text[:MOST_TEXT]) for text in texts if text)
+    return any(holds(_signs(), text[:MOST_TEXT]) for text in texts if text)
 
 
 def _skipped(nets: Iterable[_Net], failing: Complaints) -> Iterator[Suspect]:
     for net in nets:
-        may_skip = mentions("\n".join(net.added), _SKIPS)
-        line = next((line for line in net.added if may_skip and SKIP.search(line)), None)
-        if line is None:
+        if not mentions("\n".join(net.added), _SKIPS):
             continue
-        step = _adds(net, line)
-        failed = failing.before(step.number, _names(net))
-        message = f"A test in {net.path} was switched off: {short(line)}"
-        yield _SKIPPING, _finding(message, step, failed, 0.95 if failed else 0.7)
+        kept = set(net.added)
+        for step, line, guarded in chain.from_iterable(map(_skips, net.steps)):
+            failed = failing.before(step.number, _names(net))
+            if line in kept and not (guarded and failed is None):
+                message = f"A test in {net.path} was switched off: {short(line)}"
+                yield _SKIPPING, _finding(message, step, failed, 0.95 if failed else 0.7)
+                break
+
+
+def _skips(step: Step) -> Iterator[tuple[Step, str, bool]]:
+    """Lines that switch a test off which was there before; whether they do so only sometimes."""
+    told = lines_of(step.event) if isinstance(step.event, Edit) else None
+    lines, last = told.added if told else (), ""
+    for line, following in zip(lines, (*lines[1:], ""), strict=False):
+        if begun_test(line):
+            # What follows belongs to a test that the edit brings.
+            return
+        if SKIP.search(line) and not begun_test(following):
+            yield step, line, _GUARD.match(last) is not None
+        last = line
 
 
 def _loosened(
@@ -158,8 +174,9 @@ def _loosened(
             continue
         gone = [line for line in net.removed if not everywhere[line]]
         new = [line for line in net.added if ASSERTION.search(line)]
-        wish, what = _REMOVING, _removed_tests(gone, net.added) or _fewer(gone, new)
-        if what is None and not any(one.number < step.number and _is_code(one) for one in changes):
+        adapts = any(one.number < step.number and _is_code(one) for one in changes)
+        wish, what = _REMOVING, _removed_tests(gone, net.added) or _fewer(gone, new, adapts=adapts)
+        if what is None and not adapts:
             wish, what = _CHANGING, _expects_other(gone, new)
         if what is not None:
             yield (
@@ -176,14 +193,15 @@ def _removed_tests(gone: list[str], added: Iterable[str]) -> str | None:
     return f"{short(tests[0])} was removed"
 
 
-def _fewer(gone: list[str], new: list[str]) -> str | None:
+def _fewer(gone: list[str], new: list[str], *, adapts: bool) -> str | None:
+    """Where the code was changed before, others in their place may say what it does now."""
     old = [line for line in gone if ASSERTION.search(line)]
     if not old:
         return None
     weak = next((line for line in new if WEAK.search(line)), None)
     if weak is not None and not any(WEAK.search(line) for line in old):
         return f"{short(old[0])} became {short(weak)}"
-    if len(new) < len(old):
+    if len(new) < len(old) and not (adapts and new):
         return f"{short(old[0])} was taken out"
     return None
 
@@ -253,14 +271,6 @@ def _may_set_floor(step: Step) -> bool:
 
 def _is_code(step: Step) -> bool:
     return any(is_source(path) and not is_test(path) for path in step.written)
-
-
-def _adds(net: _Net, line: str) -> Step:
-    for step in reversed(net.steps):
-        lines = lines_of(step.event) if isinstance(step.event, Edit) else None
-        if lines is not None and line in lines.added:
-            return step
-    return net.steps[-1]
 
 
 def _names(net: _Net) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ _NAMED = re.compile(
     r"['\"`‘]([A-Za-z_$][\w.$-]*+)(?:\(\))?['\"`’]"
     r"|\b([A-Za-z_]\w*+)\(\) (?=got|missing|takes|argument)"
     r"|\bundefined: ([\w.]++)"
+    r"|\bfield or method (\w++)"
     r"|\bsymbol: +\w+ (\w++)"
 )
 _OF_VALUES = ("assert", "Assert", "expect", "Expect", "KeyError", "ValueError")

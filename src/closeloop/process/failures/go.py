@@ -12,8 +12,11 @@ marks = ("--- FAIL: ", "\nFAIL\t", "\nok  \t", "\n# ", '"Action":"')
 
 _TIMING = re.compile(r" \([\d.]+s\)\Z")
 _LOGGED = re.compile(r"\s+(\S+\.go):\d+: ?(.*)")
+_GLUED = re.compile(r" {4}(\S+_test\.go):\d+: (.+)")
+"""After what the program printed without an end of line."""
 _ERROR = re.compile(r"(?:vet: )?(\S+\.go):\d+(?::\d+)?: (.+)")
 _FRAME = re.compile(r"\t(\S+\.go):\d+")
+_LONGEST, _UNTIL = 200, " … "
 
 
 class _Line(msgspec.Struct):
@@ -47,7 +50,7 @@ class _Run:
         self.begin()
 
     def begin(self) -> None:
-        self.current = ""
+        self.current = self.last = ""
         self.failed: dict[str, None] = {}
         self.messages: dict[str, str] = {}
         self.paths: dict[str, None] = {}
@@ -60,26 +63,38 @@ class _Run:
             self.ended(line[5:], found)
         elif line.startswith("ok  \t"):
             self.begin()
-        elif line.startswith("=== RUN"):
-            self.current = line[8:].strip()
+        elif line.startswith("=== "):
+            self.current = line[10:].strip()
         elif line.startswith("--- FAIL: "):
             self.fails(line)
         elif line.startswith("panic: "):
-            self.messages.setdefault(self.current, line.partition(" [recovered]")[0])
+            self.messages[self.current] = line.partition(" [recovered]")[0]
         elif ".go:" in line and (match := _ERROR.match(line)):
             found.place(match[1], match[2])
+        elif "_test.go:" in line and (match := _GLUED.search(line)):
+            self.logged(match)
+        elif line and line != "FAIL":
+            self.last = line
 
     def indented(self, line: str) -> None:
         if "--- FAIL: " in line:
             self.fails(line)
         elif match := _LOGGED.match(line):
-            self.paths[match[1]] = None
-            if match[2]:
-                self.messages.setdefault(self.current, match[2])
+            self.logged(match)
         elif "Error:" in line and (told := line.partition("Error:")[2].strip()):
-            self.messages.setdefault(self.current, told)
+            self.messages[self.current] = told
         elif (frame := _FRAME.match(line)) and not is_foreign(frame[1]):
             self.paths[frame[1]] = None
+        elif told := line.strip():
+            self.last = told
+
+    def logged(self, match: re.Match[str]) -> None:
+        """Any line that a test logs may be what it fails with: the first and the last are kept."""
+        self.paths[match[1]] = None
+        if match[2]:
+            first = self.messages.get(self.current, "").partition(_UNTIL)[0]
+            last = match[2][:_LONGEST]
+            self.messages[self.current] = f"{first}{_UNTIL}{last}" if first else last
 
     def fails(self, line: str) -> None:
         self.current = _TIMING.sub("", line.partition("--- FAIL: ")[2])
@@ -95,7 +110,7 @@ class _Run:
                 found.tested(test.partition("/")[0])
         if name and not self.failed and not (found.errors and " failed]" in package):
             # It ended before any test did; why it did not build is told by its errors.
-            found.test(package.partition("\t")[0], self.messages.get(self.current, ""))
+            found.test(package.partition("\t")[0], self.messages.get(self.current, self.last))
         for path in self.paths:
             found.path(path)
         self.begin()

@@ -7,9 +7,10 @@ import re
 from closeloop.process.failures.found import Found, first_line
 from closeloop.process.failures.frames import pointed, script_frames
 
-marks = ("\n  ● ", "\nTest Suites: ", "\n(fail) ")
+marks = ("\n  ● ", "\nTest Suites: ", "\n(fail) ", " expect() calls")
 
 _TIMING = re.compile(r" \(\d[\d.]* ?m?s\)\s*\Z")
+_BUN_TOTAL = re.compile(r"^ *(\d+) (pass|fail)$", re.MULTILINE)
 _BUN_TIMING = re.compile(r" \[[\d.]+m?s\]\s*\Z")
 
 
@@ -20,7 +21,10 @@ def verdict(text: str) -> bool | None:
                 return False
             if line.startswith("Tests: ") and " passed" in line:
                 return True
-    return False if "\n(fail) " in text else None
+    totals = {sort: count != "0" for count, sort in _BUN_TOTAL.findall(text[-1000:])}
+    if totals.get("fail") or "\n(fail) " in text:
+        return False
+    return True if totals.get("pass") and "\nRan " in text[-1000:] else None
 
 
 def gather(text: str, found: Found) -> None:

@@ -10,12 +10,14 @@ from closeloop.process.normalise import normalised
 marks = (
     "command not found", ": not found", "sh: ", "env: ", "No module named ", "*** ", "npm ERR!",
     "npm error", "can't open file", "syntax error near", "ELIFECYCLE", "unrecognized arguments",
+    " ERROR task failed", 'error: script "', '" not found',
 )  # fmt: skip
 
 _MISSING = re.compile(
     r"^(?:[\w/]*sh|env): (?:line \d+: |\d+: |-c: line \d+: )?[‘'`]?([^\s:’']+)[’']?: "
     r"(?:command not found|not found|No such file or directory)$"
-    r"|^zsh: command not found: (\S+)$"
+    r"|^(?:zsh|\(eval\)(?::\d+)?): command not found: (\S+)$"
+    r'|\bCommand "(\S+)" not found$'
     r"|^\S+: No module named (\S+)$"
     r"|can't open file '([^'\n]+)'",
     re.MULTILINE,
@@ -23,8 +25,13 @@ _MISSING = re.compile(
 _SAID = re.compile(
     r"^(?:(?:g?make|mingw32-make)(?:\[\d+\])?: \*\*\* .+"
     r"|npm (?:ERR!|error) (?:Missing script: .+|Lifecycle .+ failed.*|Test failed.*|command failed)"
+    r"|\[[\w:.-]{1,40}\] ERROR task failed|error: script \"[^\"\n]{1,80}\" exited with code \d+"
     r"|.*ELIFECYCLE.*|.*: syntax error near .+|.*error: unrecognized arguments: .+)$",
     re.MULTILINE,
+)
+_NO_REASON = re.compile(
+    r"ELIFECYCLE|ERROR task failed|error: script|Lifecycle .* failed|Test failed|command failed"
+    r"|\*\*\* \[.*\] Error \d"
 )
 _LINE = re.compile(r":\d+: |\bline \d+\b")
 
@@ -40,4 +47,7 @@ def gather(text: str, found: Found) -> None:
         found.symbol(name)
         found.path(file)
     for line in _SAID.findall(text) if not found.errors else ():
+        if _NO_REASON.search(line) and len(text.split()) > len(line.split()):
+            # That it failed says less than the lines before it.
+            continue
         found.test(_LINE.sub(" ", normalised(line)))

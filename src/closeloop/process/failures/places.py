@@ -6,7 +6,10 @@ import re
 
 from closeloop.process.failures.found import Found
 
-marks = (": error", " error TS", " --> ", "- error:", "\nFound ", " problem", "error:")
+marks = (
+    ": error", " error TS", " --> ", "- error:", "\nFound ", " problem", "error:", " issues:",
+    "0 issues.", "━━━", "\nerror TS", "No fixes applied",
+)  # fmt: skip
 
 LONGEST_LINE = 2000
 
@@ -23,16 +26,23 @@ _BLOCK = re.compile(r" *--> ([^\s:]+(?: [^\s:]+)*):\d+:\d+")
 _STYLISH = re.compile(r"  +\d+:\d+  +(error|warning)  +(.*)")
 _REFORMAT = re.compile(r"(?i:would reformat:?) (\S+)$")
 _UNLINKED = re.compile(r"undefined reference to [`']\w[^'`]{0,200}'")
+_BIOME = re.compile(
+    r"(?: at )?([^\s:]{1,250})(?::\d+:\d+)? ((?:lint|assist|parse|format|organizeImports)\S{0,100})"
+    r"[^━]{0,40}━"
+)
+_OXLINT = re.compile(r" +(?:╭─|,-)\[([^\]\s:]{1,250}):\d+:\d+\]")
+_GLOBAL = re.compile(r"error TS\d+: .{1,300}")
 _ASIDE = ("note", "remark", "information", "info", "help", "hint")
 _FIXABLE = re.compile(r"\[\*\] ")
 _NONE_FOUND = (
     "Success: no issues found", "All checks passed!", "0 errors, ", "rated at 10.00/10",
     " already formatted", " would be left unchanged", "Found 0 errors", "(0 errors,",
-    "No fixes applied",
+    "No fixes applied", "0 issues.", " and 0 errors",
 )  # fmt: skip
 _FOUND = re.compile(
     r"^(?:Found [1-9]\d* (?:errors?|diagnostics?)|[1-9]\d* errors?\b|✖ \d+ problems? \([1-9]"
-    r"|\d+ files? would be reformatted)", re.MULTILINE,
+    r"|\d+ files? would be reformatted|Found \d+ warnings? and [1-9]\d* errors?"
+    r"|(?:\[[\w:.-]{1,40}\] )?[1-9]\d* issues:|  × Some errors were emitted)", re.MULTILINE,
 )  # fmt: skip
 
 
@@ -45,28 +55,38 @@ def verdict(text: str) -> bool | None:
 
 def gather(text: str, found: Found) -> None:
     """One pass: `path:line: …`, `path(line,column): …`, code frames with `-->`, ESLint's lists."""
-    file = last = ""
+    file = last = before = ""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if not line or len(line) > LONGEST_LINE:
             continue
         if line[0] == " ":
-            if _indented(line, file, last, found):
+            if "━" in line or "-[" in line or "─[" in line:
+                _drawn(line, before.strip(), found)
+            elif _indented(line, file, last, found):
                 last = ""
+            before = line
             continue
         if "|" not in line[:8]:
             last = line
         if ":" not in line:
-            if match := _REFORMAT.match(line):
-                found.place(match[1], "would reformat")
             file = line
-        elif match := _PLACE.match(_bare(line)):
-            missing = match[2].endswith("cannot find symbol")
-            symbol = _symbol(lines[number + 1 : number + 5]) if missing else ""
-            _diagnosed(match[1], match[2] + symbol, found)
-        elif match := _UNLINKED.search(line) or _REFORMAT.match(line):
-            found.test(match[0])
-            found.names(match[0])
+        _upright(line, lines, number, found)
+
+
+def _upright(line: str, lines: list[str], number: int, found: Found) -> None:
+    if "━" in line:
+        _drawn(line, "", found)
+    elif ":" not in line:
+        if match := _REFORMAT.match(line):
+            found.place(match[1], "would reformat")
+    elif match := _PLACE.match(_bare(line)):
+        missing = match[2].endswith("cannot find symbol")
+        symbol = _symbol(lines[number + 1 : number + 5]) if missing else ""
+        _diagnosed(match[1], match[2] + symbol, found)
+    elif match := _UNLINKED.search(line) or _REFORMAT.match(line) or _GLOBAL.match(line):
+        found.test(match[0])
+        found.names(match[0])
 
 
 def _indented(line: str, file: str, header: str, found: Found) -> bool:
@@ -79,6 +99,14 @@ def _indented(line: str, file: str, header: str, found: Found) -> bool:
     elif " - " in line and (match := _PLACE.match(line.strip())):
         _diagnosed(match[1], match[2], found)
     return False
+
+
+def _drawn(line: str, header: str, found: Found) -> None:
+    """Biome and Oxlint draw lines around their places."""
+    if match := _BIOME.match(line):
+        found.place(match[1], match[2])
+    elif header and (match := _OXLINT.match(line)):
+        found.place(match[1], header[1:].strip(), warning=header[0] in "!⚠")
 
 
 def _bare(line: str) -> str:

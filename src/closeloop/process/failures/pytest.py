@@ -9,6 +9,7 @@ from closeloop.process.failures.found import Found, is_foreign
 marks = (
     "= test session starts", "short test summary info", "= FAILURES =", "= ERRORS =",
     " passed in ", " failed in ", " error in ", " errors in ", " warnings in ", "\nFAILED ",
+    "while loading conftest '",
 )  # fmt: skip
 
 _PLACE = re.compile(r"(\S+?):\d+:(?: in (\S+)| |$)")
@@ -16,6 +17,7 @@ _TELLING = frozenset(("  def ", 'File "'))
 _TEST_FILE = re.compile(r"(?:^|/)(?:tests?_[^/]*|[^/]*_tests?|tests?)\.py\Z")
 _VERBOSE = re.compile(r" (?:FAILED|ERROR)\b")
 _TOTAL = re.compile(r"(?:^|[ =])\d+ (passed|failed|errors?|skipped|deselected|xfailed)\b")
+_CONFTEST = re.compile(r"^\w*Error while loading conftest '([^'\n]+)'", re.MULTILINE)
 _DOTS = re.compile(r"[.sxX]+ +\[100%\]\Z")
 _CUT_DOTS = re.compile(r"[.sxXFE]+ +\[ *\d+%\]\Z")
 
@@ -46,6 +48,8 @@ def verdict(text: str) -> bool | None:
                 dots = True
     if totals is not None:
         return totals
+    if _CONFTEST.search(text):
+        return False
     return dots if " FAILURES =" not in text and " ERRORS =" not in text else False
 
 
@@ -71,6 +75,15 @@ def gather(text: str, found: Found) -> None:
         elif "FAILED" in line or "ERROR" in line:
             _marked(line, ids, found)
     _together(ids, sections, found)
+    _unloaded(text, found)
+
+
+def _unloaded(text: str, found: Found) -> None:
+    """What keeps every test from being collected."""
+    loaded = _CONFTEST.search(text) if not found.errors else None
+    if loaded:
+        said = re.search(r"^E +(\S[^\n]*)", text[loaded.end() :], re.MULTILINE)
+        found.test(loaded[1], said[1] if said else "")
 
 
 def _marked(line: str, ids: dict[str, str], found: Found) -> None:

@@ -20,6 +20,7 @@ from closeloop.process.failures import (
     mocha,
     php,
     places,
+    playwright,
     pytest,
     reports,
     ruby,
@@ -45,6 +46,7 @@ NAMED: dict[str, Parser] = {
     "unittest": unittest,
     "jest": jest,
     "vitest": vitest,
+    "playwright": playwright,
     "mocha": mocha,
     "tap": tap,
     "go": go,
@@ -64,7 +66,6 @@ NAMED: dict[str, Parser] = {
 _OF_TOOL = {
     "unittest": "django nose nose2 nosetests runtests stestr trial",
     "pytest": "py.test",
-    "jest": "bun",
     "mocha": "cypress",
     "tap": "ava node",
     "go": "gotestsum",
@@ -93,19 +94,21 @@ def parser_of(tool: str) -> str | None:
 def recognised(text: str) -> list[str]:
     """The parsers whose marks the output bears."""
     search, owners = _marks()
-    found = search.find_matches_as_indexes("\n" + text, overlapping=True)
-    there = {name for index, _, _ in found for name in owners[index]}
+    marks = set(search.find_matches_as_strings("\n" + text, overlapping=True))
+    if not marks:
+        return []
+    there = {name for mark in marks for name in owners[mark]}
     return [name for name in NAMED if name in there]
 
 
 @cache
-def _marks() -> tuple[AhoCorasick, list[list[str]]]:
+def _marks() -> tuple[AhoCorasick, dict[str, list[str]]]:
     """What finds all marks at once, and whose each of them is."""
     owners: dict[str, list[str]] = {}
     for name, parser in NAMED.items():
         for mark in parser.marks:
             owners.setdefault(mark, []).append(name)
-    return AhoCorasick(list(owners), implementation=Implementation.DFA), list(owners.values())
+    return AhoCorasick(list(owners), implementation=Implementation.DFA), owners
 
 
 def failures_of(text: str, names: Sequence[str], *, warnings: bool) -> Failures | None:

@@ -9,6 +9,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from closeloop.model.steps import LaneReading, Step
 from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse
 from closeloop.process.once import once
+from closeloop.process.phrases import holds
 from closeloop.process.words import stems, words_of
 
 WINDOW = 20
@@ -78,7 +79,7 @@ def _bears(step: Step, goal: AhoCorasick, near: set[str]) -> bool | None:
     paths = (*step.read, *step.written)
     if not near.isdisjoint(paths):
         return True
-    if not goal.find_matches_as_indexes(_text(step).lower()):
+    if not holds(goal, _text(step).lower()):
         return False
     near.update(paths)
     return True

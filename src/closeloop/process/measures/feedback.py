@@ -15,6 +15,7 @@ from closeloop.model.record import Record
 from closeloop.model.steps import Failures, LaneReading, Step
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.process.git import sets_aside
+from closeloop.process.measures.verification import broken
 from closeloop.process.once import once
 from closeloop.process.words import mentions
 
@@ -74,16 +75,18 @@ def feedback_uses(lane: LaneReading) -> Sequence[Feedback]:
     """Every failing check whose use can be told; the others are left out."""
     checks = lane.checks
     told = []
-    before: deque[Failures] = deque(maxlen=EARLIER)
+    before: deque[tuple[Failures, tuple[str, ...]]] = deque(maxlen=EARLIER)
     for position, step in enumerate(checks):
-        if step.check is not None and step.check.failures is not None:
+        if step.check is not None and step.check.failures is not None and not broken(step):
             following = checks[position + 1] if position + 1 < len(checks) else None
             failures = step.check.failures
-            known = [one for one in before if not failures.errors.keys().isdisjoint(one.errors)]
-            made = _use(step, failures, following, lane, known)
+            tests = failures.errors.keys()
+            words = [evidence(failures)]
+            words += [named for one, named in before if not tests.isdisjoint(one.errors)]
+            made = _use(step, failures, following, lane, words)
             if made is not None:
                 told.append(made)
-            before.append(failures)
+            before.append((failures, words[0]))
     return told
 
 
@@ -97,18 +100,18 @@ def _use(
     failures: Failures,
     following: Step | None,
     lane: LaneReading,
-    before: Sequence[Failures],
+    evidence: Sequence[tuple[str, ...]],
 ) -> Feedback | None:
-    """`before`: earlier failures of the same tests, which may have named the cause."""
+    """`evidence`: its own, then that of earlier failures of the same tests."""
     end = following.index if following else len(lane.steps)
     between = lane.steps[step.index + 1 : end]
     said = _said(lane, step.number, following.number if following else None)
-    words = evidence(failures)
+    words, *earlier = evidence
     told = (message.text[:LOOKED_AT] for message in said if _tells(message))
     acted = [text.lower() for text in chain(_texts(between), told)]
     if any(mentions(text, words) for text in acted) or _narrows(step, following, words):
         return Feedback(check=step, use="used")
-    if any(mentions(text, evidence(one)) for one in before for text in acted):
+    if any(mentions(text, known) for known in earlier for text in acted):
         return Feedback(check=step, use="used")
     if any(_installs(other) for other in between) and _lacks(failures):
         return Feedback(check=step, use="used")
@@ -122,7 +125,8 @@ def _use(
     claims = tuple(message.number for message in said if message.intent == "claim")
     if following is None and claims:
         return Feedback(check=step, use="claimed", then=claims)
-    if following is None or not words:
+    if following is None or not words or failures.parser == "tail":
+        # The last lines of an unknown tool need not name what it is about.
         return None
     return Feedback(
         check=step, use="ignored", then=tuple(other.number for other in between if other.changed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from closeloop.model.rates import Rate, rate
 from closeloop.model.record import Record
 from closeloop.model.steps import Reading
-from closeloop.process.briefs import PARTS, Need, all_needs, parts, planted, understood
+from closeloop.process.briefs import PARTS, Need, all_needs, is_hidden, parts, planted, understood
 from closeloop.process.handing import Handed, handed
 from closeloop.process.returns import redone, told, uses
 
@@ -44,10 +44,11 @@ Count = tuple[int, int]
 
 def _judged(one: Handed, needed: Sequence[Need] | None, facts: Sequence[str]) -> dict[str, Count]:
     counts = {
-        "brief_parts": (parts(one.event.brief), PARTS),
         "planted": (len(facts) - len(planted(facts, one.event.brief)), len(facts)),
         "returned": _returned(one),
     }
+    if not is_hidden(one.event.brief):
+        counts["brief_parts"] = parts(one.event.brief), PARTS
     if needed is not None:
         counts["brief"] = sum(need.present for need in needed), len(needed)
     if (aims := understood(one)) is not None:

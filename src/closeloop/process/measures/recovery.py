@@ -16,6 +16,7 @@ from closeloop.process.git import git_verbs
 from closeloop.process.once import once
 from closeloop.process.phrases import phrases
 from closeloop.process.staleness import meetings, says
+from closeloop.process.words import mentions
 
 Surprise = Literal[
     "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"
@@ -39,6 +40,8 @@ _ASSUMES = re.compile(
     r"|could mean|either way|not clear)\b",
     re.IGNORECASE,
 )
+_FIXING = ("fix", "format", "fmt", "--write")
+_FIXES = re.compile(r"(?:^|[\s:-])(?:fix|format|fmt)\b|--write\b|\bgofmt -w\b")
 _LOOKS_AROUND = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
 _LOOKS_AT_CONFLICT = frozenset(("diff", "status", "show", "mergetool", "log"))
 
@@ -89,33 +92,44 @@ def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
 def failed_edits(lane: LaneReading) -> Sequence[Item]:
     """Edits that did not take, with what the lane did about each."""
     items = []
-    last: Step | None = None
-    for step in lane.failing:
-        event = step.event
-        if not isinstance(event, Edit) or says(event.error, _REFUSED):
-            continue
-        before, last = last, step
-        if before is not None and _is_one_try(before, step):
-            continue
-        met = _met_failed_edit(lane, step)
+    for tried in _tries(lane):
+        met = _met_failed_edit(lane, tried)
         if met is not None:
+            step = tried[0]
             items.append(Item(surprise="failed edit", step=step, path=step.written[0], met=met))
     return items
 
 
+def _tries(lane: LaneReading) -> Sequence[Sequence[Step]]:
+    """Edits that did not take; those of one call together."""
+    tries: list[list[Step]] = []
+    for step in lane.failing:
+        event = step.event
+        if not isinstance(event, Edit) or says(event.error, _REFUSED):
+            continue
+        if tries and _is_one_try(tries[-1][-1], step):
+            tries[-1].append(step)
+        else:
+            tries.append([step])
+    return tries
+
+
 def abandoned(lane: LaneReading) -> Iterator[Item]:
     """Failed edits about which nothing was ever done, while the work went on."""
-    last: dict[str, int] | None = None
-    for item in failed_edits(lane):
-        if not item.met and item.step is not None:
-            if last is None:
-                last = {
-                    path.rpartition("/")[2]: step.index
-                    for step in lane.steps
-                    for path in (*step.read, *step.written)
-                }
-            if last[item.step.written[0].rpartition("/")[2]] == item.step.index:
-                yield item
+    unmet = {item.step: item for item in failed_edits(lane) if item.step and not item.met}
+    last = {
+        path.rpartition("/")[2]: step.index
+        for step in (lane.steps if unmet else ())
+        for path in (*step.read, *step.written)
+    }
+    for tried in _tries(lane) if unmet else ():
+        item = unmet.get(tried[0])
+        if item and max(last[name] for name in _names(tried)) <= tried[-1].index:
+            yield item
+
+
+def _names(tried: Sequence[Step]) -> set[str]:
+    return {step.written[0].rpartition("/")[2] for step in tried}
 
 
 def _of_lane(lane: LaneReading) -> Iterator[Item]:
@@ -167,14 +181,16 @@ def _says_so(lane: LaneReading, after: int, before: float, name: str) -> bool:
     )
 
 
-def _met_failed_edit(lane: LaneReading, step: Step) -> bool | None:
+def _met_failed_edit(lane: LaneReading, tried: Sequence[Step]) -> bool | None:
     """Looked at the file again, asked, said so, or tried otherwise with success."""
-    name = step.written[0].rpartition("/")[2]
+    names, step = _names(tried), tried[0]
+    along = {one.index for one in tried if one.written != step.written}
     following = [
         later
         for later in _following(lane, step)
         # What was sent along with it could not know that it failed.
-        if step.event.turn is None or later.event.turn != step.event.turn
+        if later.index not in along
+        and (step.event.turn is None or later.event.turn != step.event.turn)
     ]
     if _answers(lane, step, following):
         return True
@@ -182,12 +198,12 @@ def _met_failed_edit(lane: LaneReading, step: Step) -> bool | None:
         event = later.event
         if isinstance(event, Edit) and event.ok is not False and _is_same_text(event, step.event):
             return True
-        if name in (path.rpartition("/")[2] for path in (*later.read, *later.written)):
+        if any(path.rpartition("/")[2] in names for path in (*later.read, *later.written)):
             return not isinstance(event, Edit) or event.ok is not False
-        if _mentions(later, name):
+        if any(_mentions(later, name) for name in names) or _repairs(later):
             return True
     end = following[-1].number if len(following) == NEAR else _user_speaks(lane, step.number)
-    if _says_so(lane, step.number, end, name):
+    if any(_says_so(lane, step.number, end, name) for name in names):
         return True
     return False if _went_on(lane, following, step.number, end) else None
 
@@ -223,6 +239,12 @@ def _mentions(step: Step, name: str) -> bool:
         and event.arguments is not None
         and any(isinstance(value, str) and name in value for value in event.arguments.values())
     )
+
+
+def _repairs(step: Step) -> bool:
+    """A tool is left to make such edits."""
+    command = step.event.command[:1000] if isinstance(step.event, Command) else ""
+    return mentions(command, _FIXING) and _FIXES.search(command) is not None
 
 
 def _went_on(lane: LaneReading, following: Sequence[Step], after: int, before: float) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
+from itertools import chain
 
 import msgspec
 
@@ -33,8 +32,8 @@ class _Known(Record):
     checks: Sequence[Step]
     handoffs: Mapping[str | None, Handoffs]
     surprises: Mapping[str, Sequence[Item]]
-    counts: Mapping[str, int]
-    spans: Mapping[str, tuple[datetime, datetime]]
+    times: Mapping[str, Sequence[datetime | None]]
+    """Lane → when each of its events was, where that is known."""
 
 
 def measures_of(
@@ -47,8 +46,7 @@ def measures_of(
         checks=checks_of(reading),
         handoffs=handoffs(reading),
         surprises=surprises(reading),
-        counts=_counts(reading),
-        spans=_spans(reading),
+        times=_times(reading),
     )
     lanes = tuple([_of_lane(lane, known) for lane in reading.lanes.values()])
     return _whole(reading, lanes, known), lanes
@@ -71,10 +69,10 @@ def _of_lane(lane: LaneReading, known: _Known) -> Measures:
     curve = drift_curve(lane)
     own = [finding for finding in known.findings if finding.lane == name]
     shares = known.handoffs.get(name)
-    span = known.spans.get(name)
+    times = known.times.get(name, ())
     return Measures(
         lane=name,
-        events=known.counts.get(name, 0),
+        events=len(times),
         calls=len(lane.steps),
         edits=len(lane.edits),
         checks=len(lane.checks),
@@ -91,7 +89,7 @@ def _of_lane(lane: LaneReading, known: _Known) -> Measures:
         drift=curve,
         drift_slope=drift_slope(curve),
         usage=total(turn.usage for turn in lane.lane.turns),
-        seconds=(span[1] - span[0]).total_seconds() if span else None,
+        seconds=_seconds(times),
     )
 
 
@@ -107,8 +105,6 @@ def _whole(reading: Reading, lanes: Sequence[Measures], known: _Known) -> Measur
             context_losses=_losses(lanes, known),
             tampering=_tampering(lanes, known),
         )
-    spans = list(known.spans.values())
-    begin, end = (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else (None, None)
     return msgspec.structs.replace(
         root,
         lane=None,
@@ -123,7 +119,7 @@ def _whole(reading: Reading, lanes: Sequence[Measures], known: _Known) -> Measur
         context_losses=_losses(lanes, known),
         tampering=_tampering(lanes, known),
         usage=total(lane.usage for lane in lanes),
-        seconds=(end - begin).total_seconds() if begin and end else None,
+        seconds=_seconds(list(chain.from_iterable(known.times.values()))),
     )
 
 
@@ -147,14 +143,14 @@ def _converged(ended: Loops | None) -> bool | None:
     return ended.converged_after is not None
 
 
-def _counts(reading: Reading) -> Mapping[str, int]:
-    return Counter(map(attrgetter("lane"), reading.trace.events))
-
-
-def _spans(reading: Reading) -> dict[str, tuple[datetime, datetime]]:
-    """First and last time of each lane, where its events tell the time."""
-    times: dict[str, list[datetime]] = {}
+def _times(reading: Reading) -> dict[str, list[datetime | None]]:
+    times: dict[str, list[datetime | None]] = {}
     for event in reading.trace.events:
-        if event.at is not None:
-            times.setdefault(event.lane, []).append(event.at)
-    return {name: (min(known), max(known)) for name, known in times.items()}
+        times.setdefault(event.lane, []).append(event.at)
+    return times
+
+
+def _seconds(times: Sequence[datetime | None]) -> float | None:
+    """From the first to the last of those that are known."""
+    known = [time for time in times if time is not None]
+    return (max(known) - min(known)).total_seconds() if known else None

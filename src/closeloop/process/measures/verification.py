@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -9,7 +10,7 @@ from operator import attrgetter
 from closeloop.model.record import Record
 from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Edit, ToolUse
-from closeloop.process.edits import code_changes, only_comments
+from closeloop.process.edits import FORMATTERS, code_changes, only_comments
 from closeloop.process.once import once
 
 _LOOKS = frozenset((
@@ -21,12 +22,21 @@ _LOOKS = frozenset((
 ))  # fmt: skip
 LINTERS = frozenset((
     "ruff", "eslint", "flake8", "pylint", "prettier", "black", "golangci-lint", "stylelint",
-    "gofmt", "rubocop", "biome",
+    "gofmt", "rubocop", "biome", "oxlint", "ultracite", "sqlfluff", "codespell", "semgrep",
+    "bandit", "vulture", "yamllint", "markdownlint", "hadolint", "actionlint", "ansible-lint",
+    "tflint", "luacheck", "hlint", "swiftlint", "ktlint", "detekt", "shellcheck",
 ))  # fmt: skip
 STATIC = LINTERS | frozenset((
-    "mypy", "pyright", "ty", "tsc", "pyre", "basedpyright", "flow", "vue-tsc",
+    "mypy", "pyright", "ty", "tsc", "pyre", "basedpyright", "flow", "vue-tsc", "svelte-check",
+    "syntax", "py_compile", "compileall",
 ))  # fmt: skip
-_TRIES = ("test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "execute")
+_TRIES = (
+    "test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "exec", "stdin",
+    "shell", "terminal", "repl",
+)  # fmt: skip
+"""Parts of the names of tools that may have run the code; what they ran is not told."""
+_FORMAT_TOO = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "terraform"))
+_FORMATS = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
 NUMBER = attrgetter("event.number")
 END = float("inf")
 
@@ -110,7 +120,15 @@ def backing_of(
 
 
 def _is_idle(step: Step) -> bool:
-    return isinstance(step.event, Edit) and only_comments(step.event)
+    """It changes how the code looks, and not what it does."""
+    if isinstance(step.event, Edit):
+        return only_comments(step.event)
+    programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
+    if not programs or not isinstance(step.event, Command):
+        return False
+    return programs <= FORMATTERS or (
+        programs <= _FORMAT_TOO and _FORMATS.search(step.event.command[:1000]) is not None
+    )
 
 
 def trials_after(
@@ -185,6 +203,13 @@ def is_linter(step: Step) -> bool:
     )
 
 
+def broken(step: Step) -> bool:
+    """The machine has not the version that the check needs: nothing in the code changes that."""
+    event = step.event
+    output = event.output if isinstance(event, Command) and event.output else ""
+    return any(words in output[:2000] for words in _BROKEN)
+
+
 def could_not_run(step: Step) -> bool:
     """The check itself was not there to be run: that says nothing of the code."""
     event = step.event
@@ -193,6 +218,10 @@ def could_not_run(step: Step) -> bool:
     if event.exit_code in (126, 127) or event.stopped is not None:
         return True
     failures = step.check.failures
+    if broken(step):
+        return True
+    if failures and failures.parser == "launch":
+        return all(key.endswith(": not found") for key in failures.errors)
     said = (event.output or "")[-2000:] if failures is None or failures.parser == "tail" else ""
     return any(words in said for words in _MISSING)
 
@@ -207,4 +236,7 @@ _MISSING = (
     "Permission denied",
     "Could not resolve",
     "Connection refused",
+    "unrecognized subcommand",
+    "ESLint couldn't find",
 )
+_BROKEN = ("Unsupported environment (bad ", "Unsupported engine", "Cannot find module 'node:")

@@ -19,7 +19,7 @@ _OPEN = re.compile(
 _METHOD = re.compile(
     r"""\.(?:(?:write_text|write_bytes|unlink|rename|touch)\(|open\(\s*(?:mode\s*=\s*)?["'][wax])"""
 )
-_OWNER = re.compile(rf"(?:Path\(\s*{_NAME}[^()\n]{{0,80}}\)|(\w+))$")
+_OWNER = re.compile(rf"(?:Path\(\s*{_NAME}[^()\n]{{0,80}}\)|(?<!\w)(\w+))$")
 _FILE = re.compile(rf"File(?:Sync)?\(\s*(?:{_NAME}|(\w+))")
 _CALL = re.compile(
     r"(?:shutil\.(?:copy\w*|move|rmtree)|os\.(?:remove|rename|replace|unlink|makedirs|mkdir))\("

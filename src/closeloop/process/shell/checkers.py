@@ -43,6 +43,16 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 _RUNNERS = wordset(
     "python node nodejs ruby php bash sh zsh dash ts-node tsx Rscript julia lua deno bun pwsh"
 )
+_SYNTAX = {
+    "node": wordset("--check -c"),
+    "php": wordset("-l --syntax-check"),
+    "ruby": wordset("-c -wc"),
+    "perl": wordset("-c -wc"),
+    "bash": wordset("-n"),
+    "sh": wordset("-n"),
+    "zsh": wordset("-n"),
+}
+"""Options with which an interpreter only reads its file."""
 _RUNNER_VALUES = wordset("-X -W -r --require --loader --import -I -o")
 _NO_FILE = wordset("-c -e -p -s -lc --eval --print -")
 _SCRIPT_ENDS = (".py", ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".ps1", ".bat")
@@ -208,6 +218,8 @@ _KINDS: Mapping[str, Callable[[Tool, Words, Words], Found]] = {
 
 def _script(name: str, words: Words) -> Checked | None:
     """A file that is named like a test, run by itself or by an interpreter."""
+    if name in _SYNTAX and not _SYNTAX[name].isdisjoint(words):
+        return "syntax", told([name, *sorted({_place(word) for word in words[1:]} - {""})])
     if name not in _RUNNERS:
         first = words[0]
         if ("/" in first and not first.startswith(_SYSTEM)) or first.endswith(_SCRIPT_ENDS):

@@ -55,7 +55,7 @@ def grep(words: Words, part: Part, sheet: Sheet) -> None:
     names = operands(words, _GREP_VALUES)
     if "-e" not in words and "-f" not in words and "--regexp" not in words:
         names = names[1:]
-    sheet.showed(name for name in names if FILE.search(name))
+    sheet.showed([name for name in names if FILE.search(name)])
 
 
 def sed(words: Words, part: Part, sheet: Sheet) -> None:

@@ -22,14 +22,15 @@ FILE = re.compile(r"\.[A-Za-z]\w{0,11}$|(?:^|/)(?:[A-Z]+file|README|LICENSE|CHAN
 class Sheet:
     """What a line does, while it is told."""
 
+    directory = ""
+    writes = False
+    waits = False
+    temporary = False
+    """A temporary file was made: what variables name is taken to be that one."""
+
     def __init__(self) -> None:
-        self.directory = ""
-        self.writes = False
         self.written: list[str] = []
         self.read: list[str] = []
-        self.waits = False
-        self.temporary = False
-        """A temporary file was made: what variables name is taken to be that one."""
 
     def place(self, name: str) -> str:
         """A path as seen from where the line began."""

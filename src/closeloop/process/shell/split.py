@@ -27,11 +27,17 @@ _DEEPER = rf"(?:{_INNER}|\((?:{_INNER}|\({_INNER}*+\)?)*\)?)*"
 _SUBSTITUTED = rf"\$\({_DEEPER}\)?|`[^`]*+`?+"
 _DOUBLE = rf"""\$?+"(?:[^"\\$`]++|{_ESCAPED}|{_SUBSTITUTED}|\$)*"?+"""
 _VARIABLE = r"\$\{[^}]*+\}?+|\$"
-_WORD = rf"""(?:[^\s'"\\;|&<>()`$]++|{_DOUBLE}|{_SINGLE}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})+"""
+_PLAIN = r"""[^\s'"\\;|&<>()`$]++"""
+_WORD = (
+    rf"""(?:{_PLAIN}(?!['"\\`$])"""
+    rf"|(?:{_PLAIN}|{_DOUBLE}|{_SINGLE}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})+)"
+)
 _TOKEN = re.compile(
-    r"[^\S\n]*+(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/])"
+    # What has no word to tell begins with one of few signs, and most words do not.
+    r"[^\S\n]*+(?:(?=[#\d<>&])"
+    r"(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/]))"
     r"|(?:\d++(?=[<>]))?"
-    rf"(&&|\|[|&]?+|;;?+|&>>?+|&|<<<|<<-?+|<[>&]?+|>[>|&]?+|[()\n]|{_WORD}))"
+    rf"({_WORD}|&&|\|[|&]?+|;;?+|&>>?+|&|<<<|<<-?+|<[>&]?+|>[>|&]?+|[()\n]))"
 )
 _QUOTED = re.compile(
     rf"""'([^']*+)'?+|\$?+"((?:[^"\\]++|{_ESCAPED})*)"?+|\\([\s\S]?+)|([^'"\\$]++|\$)"""
@@ -50,7 +56,6 @@ _KEYWORDS = {
     "{": True, "}": True, "then": True, "else": True, "fi": True, "done": True, "esac": True,
     "do": False, "!": False, "if": False, "elif": False, "while": False, "until": False,
 }  # fmt: skip
-_QUOTE = re.compile(r"""['"\\]""")
 _SIMPLE = re.compile(r"[\w ./:=,@%+~^-]++")
 
 
@@ -83,7 +88,7 @@ def split(text: str, depth: int = 0) -> list[Part]:
     text, bodies = _without_bodies(text) if "<<" in text else (text, [])
     text = text[:LONGEST].replace("\\\n", " ").rstrip()
     nested = depth < DEEPEST and _has_substitution(text)
-    quoted = _QUOTE.search(text) is not None
+    quoted = _is_quoted(text)
     tokens = iter(_TOKEN.findall(text))
     found: list[Part] = []
     words = []
@@ -93,7 +98,7 @@ def split(text: str, depth: int = 0) -> list[Part]:
             if nested and _has_substitution(token):
                 found.extend(_substituted(token, depth))
             if token:
-                words.append(unquoted(token) if quoted and _QUOTE.search(token) else token)
+                words.append(unquoted(token) if quoted else token)
             continue
         end = _ENDS.get(token)
         if end is None:
@@ -125,6 +130,10 @@ def _has_substitution(text: str) -> bool:
     return ("$(" in text or "`" in text) and text[0] != "'"
 
 
+def _is_quoted(text: str) -> bool:
+    return "'" in text or '"' in text or "\\" in text
+
+
 def _substituted(token: str, depth: int) -> Iterator[Part]:
     for plain, ticked in _SUBSTITUTION.findall(token):
         if plain[:1] == "(":
@@ -147,18 +156,22 @@ def _close(found: list[Part], words: list[str], end: str, fed: dict[str, Any]) -
 
 def unquoted(token: str) -> str:
     """A word as its program gets it; variables stay as they are written."""
-    first = token[:1]
-    if first == "'" and token.find("'", 1) == len(token) - 1:
+    if not _is_quoted(token):
+        return token
+    first, last = token[0], len(token) - 1
+    if first == "'" and token.find("'", 1) == last:
         return token[1:-1]
-    if "\\" not in token:
-        if first == '"' and token.find('"', 1) == len(token) - 1:
-            return token[1:-1]
-        if "'" not in token and '"' not in token:
-            return token
+    if first == '"' and token.find('"', 1) == last and "\\" not in token:
+        return token[1:-1]
     parts = []
     for single, double, escaped, plain in _QUOTED.findall(token):
-        parts.append(single or _IN_DOUBLE.sub(r"\1", double) or escaped or plain)
+        inner = _IN_DOUBLE.sub(_escaped, double) if "\\" in double else double
+        parts.append(single or inner or escaped or plain)
     return "".join(parts)
+
+
+def _escaped(sign: re.Match[str]) -> str:
+    return sign[1]
 
 
 def _without_bodies(text: str) -> tuple[str, list[tuple[str, str]]]:

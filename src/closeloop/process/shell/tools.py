@@ -30,7 +30,7 @@ class Tool(Record):
 
 # `pytest=py.test` is another name of pytest; `test/t` a short form of a first word.
 _TOOLS = """
-pytest pytest=py.test
+pytest pytest=py.test pytest=pytest-3
     keep -k -m --deselect --ignore
     flags --lf --last-failed --sw --doctest-modules
     drop -n -p -o -c -W -r --tb --maxfail --durations --timeout --rootdir --junitxml --junit-xml
@@ -115,7 +115,7 @@ make make=gmake ninja just task invoke invoke=inv rake rails mise moon turbo nx 
     keep -C --directory --filter --scope -p --projects --project --target
     drop -j -f --file --justfile -l -o --jobs --concurrency --parallel
     skip run run-many affected
-npm pnpm yarn bun composer hatch pdm rye poe deno
+npm pnpm yarn bun composer hatch pdm rye pixi poe deno
     kind scripts
     keep -w --workspace --filter -F --prefix -C --dir --cwd -t --grep --test-name-pattern
     flags -r --recursive --workspaces
@@ -141,6 +141,16 @@ mix
     drop --seed --max-failures
 zig
     subs build test fmt
+stack cabal dune lake spago nimble gleam crystal rebar3 forge hardhat anchor truffle pants detox opa
+    subs test build check compile spec runtest eunit ct
+ng vite next astro nuxt vercel ultracite buf sqlfluff cue regal molecule django django=django-admin
+    subs build test check lint vet e2e
+    drop -c --config --mode
+behave robot cucumber cucumber-js ginkgo bats shellspec busted prove elm-test wtr Invoke-Pester
+    keep -t --tags --focus
+    drop -c --config -f --format
+codespell semgrep ansible-lint tflint luacheck hlint swiftlint ktlint detekt svelte-check
+    drop -c --config
 flutter dart
     subs test analyze build format
     keep --name

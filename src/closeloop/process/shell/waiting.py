@@ -26,12 +26,8 @@ def waits_if(*pairs: str) -> Effect:
 
 def polls(words: Words) -> bool:
     """A program that nobody knows asks how something is."""
-    return words[0] not in ("hg", "svn", "jj") and words[1:2] in (
-        ["wait"],
-        ["status"],
-        ["logs"],
-        ["watch"],
-    )
+    asks = len(words) > 1 and words[1] in ("wait", "status", "logs", "watch")
+    return asks and words[0] not in ("hg", "svn", "jj")
 
 
 def nc(words: Words, _part: Part, sheet: Sheet) -> None:

@@ -19,6 +19,10 @@ _MOST = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _VERSIONED = re.compile(r"(python|pypy|pip|node|ruby|php|lua|gcc|g\+\+|clang|clang\+\+)[\d.-]+")
 _ENDING = re.compile(r"\.(?:exe|cmd|bat)$", re.I)
+_WINDOWS = re.compile(r"\.(?:exe|bat|cmd|ps1)", re.I)
+_SPACE = re.compile(r"(\s+)")
+_PROGRAM = re.compile(r"\\[\w.-]+\.(?:exe|bat|cmd|ps1)[\"']?$", re.I)
+_LONGEST = 4000
 _SHELLS = wordset("bash sh zsh dash ksh fish su")
 # Agents also record the words of `["bash", "-lc", "cd x && …"]` joined by spaces.
 _JOINED = re.compile(r"""\s*(?:\S*/)?(?:bash|sh|zsh)\s+-[a-z]*c\s+(?=[^\s'"$])""")
@@ -45,6 +49,9 @@ time: -f -o
 nice: -n
 ionice: -c -n -p
 nohup setsid exec builtin unbuffer chronic command bunx
+rtk c8 nyc cross-env corepack arch firejail unshare
+strace ltrace: -e -o -p -s
+taskset: -c -p
 env: -u -C -S --unset --chdir
 stdbuf: -o -e -i
 xvfb-run: -s -n -e -f -w --server-args --server-num
@@ -59,7 +66,8 @@ mise [exec x]: -C
 nvm direnv 1 [exec run]:
 nix [develop shell]:
 poetry pipenv uv pipx modules [run]: --with --python -p --extra --group --directory --project -C --env-file --package --no-group --only-group
-hatch pdm rye tasks [run]: -e --env -p
+hatch pdm rye pixi tasks [run]: -e --env -p --environment
+fnm [exec]: --using
 conda mamba micromamba [run]: -n -p --name --prefix --cwd
 bundle [exec]:
 npm [exec x]: -p --package -w
@@ -91,7 +99,11 @@ def _wrappers() -> Iterator[tuple[str, Wrapper]]:
 WRAPPERS: Mapping[str, Wrapper] = dict(_wrappers())
 _JOINING = {"eval": "", "powershell": "-c", "pwsh": "-c", "cmd": "/c"}
 """Programs that run the rest of their words, from this option on."""
-_UNWRAPPED = frozenset(WRAPPERS) | _SHELLS | frozenset(_JOINING) | {"python", "py", "nix-shell"}
+_OTHERS = {"python", "py", "nix-shell", "ssh"}
+_UNWRAPPED = frozenset(WRAPPERS) | _SHELLS | frozenset(_JOINING) | _OTHERS
+_WORDS = {"dotenv": ("run",), "rtk": ("test", "lint", "err")}
+"""What may stand before the program that they run."""
+_SSH_VALUES = wordset("-i -p -o -l -F -J -L -R -D -E -c -m -b -S -W -w")
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +129,9 @@ def commands(text: str, depth: int = 0) -> list[Part]:
             return _inside(Part(words=words), depth) if words else []
         except (ValueError, RecursionError):
             pass
-    if (joined := _JOINED.match(text)) is not None and depth < DEEPEST:
+    if "\\" in text and len(text) < _LONGEST and _WINDOWS.search(text):
+        text = "".join(map(_slashed, _SPACE.split(text)))
+    if "sh" in text and depth < DEEPEST and (joined := _JOINED.match(text)) is not None:
         return commands(text[joined.end() :], depth + 1)
     found = []
     for part in split(text):
@@ -127,6 +141,11 @@ def commands(text: str, depth: int = 0) -> list[Part]:
         else:
             found.append(part)
     return found
+
+
+def _slashed(word: str) -> str:
+    """A program of Windows, `.\\venv\\Scripts\\pytest.exe`, as other shells write its path."""
+    return word.replace("\\", "/") if _PROGRAM.search(word) else word
 
 
 def _inside(part: Part, depth: int) -> list[Part]:
@@ -162,6 +181,8 @@ def _script(name: str, words: Words, body: str | None) -> str | None:
     """The line that a shell is given to run."""
     if name in _JOINING:
         return _joined(words, _JOINING[name])
+    if name == "ssh":
+        return _remote(words)
     if name == "nix-shell":
         return words[words.index("--run") + 1] if "--run" in words[:-1] else None
     if name not in _SHELLS:
@@ -176,6 +197,14 @@ def _script(name: str, words: Words, body: str | None) -> str | None:
         elif "c" in word and word[1] != "-":
             return next(rest, None)
     return body
+
+
+def _remote(words: Words) -> str | None:
+    """What runs on the other machine: all words after its name."""
+    i = 1
+    while i < len(words) and words[i][:1] == "-":
+        i += 2 if words[i] in _SSH_VALUES else 1
+    return " ".join(words[i + 1 :]) or None
 
 
 def _joined(words: Words, option: str) -> str | None:
@@ -205,6 +234,8 @@ def _rest(name: str, words: Words) -> Words | None:
         return ["docker-compose", *words[2:]]
     if name == "uv" and words[1:2] == ["pip"]:
         return words[1:]
+    if words[1:3] == ["tool", "run"]:
+        return ["uvx", *words[3:]]
     if wrapper is None or (name == "command" and words[1:2] in (["-v"], ["-V"])):
         return None
     i = 1
@@ -217,7 +248,7 @@ def _rest(name: str, words: Words) -> Words | None:
     for _ in range(wrapper.names + 1):
         i = _past_options(words, i, wrapper) + 1
     rest = words[i - 1 :]
-    if name == "dotenv" and rest[:1] == ["run"]:
+    if rest[:1] and rest[0] in _WORDS.get(name, ()):
         rest = rest[_past_options(rest, 1, wrapper) :]
     if not rest or (wrapper.tasks and is_task(rest[0]) and rest[0] not in TOOLS):
         return None
