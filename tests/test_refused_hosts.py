@@ -16,7 +16,7 @@ def test_each_host_is_one_note_after_what_happened() -> None:
         Work(exit="finished", trace=trace), {"b.example:443": 2, "a.example:80": 1}
     )
     assert work.trace.events[1:] == (
-        Note(number=2, lane="main", about="refused host", text="a.example:80, 1 times"),
+        Note(number=2, lane="main", about="refused host", text="a.example:80, 1 time"),
         Note(number=3, lane="main", about="refused host", text="b.example:443, 2 times"),
     )
 

@@ -16,7 +16,7 @@ kill: an attempt is stored whole, in one transaction, or not at all.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from closeloop.measuring.attempts import book_of, measured
 from closeloop.model.attempt import AttemptRow, Proof
 from closeloop.model.change import Change
-from closeloop.model.errors import BadInput, unknown
+from closeloop.model.errors import BadInput, Fault, unknown
 from closeloop.model.plan import Forecast, Mode, Place, Plan, Progress, Results, Slot, Try
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import ExperimentSettings, Settings
@@ -40,6 +40,7 @@ from closeloop.running.attempting import identity
 from closeloop.running.executing import Executor, open_executor
 from closeloop.running.forecasting import demand_prices, forecast
 from closeloop.running.keeping import keep
+from closeloop.running.leases import LEASE_SECONDS, keep_leases
 from closeloop.running.pacing import Pace
 from closeloop.running.tools import Tools, base_of, guarded, open_tools, open_workspaces
 from closeloop.runs import grade as grading
@@ -47,7 +48,7 @@ from closeloop.runs import proof as proving
 from closeloop.runs.executors.local import each, plainly
 from closeloop.runs.workspaces import Workspaces, resolve_commit
 from closeloop.store import Store, row_of
-from closeloop.store.named import open_named_store
+from closeloop.store.named import open_kept_store, open_named_store
 from closeloop.store.owners import is_dead, this_process
 from closeloop.tasks.files import load_tasks
 
@@ -59,6 +60,7 @@ __all__ = [
     "choose",
     "expect",
     "guarded",
+    "open_kept_store",
     "open_named_store",
     "open_workshop",
     "open_workspaces",
@@ -66,8 +68,6 @@ __all__ = [
     "results",
     "run",
 ]
-
-LEASE_SECONDS = 120.0
 
 
 class Workshop(Record):
@@ -194,7 +194,7 @@ async def run(
         await each(plan.tasks, prepare_one, jobs=jobs or executor.places)
         with plainly():
             async with anyio.create_task_group() as group:
-                group.start_soon(keep_leases, workshop)
+                group.start_soon(keep_leases, workshop.store, workshop.owner)
                 try:
                     await each(
                         [slot for slot in plan.queue() if is_wanted(slot)],
@@ -208,8 +208,9 @@ async def run(
                         },
                     )
                 finally:
-                    workshop.store.release(workshop.owner)
                     group.cancel_scope.cancel()
+                    with suppress(Fault):
+                        workshop.store.release(workshop.owner)
 
 
 async def prepare(task: Task, workshop: Workshop) -> Proof:
@@ -311,13 +312,6 @@ async def regrade(row: AttemptRow, task: Task, proof: Proof, workshop: Workshop)
     grade = await grading.grade(tools.workspaces, tools.bases[task.digest], task, submission)
     store.save_grade(grade)
     return row_of(made, trace, change, grade)
-
-
-async def keep_leases(workshop: Workshop) -> None:
-    """Say now and then that this process is alive, so that nobody takes over its attempts."""
-    while True:
-        await anyio.sleep(LEASE_SECONDS / 4)
-        workshop.store.heartbeat(workshop.owner, LEASE_SECONDS)
 
 
 def results(plan: Plan, workshop: Workshop, skipped: dict[str, str]) -> Results:

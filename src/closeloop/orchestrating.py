@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -46,6 +47,7 @@ from closeloop.process.rulebook import Rulebook
 from closeloop.reviewing.briefing import Briefing, brief, called, sum_up
 from closeloop.reviewing.hydrating import Work
 from closeloop.running.forecasting import is_paid
+from closeloop.running.leases import LEASE_SECONDS, keep_leases
 from closeloop.running.orchestrating import fit, let_try, merged
 from closeloop.running.safekeeping import Judged, Safe, recover
 from closeloop.running.tools import Tools, guarded
@@ -67,7 +69,6 @@ from closeloop.store import Store
 from closeloop.store.owners import is_dead
 from closeloop.traces.redact import redact, redact_text
 
-LEASE_SECONDS = 120.0
 UNSAVED = Path(".closeloop/plans")
 
 
@@ -173,7 +174,7 @@ async def go_on(plan: Orchestration, means: Means) -> PlanStory:
     recover(store, unsaved(means), plan.id)
     with plainly():
         async with anyio.create_task_group() as group:
-            group.start_soon(keep_lease, means)
+            group.start_soon(partial(keep_leases, store, means.owner, least=1))
             try:
                 stopped, held = await work_on(plan, base, means)
                 story = await finish(plan, base, means, stopped, held)
@@ -192,14 +193,6 @@ async def base_of(plan: Orchestration, tools: Tools) -> Base | None:
     if plan.repo is None or plan.base is None:
         return None
     return await tools.workspaces.base(plan.repo, plan.base, tools.settings.commands.setup)
-
-
-async def keep_lease(means: Means) -> None:
-    while True:
-        await anyio.sleep(LEASE_SECONDS / 4)
-        # A database that is away for a while ends no work under way.
-        with suppress(Fault):
-            await to_thread.run_sync(means.store.heartbeat, means.owner, LEASE_SECONDS)
 
 
 async def work_on(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from closeloop.changes import names
 from closeloop.changes.names import typed
 from closeloop.changes.names.near import is_other_word, nearest, slips
 from closeloop.model.finding import Finding, Unmeasured
+from patience import PATIENCE, takes
 
 BEFORE: Files = {
     "a.py": "def squeeze(text):\n    return text\n",
@@ -60,19 +61,17 @@ def test_garbage_is_no_finding_and_hides_none(
 def test_a_line_of_five_megabytes_takes_no_time(tmp_path: Path, ending: str) -> None:
     line = "a.b(" + "c.d " * 1_000_000 + "--e=" + "f" * 900_000 + ")\n"
     with inspected(tmp_path, BEFORE, {f"long.{ending}": line}) as inspection:
-        began = time.process_time()
-        names.check(inspection)
-        assert time.process_time() - began < 5
+        assert takes(lambda _: names.check(inspection), 5) < 5
 
 
 def test_thousands_of_names_that_nobody_has_take_little_time(tmp_path: Path) -> None:
     lines = "".join(f"  thing.unheard_{number}_of()\n" for number in range(1000))
     content = f"export function all(thing) {{\n{lines}}}\n"
     with inspected(tmp_path, BEFORE, {"many.js": content}) as inspection:
-        began = time.process_time()
-        (one,) = names.check(inspection)
+        told: list[Sequence[Finding | Unmeasured]] = []
+        assert takes(lambda _: told.append(names.check(inspection)), 20) < 20
+        ((one,), *_) = told
         assert isinstance(one, Unmeasured)
-        assert time.process_time() - began < 20
 
 
 def test_a_flood_of_complaints_is_one_finding_for_a_name(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def program(folder: Path, text: str) -> str:
 
 
 PROGRAMS = {
-    "hangs": ("import time; time.sleep(60)", "ty took over 1 seconds"),
+    "hangs": ("import time; time.sleep(600)", "ty took over 1 seconds"),
     "crashes": ("import os; os.abort()", "ty failed: -6"),
     "complains": ("raise SystemExit('no such option')", "ty failed: no such option"),
     "babbles": ("print('{\"a\": [')", "ty failed: 0"),
@@ -104,7 +103,7 @@ def test_without_a_type_checker_that_works_the_rest_is_found(
 ) -> None:
     place = program(tmp_path, text)
     monkeypatch.setattr(typed, "_program", lambda: place)
-    monkeypatch.setattr(typed, "SECONDS", 1.0 if "sleep" in text else 30.0)
+    monkeypatch.setattr(typed, "SECONDS", 1.0 if "sleep" in text else PATIENCE)
     told = said(tmp_path, {"b.py": SLIP})
     assert [one.reason for one in told if isinstance(one, Unmeasured)] == [f"Python's types: {why}"]
     assert [one for one in messages(told) if "did you mean `squeeze`?" in one]
@@ -120,6 +119,7 @@ def test_a_type_checker_that_is_not_installed_is_told(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
         check=True,

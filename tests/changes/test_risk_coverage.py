@@ -85,7 +85,7 @@ def test_data_older_than_its_sources_is_stale(root: Path) -> None:
 @given(
     content=some.binary(max_size=200) | some.sampled_from([b"{}", b'{"files": 3}', b"<a>", b"SF:"])
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_other_files_are_refused_or_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data").write_bytes(content)
 

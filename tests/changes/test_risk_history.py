@@ -132,6 +132,10 @@ def test_a_shallow_clone_says_what_is_missing(repository: Path, tmp_path: Path) 
 
     assert len(history.past) == 2
     assert "unshallow" in (history.cut or "")
+    git(clone, "fetch", "-q", "--unshallow")
+    whole = read(clone, tmp_path)
+    assert whole.cut is None
+    assert len(whole.past) > 2
 
 
 def test_before_the_first_commit_there_is_no_history(tmp_path: Path) -> None:

@@ -840,7 +840,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(old=TREES, new=TREES)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_two_states_are_told_exactly(
     scratch: Path, old: dict[bytes, bytes], new: dict[bytes, bytes]

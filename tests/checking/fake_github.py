@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from patience import PATIENCE
+
 BOT, PERSON = "github-actions[bot]", "mallory"
 TOKEN = "t0ken-that-nobody-may-see"
 REPO, NUMBER = "ann/tally", 7
@@ -271,4 +273,4 @@ def serving(github: FakeGitHub) -> Iterator[FakeGitHub]:
         yield github
     finally:
         server.should_exit = True
-        thread.join(5)
+        thread.join(PATIENCE)

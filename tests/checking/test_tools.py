@@ -20,6 +20,7 @@ from closeloop.model.settings import SandboxSettings
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits, Variant
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
 
 PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 TESTS = Tool(name="test", command=PYTEST, is_test=True)
@@ -55,7 +56,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def ran(
-    repo: Path, *tools: Tool, timeout: float = 60.0, fixer: Fixer | None = None
+    repo: Path, *tools: Tool, timeout: float = PATIENCE, fixer: Fixer | None = None
 ) -> tuple[list[ToolRun], Mended | None]:
     async def go() -> tuple[list[ToolRun], Mended | None]:
         with open_sides(repo, Wanted()) as sides:
@@ -111,7 +112,7 @@ def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> Non
     ("command", "state"),
     [
         ("no-such-program --check", "inert"),
-        ("sleep 30", "timed out"),
+        ("sleep 600", "timed out"),
         ("exit 3", "failed"),
         ("true && echo done | cat", "passed"),
         ("kill -9 $$", "machine trouble"),
@@ -119,7 +120,8 @@ def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> Non
 )
 def test_how_a_tool_ended_is_told_apart(repo: Path, command: str, state: str) -> None:
     (repo / "notes.txt").write_text("a change\n")
-    ((tool,), _) = ran(repo, Tool(name="tool", command=command), timeout=1.0)
+    timeout = 1.0 if state == "timed out" else PATIENCE
+    ((tool,), _) = ran(repo, Tool(name="tool", command=command), timeout=timeout)
     assert (tool.before, tool.after) == (state, state)
     assert not has_broken(tool)
 
@@ -179,7 +181,7 @@ class Mender:
 
 
 def fixer(agent: Mender) -> Fixer:
-    variant = Variant(name="mender", agent="mender", limits=Limits(seconds=60))
+    variant = Variant(name="mender", agent="mender", limits=Limits(seconds=PATIENCE))
     return Fixer(agent=agent, door=None, variant=variant)
 
 

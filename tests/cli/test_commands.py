@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ import small_project
 from closeloop.cli.console import show
 from closeloop.cli.results import outcome_cell
 from closeloop.model.attempt import AttemptRow
+from patience import PATIENCE, until
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def closeloop(folder: Path, *arguments: str, **environ: str) -> subprocess.Compl
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -266,20 +266,23 @@ def test_a_model_server_in_trouble_leaves_attempts_unscored(project, status, bod
 
 
 def test_two_runs_at_once_share_the_work(project):
-    script = project / "closer.yaml"
-    script.write_text(
-        script.read_text().replace("[{say: It is 42.}]", "[{say: It is 42., delay: 6}]")
-    )
-    command = [sys.executable, "-m", "closeloop", "run", "question"]
+    go = project / "go"
+    (project / "wait.sh").write_text(f"until [ -e {go} ]; do sleep 0.1; done; echo It is 42.\n")
+    with (project / "closeloop.toml").open("a") as file:
+        program = f"sh {project}/wait.sh"
+        file.write(f'[variants.waiter]\nagent = "command"\nsettings = {{program = "{program}"}}\n')
+    asked = ("run", "question", "--variant", "waiter")
+    command = [sys.executable, "-m", "closeloop", *asked]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL) as other:
-        deadline = time.monotonic() + 60
-        while not store_has_a_claim(project) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        early = closeloop(project, "run", "question", "--variant", "closer")
+        try:
+            assert until(lambda: store_has_a_claim(project))
+            early = closeloop(project, *asked)
+        finally:
+            go.touch()
         assert other.wait() == 0
     assert early.returncode == 1
     assert "1 attempt is being made by another process" in early.stderr
-    late = closeloop(project, "run", "question", "--variant", "closer")
+    late = closeloop(project, *asked)
     assert "another process" not in late.stderr
     assert "1 of 1" in late.stdout
 
@@ -295,7 +298,7 @@ def store_has_a_claim(project: Path) -> bool:
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
     script = project / "spiraller.yaml"
-    script.write_text("dialogues: [{turns: [{say: Later., delay: 60}]}]\n")
+    script.write_text("dialogues: [{turns: [{say: Later., delay: 600}]}]\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "closeloop", "run", "question"],
         cwd=project,
@@ -303,11 +306,9 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 30
-    while not json.loads(closeloop(project, "attempts", "--json").stdout or "[]"):
-        assert time.monotonic() < deadline
+    assert until(lambda: json.loads(closeloop(project, "attempts", "--json").stdout or "[]"))
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Run the same command again" in errors
     assert "Traceback" not in errors

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from patience import PATIENCE
+
 SCRIPT = "name: careful\ndialogues: [{turns: [{say: Hello., repeat: true}]}]"
 
 
@@ -39,11 +41,11 @@ def test_a_model_is_served_and_recorded_until_it_is_stopped(tmp_path: Path) -> N
         assert f"ANTHROPIC_BASE_URL={address}" in "".join(told)
         asked = {"messages": [{"role": "user", "content": "Hi"}]}
         for path in ("/v1/messages", "/v1/chat/completions"):
-            response = httpx.post(address + path, json=asked, trust_env=False)
+            response = httpx.post(address + path, json=asked, trust_env=False, timeout=PATIENCE)
             assert "Hello." in response.text
     finally:
         running.send_signal(signal.SIGINT)
-        rest, _ = running.communicate(timeout=20)
+        rest, _ = running.communicate(timeout=PATIENCE)
     lines = (tmp_path / "talk.jsonl").read_bytes().splitlines()
     paths = [json.loads(line)["path"] for line in lines]
     assert paths == ["/v1/messages", "/v1/chat/completions"]
@@ -65,7 +67,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
             capture_output=True,
             check=False,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
         )
         assert done.returncode == 2
         assert said in done.stderr

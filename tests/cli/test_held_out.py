@@ -154,11 +154,11 @@ def test_splitting_holds_out_some_tasks_and_says_how_many(project, capsys):
             f"---\nrepo: none\nacceptance: {{answer: '4{number}'}}\n---\nWhat is 4{number}?\n"
         )
     said = closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
-    texts = [path.read_text() for path in (project / "tasks").glob("*.md")]
-    held = sum("split: held-out" in text for text in texts)
+    texts = {path.name: path.read_text() for path in (project / "tasks").glob("*.md")}
+    held = sum("split: held-out" in text for text in texts.values())
     assert held == 3
     assert "held-out 3" in " ".join(said.split())
     closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
-    again = [path.read_text() for path in (project / "tasks").glob("*.md")]
+    again = {path.name: path.read_text() for path in (project / "tasks").glob("*.md")}
     assert again == texts, "splitting again changes nothing"
     assert "--share" in closeloop(capsys, "sets", "split", "--share", "2", code=2)

@@ -84,7 +84,7 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     for _ in range(times):
         result = closeloop(tmp_path, "import", "in")
     assert result.returncode == 2
-    assert "nothing could be read: 1 files are no recordings" in result.stderr
+    assert "nothing could be read: 1 file is no recording" in result.stderr
     absent = closeloop(tmp_path, "import", "absent")
     assert absent.returncode == 2
     assert "absent: No such file or directory" in absent.stderr
@@ -98,7 +98,7 @@ def test_a_recording_without_a_session_is_exit_2_however_often(tmp_path: Path, t
     for _ in range(times):
         result = closeloop(tmp_path, "import", "run.eval")
     assert result.returncode == 2
-    assert ("inspect-eval" if times == 1 else "1 files unchanged") in result.stdout
+    assert ("inspect-eval" if times == 1 else "1 file not changed") in result.stdout
     assert "no recording holds a whole session, see what was skipped" in result.stderr
 
 
@@ -146,7 +146,8 @@ def test_watching_goes_on_reading(home: Path) -> None:
     )
     try:
         time.sleep(1)
-        shutil.copytree(FIXTURES / "pi", home / "inbox")
+        shutil.copytree(FIXTURES / "pi", home / "copied")
+        (home / "copied").rename(home / "inbox")
         assert watching.stdout is not None
         assert watching.stdout.readline().split()[0] == "format"
         assert watching.stdout.readline().split()[0] == "pi"

@@ -153,7 +153,7 @@ def test_what_is_wanting_is_said() -> None:
     assert found.doubled == share_doubled(labels) == pytest.approx(1 / 3)
     assert any("Only 2 items" in note for note in found.notes)
     assert any("disagree evenly" in note for note in found.notes)
-    assert any("1 labels are for what the judge" in note for note in found.notes)
+    assert any("1 label is for what the judge" in note for note in found.notes)
 
 
 def test_labels_of_nothing_that_was_judged_are_refused() -> None:

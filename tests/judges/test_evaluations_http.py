@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from judge_scripts import judge_script
+from judging_models import Asked, bench, fair
 from starlette.testclient import TestClient
 
 from closeloop.judging.bench import Bench, open_bench
 from closeloop.model.attempt import Attempt
+from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Evaluation, Evaluations
 from closeloop.model.record import Record
 from closeloop.model.settings import JudgeSettings, Settings
@@ -66,6 +68,23 @@ def test_a_plan_is_evaluated_answered_and_kept(store: Store, tmp_path: Path) -> 
     assert len(store.judged.evaluations()) == 2
 
 
+def test_each_evaluation_is_kept_as_it_ends_and_not_with_the_request(store: Store) -> None:
+    kept: list[int] = []
+
+    def counting(request: ModelRequest) -> Any:
+        kept.append(len(store.judged.evaluations()))
+        return fair(request)
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Bench]:
+        yield Bench(judges=bench(Asked(counting)).judges, concurrency=1)
+
+    served = application(store, token="word", evaluator=Evaluator(opening))
+    with TestClient(served, base_url="http://127.0.0.1") as web:
+        assert web.post("/api/evaluations", json=HANDED, headers=TOKEN).status_code == 200
+    assert kept == [0, 1]
+
+
 def test_only_who_has_the_token_may_ask(store: Store, tmp_path: Path) -> None:
     with client(store, tmp_path) as web:
         wrong = {"authorization": "Bearer other"}
@@ -88,6 +107,18 @@ def test_only_who_has_the_token_may_ask(store: Store, tmp_path: Path) -> None:
         (b"[]", "must be a section"),
         (b'{"request": "r", "results": []}', "no results"),
         (b'{"request": "r", "results": [{"task": 7}]}', "results[0].task"),
+        (b'{"request": "r", "results": {}}', "'results' must be a list"),
+        (b'{"request": "r", "result": []}', "Did you mean 'results'?"),
+        (b'{"request": "r", "results": [{"task": "a", "txt": ""}]}', "mean 'results[0].text'?"),
+        (
+            b'{"request": "r", "results": [{"task": "a"}], "plan": [{"id": "a", "zzz": 1}]}',
+            "no field 'plan[0].zzz'. Known: depends_on, id",
+        ),
+        (
+            b'{"request": "r", "results": [{"task": "a"}],'
+            b' "facts": {"a": [{"name": "n", "text": "t", "block": true}]}}',
+            "mean 'facts.a[0].blocks'?",
+        ),
         (json.dumps({**HANDED, "facts": {"none": []}}).encode(), "no task 'none'"),
         (
             b'{"request": "r", "plan": [{"id": "a", "prompt": "p", "depends_on": ["a"]}],'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.model.evaluation import Evaluation, Evaluations, Fact, Output, PlanTask
 from closeloop.runs.models.asking import REPAIR
+from patience import takes
 
 REQUEST = "A small calculator."
 
@@ -318,14 +318,9 @@ def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
     output = Output(task="add", text="return a + b", change=patch)
     model = Asked(fair)
     judge = bench(model)
-    count = 40
 
-    async def go() -> float:
-        plan, outputs = [TASK], {"add": output}
-        await evaluate(judge, REQUEST, plan, outputs, {})
-        began = time.process_time()
-        for _ in range(count):
-            await evaluate(judge, REQUEST, plan, outputs, {})
-        return (time.process_time() - began) / count
+    async def go() -> None:
+        for _ in range(40):
+            await evaluate(judge, REQUEST, [TASK], {"add": output}, {})
 
-    assert anyio.run(go) < 0.02  # 5 ms on a quiet machine
+    assert takes(lambda _: anyio.run(go), 2) < 2  # 0.2 on a quiet machine

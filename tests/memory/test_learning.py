@@ -140,15 +140,57 @@ def test_what_a_person_decides_while_others_learn_stays(store):
     assert (rule.state, len(rule.examples)) == ("retired", 2)
 
 
+def edit(store: Store, number: int, text: str, at: float) -> None:
+    """Ann puts her first remark on a pull request into other words."""
+    what = Comment(id=f"{number}-0", by="ann", body=text, at=day(number), path="src/shop.py")
+    key = f"edited-{number}-{at}"
+    keep(
+        [Fact(source="github", repo=REPO, pull=number, at=day(at), key=key, what=what)],
+        store,
+        AGENTS,
+    )
+
+
 def test_a_remark_that_is_put_into_other_words_teaches_again(store):
     pull_request(store, 1, day(0), "Hm.")
     assert learned(store).proposed == 0
-    what = Comment(id="1-0", by="ann", body=SAID, at=day(0), path="src/shop.py")
-    edited = Fact(source="github", repo=REPO, pull=1, at=day(1), key="edited", what=what)
-    keep([edited], store, AGENTS)
+    edit(store, 1, SAID, 1)
     assert learned(store).proposed == 1
     (correction,) = store.memory.corrections()
     assert correction.text == SAID
+
+
+@pytest.mark.parametrize("confirmed_by", ["words", "person", "model"])
+def test_what_a_remark_repeated_in_older_words_is_withdrawn(store, confirmed_by):
+    taught(store)
+    said = SAID if confirmed_by == "words" else "Use the project's logger instead of print, always."
+    pull = pull_request(store, 2, day(2), said)
+    learned(store, Yes() if confirmed_by == "model" else None)
+    if confirmed_by == "person":
+        decide(store, store.memory.repeats()[0].key, "confirmed", "ann")
+    (before,) = store.memory.repeats()
+    assert (before.state, before.by) == ("confirmed", confirmed_by)
+
+    def counts() -> tuple[str, int]:
+        learned(store)
+        (now,) = store.memory.repeats()
+        return now.state, store.pulls.delivery(pull.attempt).repeated
+
+    edit(store, 2, "Ship it, this looks lovely to me.", 3)
+    assert counts() == ("denied", 0)
+    edit(store, 2, SAID, 4)
+    assert counts() == ("confirmed", 1)
+
+
+def test_a_person_who_confirmed_a_remark_need_not_do_so_again_for_a_comma(store):
+    taught(store)
+    pull_request(store, 2, day(2), "Don't print here, go through the logger.")
+    learned(store)
+    decide(store, store.memory.repeats()[0].key, "confirmed", "ann")
+    edit(store, 2, "Don't print here; go through the logger!", 3)
+    learned(store)
+    (repeat,) = store.memory.repeats()
+    assert (repeat.state, repeat.by, repeat.who) == ("confirmed", "person", "ann")
 
 
 def test_a_rule_for_some_files_is_not_repeated_elsewhere(store):

@@ -116,6 +116,18 @@ def test_generated_content_is_put_together() -> None:
         assert found.answer["usageMetadata"] == {"promptTokenCount": 3}
 
 
+@pytest.mark.parametrize("gap", [b"\n", b"\r\n"])
+def test_an_event_may_have_its_data_on_several_lines_among_others(gap: bytes) -> None:
+    lines = (b"event: data: x", b'data: {"choices":', b"id: 7", b'data: [{"delta": ', b": a data:",
+             b'data:{"content": "He"}}]}', b"", b"retry: 1", b"", b"", b" data: [DONE]", b"",
+             b'data: {"choices": [{"delta": {"content": "y"}}]}')  # fmt: skip
+    found = heard(gap.join(lines))
+    assert found.answer is not None
+    assert found.answer["choices"][0]["message"]["content"] == "Hey"
+    assert not found.complete
+    assert heard(gap.join([*lines, b"", b"data: [DONE]"])).complete
+
+
 def test_an_answer_that_came_at_once_is_as_it_is() -> None:
     assert heard(b' {"a": 1}').answer == {"a": 1}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
+from patience import takes
 
 
 def git(repo: Path, *arguments: str) -> str:
@@ -162,9 +162,8 @@ def test_ten_thousand_files_are_read_quickly() -> None:
         f"@@ -1,20 +1,21 @@\n{body}+new\n"
         for n in range(10_000)
     )
-    started = time.process_time()
     assert len(parse(patch).files) == 10_000
-    assert time.process_time() - started < 5
+    assert takes(lambda _: parse(patch), 5) < 5
 
 
 @given(st.text(st.sampled_from('+- @\\\n\r"abd/x0,1\t\0'), max_size=200))

@@ -29,7 +29,7 @@ store = "{store}"
 [sandbox]
 kind = "none"
 [limits]
-seconds = 60
+seconds = 600
 [models.worker]
 provider = "scripted"
 model = "worker.json"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from random import Random
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from closeloop.model.orchestration import (
 )
 from closeloop.model.settings import OrchestrateSettings
 from closeloop.runs.orchestrate.loop import Hands, Order, carry_out, ignores
+from patience import PATIENCE
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 WRONG = Issue(check="tested", criterion="quality", text="There is no test.")
@@ -70,13 +72,16 @@ class World:
         self.exit_of = exit_of
         self.clash: Callable[[Sequence[Execution]], str | None] = lambda made: None
         self.hold: Callable[[], str | None] = lambda: None
-        self.wait: Callable[[Order], float] = lambda order: 0.0
+        self.ready: Callable[[Order], bool] = lambda order: True
 
     async def work(self, order: Order) -> Execution:
         self.orders.append(order)
         self.at_once += 1
         self.most = max(self.most, self.at_once)
-        await anyio.sleep(self.wait(order))
+        await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(PATIENCE):
+            while not self.ready(order):  # noqa: ASYNC110
+                await anyio.sleep(0.005)
         self.at_once -= 1
         return execution(
             order.task.id,
@@ -206,15 +211,13 @@ def test_an_abstention_is_no_failure_and_work_goes_on() -> None:
 
 def test_judging_does_not_wait_for_a_place_to_work() -> None:
     world = World()
-    world.wait = lambda order: 0.2 if order.task.id == "slow" else 0.0
-    world.run(plan(("quick", ()), ("slow", ())), concurrency=1)
-    stages = [(one.stage, one.task) for one in world.told]
-    assert stages.index(("judged", "quick")) < stages.index(("returned", "slow"))
+    world.ready = lambda order: order.task.id == "quick" or world.judged == ["quick 1"]
+    assert world.run(plan(("quick", ()), ("slow", ())), concurrency=1) == {}
 
 
 def test_a_change_that_does_not_go_together_with_others_is_made_again_on_top_of_them() -> None:
     world = World()
-    world.wait = lambda order: 0.05 if order.task.id == "a" else 0.0
+    world.ready = lambda order: order.task.id != "a" or any(one.task == "b" for one in world.kept)
 
     def clash(made: Sequence[Execution]) -> str | None:
         first = [one.patch for one in made]

@@ -480,7 +480,7 @@ def test_a_judge_that_looks_sees_a_try_on_top_of_what_it_depends_on(
 
 
 def test_who_stops_a_plan_is_told_how_to_go_on(project: Path) -> None:
-    write_script(project, ("", [{**ADD[0], "delay": 120}]))
+    write_script(project, ("", [{**ADD[0], "delay": 600}]))
     (project / "settings.py").write_text("VERSION = 4\n")
     (project / "new.py").write_text("")
     process = subprocess.Popen(
@@ -560,7 +560,7 @@ def test_a_database_that_goes_away_loses_nothing_that_is_finished(
 
 def test_a_plan_that_is_killed_goes_on_where_it_was(project: Path) -> None:
     slow = [{**ADD[0], "delay": 0.2}, ADD[1]]
-    waits = [{**DOUBLE[0], "delay": 120}, DOUBLE[1]]
+    waits = [{**DOUBLE[0], "delay": 600}, DOUBLE[1]]
     write_script(
         project, ("Your task: add\n", slow), ("Your task: double\n", waits), ("notes\n", NOTES)
     )
@@ -597,7 +597,7 @@ def test_only_one_process_carries_out_a_plan(
     assert typed("orchestrate", "plan.json") == 1
     plan = newest(project).plan.id
     with stored(project) as store:
-        assert store.claim(f"plan/{plan}/0/0", "another:1:1", 60.0)
+        assert store.claim(f"plan/{plan}/0/0", "another:1:1", 600.0)
     capsys.readouterr()
     assert typed("orchestrate", "--resume", plan) == 2
     assert f"Another process carries out plan {plan}" in capsys.readouterr().err

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from patience import PATIENCE
+
 TOKEN = "t0ken"
 
 
@@ -105,4 +107,4 @@ def serving(app: Callable[[Request], Any]) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(5)
+        thread.join(PATIENCE)

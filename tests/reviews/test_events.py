@@ -27,6 +27,7 @@ from closeloop.model.task import Task
 from closeloop.reviewing.sending import Target, follow, target_of
 from closeloop.running.announcing import ended
 from closeloop.store import Store, open_store
+from patience import PATIENCE
 
 SECRET = "the team's key"
 
@@ -72,7 +73,7 @@ def tell(store: Store, ear: Ear, until: int, **given: Any) -> list[float]:
 
     async def go(url: str) -> None:
         target = Target(name="team", url=url, secret=SECRET, **given)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, store, target, pause)
                 while len(ear.heard) < until or not pauses:  # noqa: ASYNC110

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from github_team import CLAUDE, START
 
+from closeloop.model.errors import BadInput
 from closeloop.reviewing.history import import_history
 from closeloop.reviewing.lives import shown
 from closeloop.reviews.authorship import agents_of
@@ -131,3 +132,31 @@ def test_no_message_can_hide_what_came_before_it(tmp_path: Path, store: Store) -
     clone.commit("Two\x01\x01 and more", "mallory", "c.py", "c = 1\n")
     assert import_history(clone.folder, None, store, AGENTS, lambda done: None) >= 1
     assert 7 in {row.pull for row in store.pulls.rows(agent=True)}
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (("--depth", "2"), "git fetch --unshallow"),
+        (("--filter=blob:none",), "git fetch --refetch --no-filter"),
+        (("--filter=tree:0", "--no-checkout"), "git fetch --refetch --no-filter"),
+    ],
+)
+def test_a_clone_that_lacks_a_part_is_refused_with_what_to_do(
+    tmp_path: Path, store: Store, options: tuple[str, ...], advice: str
+) -> None:
+    whole = Clone(tmp_path / "whole")
+    whole.git("config", "uploadpack.allowFilter", "true")
+    for number in range(3):
+        whole.commit(f"Count (#{number})", "ann", "a.py", f"x = {number}\n" * 9)
+    part = tmp_path / "part"
+    whole.git("clone", "-q", *options, whole.folder.as_uri(), str(part))
+    with pytest.raises(BadInput) as refused:
+        import_history(part, None, store, AGENTS, lambda done: None)
+    assert advice in str(refused.value)
+    assert str(refused.value).count(". ") == 0
+    assert store.pulls.rows() == []
+    # What git tidies up afterwards it must not do while we read.
+    command = ["git", "-c", "gc.autoDetach=false", *advice.split()[1:]]
+    subprocess.run(command, cwd=part, check=True, capture_output=True)
+    assert import_history(part, None, store, AGENTS, lambda done: None) == 3

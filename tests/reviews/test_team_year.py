@@ -9,13 +9,17 @@ from datetime import timedelta
 import anyio
 import pytest
 from github_team import CLAUDE, REPO, Team
+from msgspec.structs import replace
 
+from closeloop.checking.keeping import keep as keep_report
 from closeloop.measuring.attempts import book_of
 from closeloop.measuring.metrics import metrics_of
 from closeloop.measuring.work import work_of
 from closeloop.model.attempt import Attempt
+from closeloop.model.change import Change
 from closeloop.model.figure import Figure
-from closeloop.model.review import Fact
+from closeloop.model.report import Report, Risk
+from closeloop.model.review import Description, Fact
 from closeloop.model.session import Session
 from closeloop.model.settings import Settings
 from closeloop.model.trace import Trace
@@ -173,6 +177,31 @@ def test_the_same_year_in_any_order_and_told_twice_gives_the_same(store: Store) 
     for name, (value, n) in EXPECTED.items():
         assert (found[name].value, found[name].n) == (pytest.approx(value), n), name
     assert len(store.attempts()) == WEEKS
+
+
+@pytest.mark.parametrize("about", ["the commit before", "the attempt after", "a label wins"])
+def test_the_level_that_a_check_gave_counts_where_no_label_says_one(
+    store: Store, about: str
+) -> None:
+    team = Team()
+    labels = ["risk:critical"] if about == "a label wins" else []
+    number = team.open("ann", f"x\n\n{CLAUDE}", labels=labels)
+    team.merge(number)
+    facts = team.facts()
+    (head,) = {one.what.head for one in facts if isinstance(one.what, Description)}
+    risk = Risk(level="high", reasons=("large",))
+    report = Report(change=Change(head=head), title="x", verdict="pass", risk=risk)
+    if about != "the attempt after":
+        keep_report(report, store, REPO)
+    keep(facts, store, AGENTS)
+    (row,) = store.attempts()
+    if about == "the attempt after":
+        keep_report(replace(report, change=Change()), store, REPO, row.id)
+    level = "critical" if labels else "high"
+    assert store.pulls.delivery(row.id).risk == level
+    assert figures(store)[f"{level} risk"].value == 1.0
+    keep(facts, store, AGENTS)
+    assert store.pulls.delivery(row.id).risk == level
 
 
 def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Store) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hmac
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +36,7 @@ from closeloop.store import Store, open_store
 from closeloop.store.pulls import Arrival
 from closeloop.web import webhooks
 from closeloop.web.webhooks import Doors, Webhooks
+from patience import PATIENCE, until
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "github" / "payloads"
 SECRET, TOKEN = "the team's secret", "the project's token"
@@ -47,6 +47,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schooling, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(schooling, "PATIENCE", 0)
 
 
 @pytest.fixture
@@ -92,9 +93,7 @@ def story() -> Team:
 
 
 def wait_until_read(store: Store) -> None:
-    deadline = time.monotonic() + 20
-    while store.pulls.unread(1) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: not store.pulls.unread(1))
 
 
 def test_deliveries_become_a_pull_request(store: Store) -> None:
@@ -142,13 +141,6 @@ def test_a_secret_that_a_delivery_brings_never_reaches_the_store() -> None:
 SAID = "Please use the project's logger instead of print."
 
 
-def wait_for(found: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + 20
-    while not found() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(found())
-
-
 def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store) -> None:
     team, calls = Team(), list[Learned]()
 
@@ -170,13 +162,12 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
 
     with client(store, learn=learn_now) as web:
         say_it(web)
-        assert wait_for(store.memory.rules)
-        (rule,) = store.memory.rules()
+        (rule,) = until(store.memory.rules)
         assert rule.state == "proposed"
         put(store, rule, "active", "bob", rule.since)
         team.wait(days=1)
         say_it(web)
-        assert wait_for(store.memory.repeats)
+        assert until(store.memory.repeats)
         assert any(settled() for _ in range(20)), "nothing is looked at while nothing is new"
     assert [one.state for one in store.memory.repeats()] == ["confirmed"]
 
@@ -349,6 +340,13 @@ def test_githubs_published_examples_are_all_read() -> None:
         assert {"pull.opened", "pull.closed", "review.comment", "check.passed"} <= kinds
 
 
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health", timeout=PATIENCE).is_success
+    except httpx.TransportError:
+        return False
+
+
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
@@ -361,12 +359,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
-        for _ in range(400):
-            try:
-                httpx.get(f"{address}/health")
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
+        assert until(lambda: answers(address))
         yield process, address
     finally:
         process.kill()
@@ -382,8 +375,13 @@ def test_a_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -
     told = [(f"d-{place}", *one) for place, one in enumerate(team.bodies())]
     acknowledged: list[str] = []
 
-    def load(address: str, part: list[tuple[str, str, bytes]]) -> None:
-        with httpx.Client(base_url=address) as web:
+    def load(
+        address: str,
+        part: list[tuple[str, str, bytes]],
+        server: subprocess.Popen[str] | None = None,
+    ) -> None:
+        """Send these; the server is killed when it has acknowledged a third of all."""
+        with httpx.Client(base_url=address, timeout=PATIENCE) as web:
             for name, event, body in part:
                 headers = signed(event, body, **{"x-github-delivery": name})
                 try:
@@ -392,14 +390,14 @@ def test_a_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -
                     return
                 if answer.status_code == 202:
                     acknowledged.append(name)
+                if server and len(acknowledged) >= len(told) // 3:
+                    server.kill()
 
     with serving(tmp_path) as (process, address):
-        threads = [threading.Thread(target=load, args=(address, told[n::4])) for n in range(4)]
+        given = [(address, told[n::4], process) for n in range(4)]
+        threads = [threading.Thread(target=load, args=each) for each in given]
         for thread in threads:
             thread.start()
-        while len(acknowledged) < len(told) // 3:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
         for thread in threads:
             thread.join()
     assert len(acknowledged) < len(told)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import small_project
 from closeloop.model.settings import SandboxSettings
 from closeloop.runs.workspaces import Workspaces
+from patience import until
 
 VARIANT = """
 [variants.sleeper]
 agent = "command"
 model = "scripted:closer.yaml"
 [variants.sleeper.settings]
-program = "sleep 5"
+program = "sleep 30"
 """
+
+
+def swept(cache: Path) -> bool:
+    Workspaces(cache, SandboxSettings(kind="none")).close()
+    return not list(cache.glob("runs/*/*"))
 
 
 def test_the_sockets_of_a_killed_run_are_swept_by_the_next_one(tmp_path):
@@ -33,14 +39,11 @@ def test_the_sockets_of_a_killed_run_are_swept_by_the_next_one(tmp_path):
     )
     cache = project / ".closeloop" / "cache"
     try:
-        end = time.monotonic() + 30
-        while not list(cache.glob("runs/*/*/*/model.sock")) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert list(cache.glob("runs/*/*/*/model.sock"))
+        assert until(lambda: list(cache.glob("runs/*/*/*/model.sock")))
         going.kill()
         going.wait()
         assert list((tmp_path / "tmp").iterdir()) == []
-        Workspaces(cache, SandboxSettings(kind="none")).close()
-        assert list(cache.glob("runs/*/*")) == []
+        # A process that was being started holds on to the lock until it begins.
+        assert until(lambda: swept(cache))
     finally:
         going.kill()

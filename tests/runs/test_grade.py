@@ -19,6 +19,7 @@ from closeloop.runs import facts
 from closeloop.runs.grade import Submission, grade
 from closeloop.runs.proof import DOING_NOTHING, NO_REFERENCE, look, prove
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
 
@@ -90,7 +91,7 @@ class Project:
         return patch
 
     def task(self, **changes) -> Task:
-        acceptance = {"run": PYTEST, "fail_to_pass": (TOTAL,), "timeout": 60.0}
+        acceptance = {"run": PYTEST, "fail_to_pass": (TOTAL,), "timeout": PATIENCE}
         acceptance |= changes.pop("acceptance", {})
         given = {
             "id": "total",
@@ -278,9 +279,11 @@ def test_a_test_that_fails_only_sometimes_is_not_held_against_a_change(project, 
 
 
 def test_tests_that_hang_with_the_change_are_its_failure(project, grader):
-    hanging = "import time\n\ntime.sleep(60)\n" + FIXED
-    task = project.task(acceptance={"timeout": 4.0})
-    graded = grader.grade(task, project.patch({"billing.py": hanging}))
+    hanging = project.patch({"billing.py": "import time\n\ntime.sleep(600)\n" + FIXED})
+    for scale in SCALES:
+        graded = grader.grade(project.task(acceptance={"timeout": 4.0 * scale}), hanging)
+        if graded.outcome.result != "unscored":
+            break
     assert graded.outcome.result == "fail"
     assert any("stopped" in reason for reason in graded.outcome.reasons)
 
@@ -288,12 +291,15 @@ def test_tests_that_hang_with_the_change_are_its_failure(project, grader):
 def test_tests_that_hang_until_they_are_mended_make_a_task(project, grader):
     hanging = TESTS.replace("def test_total():", "def test_total():\n    wait()")
     wait = "\n\ndef wait():\n    import time\n\n    time.sleep({})\n"
-    project.write({"billing.py": BILLING + wait.format(60)})
+    project.write({"billing.py": BILLING + wait.format(600)})
     project.write({"test_billing.py": hanging.replace("label, total", "label, total, wait")})
     project.commit()
     mended = project.patch({"billing.py": FIXED + wait.format(0)})
-    task = project.task(reference=mended, acceptance={"timeout": 3.0})
-    proof = grader.prove(task)
+    for scale in SCALES:
+        task = project.task(reference=mended, acceptance={"timeout": 3.0 * scale})
+        proof = grader.prove(task)
+        if proof.state == "proved":
+            break
     assert proof.state == "proved"
     assert grader.grade(task, "", proof=proof).outcome.result == "fail"
     unproved = msgspec.structs.replace(proof, state="unchecked")

@@ -21,7 +21,7 @@ def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str]
         for kind in (item[0], "all"):
             now[kind] += 1
             most[kind] = max(most[kind], now[kind])
-        await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
         for kind in (item[0], "all"):
             now[kind] -= 1
 

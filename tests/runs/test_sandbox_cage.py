@@ -14,6 +14,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import bwrap, ladder, landlock
 from closeloop.runs.sandbox.cage import Cage
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
 
 TIERS = {
     "bwrap": (bwrap.wrap, True),
@@ -92,7 +93,7 @@ def test_what_cannot_be_read_is_an_error_and_not_a_wait(
 ) -> None:
     async def act(cage: Cage) -> None:
         await cage.run(make)
-        with anyio.fail_after(10), pytest.raises(error):
+        with anyio.fail_after(PATIENCE), pytest.raises(error):
             await cage.read("it", 1000)
 
     use(act)
@@ -102,7 +103,7 @@ def test_what_cannot_be_read_is_an_error_and_not_a_wait(
 def test_what_cannot_be_written_is_an_error_and_not_a_wait(use: Use, make: str) -> None:
     async def act(cage: Cage) -> None:
         await cage.run(make)
-        with anyio.fail_after(10), pytest.raises(OSError):  # noqa: PT011
+        with anyio.fail_after(PATIENCE), pytest.raises(OSError):  # noqa: PT011
             await cage.write("it", b"x")
 
     use(act)

@@ -18,6 +18,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import bwrap, ladder, landlock
 from closeloop.runs.sandbox.place import real_paths
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
 
 TIERS = {
     "bwrap": (bwrap.wrap, True),
@@ -63,7 +64,7 @@ def attempt(workspaces: Workspaces, command: str) -> Ran:
     """What becomes of a command in a new, empty workspace."""
 
     async def main() -> Ran:
-        async with workspaces.open(None, Limits(command_seconds=20)) as workspace:
+        async with workspaces.open(None, Limits(command_seconds=PATIENCE)) as workspace:
             return await workspace.cage.run(command)
 
     return anyio.run(main)

@@ -84,7 +84,9 @@ trees = (
 
 @given(before=trees, now=trees, kept=st.sets(st.integers(0, 5)))
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_patch_brings_any_tree_to_any_other(
     uncaged: Workspaces,

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import store_worker
 
 import postgres_server
 from closeloop.store import open_store
+from patience import until
 
 
 def test_the_wheel_serves_where_the_machine_has_no_postgresql(tmp_path: Path) -> None:
@@ -55,9 +55,6 @@ def test_a_server_ends_with_the_process_that_wanted_it() -> None:
         assert (folder / "data" / "postmaster.pid").exists()
         server = int((folder / "data" / "postmaster.pid").read_text().split()[0])
         process.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not folder.exists()
+    assert until(lambda: not folder.exists())
     with pytest.raises(ProcessLookupError):
         os.kill(server, 0)

@@ -77,8 +77,8 @@ def test_findings_are_those_that_the_rules_found_last(store: Store) -> None:
 def test_a_change_is_listed_once_with_what_was_learned_last(store: Store) -> None:
     for name in ("a", "b", "c"):
         add(store, name)
-        store.numbers.save_delivery(Delivery(attempt=name, at=START, merged=False))
-    store.numbers.save_delivery(Delivery(attempt="a", at=START, merged=True, risk="high"))
+        store.pulls.deliver(Delivery(attempt=name, at=START, merged=False))
+    store.pulls.deliver(Delivery(attempt="a", at=START, merged=True, risk="high"))
     first = store.counts.delivered(2)
     assert [(one.delivery.attempt, one.delivery.merged) for one in first] == [
         ("a", True),

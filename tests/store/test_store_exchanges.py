@@ -119,7 +119,9 @@ def test_what_was_used_can_be_added_up_by_the_database(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(made=st.lists(records(Exchange), max_size=3, unique_by=lambda one: one.number))
 @pytest.mark.parametrize("url", [":memory:"])

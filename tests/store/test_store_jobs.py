@@ -107,15 +107,15 @@ def test_jobs_behave_like_a_dictionary_of_leases(store_url: str) -> None:
 
 def test_a_lease_runs_out_by_itself_and_a_heartbeat_keeps_it(store_url: str) -> None:
     with open_store(store_url) as store:
-        assert store.claim("kept", "first", 0.4)
-        assert store.claim("lost", "first", 0.4)
-        assert not store.claim("kept", "second", 60)
-        assert store.heartbeat("first", 60) == 2
+        assert store.claim("kept", "first", 0.05)
+        assert store.claim("long", "first", LONG)
+        assert not store.claim("long", "second", LONG)
+        assert store.heartbeat("first", LONG) == 2
         assert store.claim("short", "first", 0.05)
         time.sleep(0.15)
-        assert store.claim("short", "second", 60)
-        assert not store.claim("kept", "second", 60)
-        assert store.heartbeat("first", 60) == 2
+        assert store.claim("short", "second", LONG)
+        assert not store.claim("kept", "second", LONG)
+        assert store.heartbeat("first", LONG) == 2
 
 
 def test_an_attempt_that_comes_second_is_not_saved(store_url: str) -> None:

@@ -27,7 +27,9 @@ from closeloop.store import Store, open_store, row_of
 from record_strategies import names, records
 
 anything_goes = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 _count = itertools.count()
 
@@ -87,6 +89,7 @@ def test_an_attempt_comes_back_with_all_that_belongs_to_it(store: Store, data: A
     assert store.attempt(key) == attempt
     assert store.trace(key) == trace
     assert store.change(key) == change
+    assert store.recorded(key) == (attempt, trace, change)
     assert store.grade(key) == grade
     assert not store.claim(key, "anybody", 60)
 
@@ -192,6 +195,32 @@ def test_another_grade_is_another_row(store: Store, store_url: str) -> None:
             (0,),
             (1,),
         ]
+
+
+def test_an_edit_that_is_taken_back_counts_no_more(store: Store) -> None:
+    first, edit = Task(id="t", prompt="p", digest="d"), Task(id="t", prompt="q", digest="e")
+    variant, other = (Variant(name="v", agent="a", digest=key) for key in ("v1", "v2"))
+    for _ in range(2):
+        store.save_task(first)
+        store.save_variant(variant)
+    store.save_task(edit)
+    store.save_variant(other)
+    assert [*store.numbers.tasks().values()][-1] == edit
+    assert [*store.numbers.variants().values()][-1] == other
+    for _ in range(2):
+        mark = store.listing.mark()
+        store.save_task(first)
+        store.save_variant(variant)
+        assert [*store.numbers.tasks().values()][-1] == first
+        assert [*store.numbers.variants().values()][-1] == variant
+    assert store.listing.mark() == mark
+
+
+def test_a_task_that_has_its_old_name_again_is_found_by_it(store: Store) -> None:
+    for name in ("old", "new", "old"):
+        task = Task(id=name, prompt="p", digest="same")
+        store.save_task(task)
+        assert store.task("same") == task
 
 
 def test_the_database_itself_refuses_to_change_a_fact(store: Store, store_url: str) -> None:

@@ -131,7 +131,7 @@ def patch(task: str) -> str:
 
 def deliveries(store: Store) -> None:
     for number in range(12):
-        store.numbers.save_delivery(
+        store.pulls.deliver(
             Delivery(
                 attempt=f"x{number:011d}",
                 at=START + timedelta(days=number),

@@ -12,14 +12,36 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from closeloop.store import Store
 from closeloop.web.app import application
 from closeloop.web.desk import Desk
+from patience import PATIENCE
 
 NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+expect.set_options(timeout=PATIENCE * 1000)
+
+IS_LIVE = """
+const Plain = EventSource;
+window.EventSource = class extends Plain {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener("here", () => { window.isLive = true; });
+  }
+};
+"""
+"""What is added from then on comes to a page by itself."""
+
+_contexts: list[BrowserContext] = []
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +52,9 @@ def browser() -> Iterator[Browser]:
         pytest.skip(NO_BROWSER)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=program,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            timeout=PATIENCE * 1000,
         )
         yield opened
         opened.close()
@@ -43,7 +67,6 @@ Opened = Callable[..., Page]
 def open_page(browser: Browser) -> Iterator[Opened]:
     """Opens pages; in the end, none of them may have complained."""
     complaints: list[str] = []
-    contexts: list[Any] = []
 
     def heard(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -51,25 +74,32 @@ def open_page(browser: Browser) -> Iterator[Opened]:
 
     def opened(**options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
+        context.set_default_timeout(PATIENCE * 1000)
+        context.add_init_script(IS_LIVE)
+        _contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
         page.on("console", heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    _close_pages()
     assert complaints == []
 
 
+def _close_pages() -> None:
+    while _contexts:
+        _contexts.pop().close()
+
+
 @contextmanager
-def serving(store: Store, **options: Any) -> Iterator[str]:
-    """The address of a server that runs in a thread of its own."""
+def serving(store: Store, desk: Desk | None = None, **options: Any) -> Iterator[str]:
+    """The address of a server that runs in a thread of its own, and counts before it answers."""
+    if desk is None:
+        desk = Desk(store)
+        desk.counting.patience = None
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        desk = Desk(store)
         app = application(store, **{"token": None, "quiet": 0.1, "desk": desk, **options})
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
@@ -79,9 +109,11 @@ def serving(store: Store, **options: Any) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
+            # A page that looks for its server in vain would complain.
+            _close_pages()
             desk.stopping.set()
             server.should_exit = True
-            thread.join(10)
+            thread.join(PATIENCE)
 
 
 @pytest.fixture(scope="session")

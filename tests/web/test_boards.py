@@ -204,9 +204,25 @@ def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
 
         assert store.claim(begun.job, "elsewhere:1:7", 60)
         assert states() == [True, True]
+        first = client.get("/").text
+        assert 'href="/plans/0123"' in first
+        assert "1 task, 0 tries so far" in first
+        assert "Nothing has happened yet" not in first
         store.release("elsewhere:1:7")
         assert states() == [False, False]
+        assert "/plans/0123" not in client.get("/").text
         assert "closeloop orchestrate --resume 0123" in client.get("/plans/0123").text
+
+
+def test_a_task_is_shown_as_it_was_before_an_edit_that_was_taken_back() -> None:
+    first = Task(id="t", prompt="Do it.", digest="d1", grading="g")
+    edit = Task(id="t", prompt="Do it twice.", digest="d2", grading="g", tags=("edited",))
+    with open_store(":memory:") as store:
+        for one in (first, edit, first):
+            store.save_task(one)
+        client = served(store)
+        assert "Do it twice." not in client.get("/tasks/t").text
+        assert "edited" not in client.get("/tasks").text
 
 
 def test_a_page_of_an_odd_name_leads_to_its_record() -> None:

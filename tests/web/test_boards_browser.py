@@ -39,9 +39,6 @@ READ = (
 )
 
 
-expect.set_options(timeout=20_000)
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with open_store(str(tmp_path_factory.mktemp("boards") / "store.db")) as opened:
@@ -78,7 +75,7 @@ def test_three_changes_are_reviewed_by_keyboard_only(
 ) -> None:
     page = open_page()
     page.goto(f"{address}/review")
-    settled(page)
+    expect(page.locator("form[data-review]")).to_be_visible()
     page.wait_for_load_state()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("next file of the change")
@@ -107,6 +104,7 @@ def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, st
         page.goto(f"{address}/experiments/{EXPERIMENT}")
         expect(page.get_by_text("31 of 32")).to_be_visible()
         expect(page.get_by_text("running", exact=True)).to_be_visible()
+        page.wait_for_function("window.isLive")
         attempt(store, "x00000000031", ("task-7", "hasty", 2), "the last one", good=False)
         store.release("somebody")
         expect(page.get_by_text("32 of 32")).to_be_visible()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +14,7 @@ from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.store import open_store
 from closeloop.web.counting import Counting
+from patience import PATIENCE, until
 
 
 def worked() -> Work:
@@ -30,10 +31,8 @@ def test_numbers_are_counted_once_until_something_is_added() -> None:
 
     assert [counting.of_work("it", make).value for _ in range(3)] == [1, 1, 1]
     mark[0] = "2"
-    until = time.monotonic() + 20
-    while not (again := counting.of_work("it", make)).fresh and time.monotonic() < until:
-        time.sleep(0.01)
-    assert (again.value, again.fresh, made) == (2, True, ["1", "2"])
+    assert until(lambda: counting.of_work("it", make).fresh)
+    assert (counting.of_work("it", make).value, made) == (2, ["1", "2"])
 
 
 def test_a_page_does_not_wait_for_what_takes_long() -> None:
@@ -41,7 +40,7 @@ def test_a_page_does_not_wait_for_what_takes_long() -> None:
     counting = Counting(lambda: "1", worked, patience=0.01)
 
     def make(work: Work) -> str:
-        go.wait(20)
+        go.wait(PATIENCE)
         return "done"
 
     first = counting.of_work("it", make)
@@ -70,13 +69,13 @@ def test_what_was_asked_wrongly_stays_wrong_and_what_failed_is_tried_again() -> 
             counting.of_work("wrong", wrong)
     with pytest.raises(MachineFailed):
         counting.of_work("broken", broken)
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        try:
-            assert counting.of_work("broken", broken).value == "well"
-            break
-        except MachineFailed:
-            time.sleep(0.01)
+
+    def value() -> str | None:
+        with suppress(MachineFailed):
+            return counting.of_work("broken", broken).value
+        return None
+
+    assert until(value) == "well"
     assert tries == ["wrong", "broken", "broken"]
 
 
@@ -86,5 +85,5 @@ def test_the_mark_changes_with_an_attempt_and_what_became_of_it() -> None:
         opened.save_attempt(Attempt(id="a", origin="production", exit="finished"))
         made = opened.listing.mark()
         assert made != before
-        opened.numbers.save_delivery(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
+        opened.pulls.deliver(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
         assert opened.listing.mark() != made

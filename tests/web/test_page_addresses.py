@@ -39,7 +39,7 @@ def client() -> Iterator[TestClient]:
 @settings(
     max_examples=12,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_any_address_is_answered(client: TestClient, page: Page, data: st.DataObject) -> None:

@@ -28,6 +28,7 @@ from closeloop.model.trace import Command, Message
 from closeloop.store import Store, open_store
 from closeloop.web import receiver
 from closeloop.web.app import application
+from patience import PATIENCE, until
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 SECRET = f"gh{'p'}_" + "x9Kd7Lm2Qp4Rt6Vw8Yz1Bc3Fg5Hj0Nn7Ss2A"
@@ -100,13 +101,12 @@ def export(*spans: dict[str, Any]) -> dict[str, Any]:
 
 def wait_for(store: Store, events: int) -> str:
     """The id of the only session, once it has so many events."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+
+    def found() -> str | None:
         rows = store.attempts()
-        if len(rows) == 1 and (rows[0].events or 0) >= events:
-            return rows[0].id
-        time.sleep(0.02)
-    raise AssertionError(store.attempts())
+        return rows[0].id if len(rows) == 1 and (rows[0].events or 0) >= events else None
+
+    return until(found) or pytest.fail(str(store.attempts()))
 
 
 def test_spans_become_a_session_without_its_secrets(store: Store) -> None:
@@ -138,12 +138,7 @@ def test_late_spans_in_any_order_and_sent_twice_make_the_same_session(
         for one in spans:
             assert web.post("/v1/traces", json=export(one)).status_code == 200
             time.sleep(0.03)
-        name = wait_for(store, 3)
-        deadline = time.monotonic() + 5
-        while store.trace(name) != whole and time.monotonic() < deadline:
-            time.sleep(0.05)
-            name = wait_for(store, 3)
-    assert store.trace(name) == whole
+        assert until(lambda: store.trace(wait_for(store, 3)) == whole)
 
 
 def test_protobuf_is_taken_and_answered_in_protobuf(store: Store) -> None:
@@ -237,6 +232,13 @@ def test_spans_that_a_killed_server_had_not_built_are_built_later(store: Store) 
     assert build(TRACE, store) == []
 
 
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health", timeout=PATIENCE).is_success
+    except httpx.TransportError:
+        return False
+
+
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     environ = {key: value for key, value in os.environ.items() if key != "CLOSELOOP_TOKEN"}
@@ -252,13 +254,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
         assert process.stdout is not None
         line = process.stdout.readline()
         address = line.split()[-1]
-        for _ in range(200):
-            try:
-                httpx.get(f"{address}/health")
-            except httpx.TransportError:
-                time.sleep(0.05)
-            else:
-                break
+        assert until(lambda: answers(address))
         yield process, address
     finally:
         process.kill()
@@ -268,7 +264,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as (process, address):
         for one in conversation():
-            answer = httpx.post(f"{address}/v1/traces", json=export(one))
+            answer = httpx.post(f"{address}/v1/traces", json=export(one), timeout=PATIENCE)
             assert answer.status_code == 200
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -276,7 +272,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) 
         assert len(store.spans(TRACE)) == 4
     with serving(tmp_path) as (process, _):
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(PATIENCE)
     with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
         (row,) = store.attempts()
         assert row.agent == "helper"
@@ -289,7 +285,7 @@ def test_another_host_needs_a_token(tmp_path: Path) -> None:
         env={key: value for key, value in os.environ.items() if key != "CLOSELOOP_TOKEN"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert refused.returncode == 2

@@ -17,6 +17,7 @@ from closeloop.model.settings import ReviewSettings, Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import application
 from closeloop.web.desk import Desk
+from patience import until
 
 HERE = "http://127.0.0.1:4318"
 PEOPLE: dict[str, tuple[Scope, ...]] = {
@@ -118,5 +119,5 @@ def test_a_queue_that_is_long_to_count_comes_by_itself(
             page = open_page()
             page.goto(f"{address}/review")
             expect(page.locator("form[data-review]")).to_be_visible()
-            page.wait_for_load_state("networkidle")
+            assert until(opened.reviews.assigned)
         assert [one.asked for one in opened.reviews.assigned()] == [False], "it was taken when seen"

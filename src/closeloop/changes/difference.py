@@ -126,7 +126,7 @@ def _side(pairs: Iterable[tuple[str, Entry]]) -> dict[str, Entry | None]:
 
 
 def _refuse(said: str, ends: Sequence[str]) -> NoReturn:
-    if "unable to read" in said or "bad object" in said or "missing" in said:
+    if git.lacks(said):
         command = " ".join(["git diff", *(end[:10] for end in ends)])
         raise BadInput(f"This clone lacks content of the change: `{command}` fetches it.")
     raise MachineFailed(f"Git cannot tell the change: {said}.")

@@ -24,6 +24,9 @@ ENVIRONMENT = {
     "LC_ALL": "C",
 }
 
+REFETCH = "`git fetch --refetch --no-filter` brings it"
+"""What a partial clone left out."""
+_LACKS = re.compile(r"promisor remote|unable to (read|find)|bad (tree )?object|missing|not read ")
 _SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
 
 
@@ -135,6 +138,11 @@ def said(errors: bytes) -> str:
     lines = errors.decode("utf-8", "replace").splitlines()
     telling = [line for line in lines if line.startswith(("error: ", "fatal: "))] or lines or [""]
     return re.sub(r"^(error|fatal): ", "", telling[0])[:300].rstrip(".")
+
+
+def lacks(complaint: str) -> bool:
+    """Whether git complains of content that it ought to have, as in a partial clone."""
+    return _LACKS.search(complaint) is not None
 
 
 def text(name: bytes) -> str:

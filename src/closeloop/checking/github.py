@@ -15,6 +15,7 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.runs.models.wire import delay
 
@@ -166,7 +167,7 @@ class GitHub:
         wait = limit_of(answer, number, datetime.now(UTC))
         if wait is not None and wait > LONGEST_WAIT:
             raise MachineFailed(
-                f"{self.host} takes no more requests for {wait / 60:.0f} minutes: "
+                f"{self.host} takes no more requests for {plural(round(wait / 60), 'minute')}: "
                 "run the job again then."
             )
         return wait

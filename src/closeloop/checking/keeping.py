@@ -47,4 +47,8 @@ def keep(report: Report, store: Store, repo: str | None, attempt: str | None = N
     """Without secrets, and without the patch, which git or the attempt has. Its number."""
     bare = replace(report, change=replace(report.change, patch=""))
     at = report.at or datetime.now(UTC)
-    return store.reports.add(redact(bare)[0], at, repo=repo, attempt=attempt)
+    number = store.reports.add(redact(bare)[0], at, repo=repo, attempt=attempt)
+    told = store.pulls.delivery(attempt) if attempt and report.risk else None
+    if told is not None and told.risk is None and report.risk is not None:
+        store.pulls.deliver(replace(told, risk=report.risk.level))
+    return number

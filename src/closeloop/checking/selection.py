@@ -10,6 +10,7 @@ from pathlib import Path
 from closeloop.changes.kinds import is_test
 from closeloop.changes.risk.dependents import Files, graph_of
 from closeloop.model.inspection import Import, Inspection
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.runs.testing.instrument import runner_of
 
@@ -41,7 +42,7 @@ def select(inspection: Inspection, command: str) -> Selection | None:
         return None
     return Selection(
         command=f"{command} {shlex.join(chosen)}",
-        how=f"{len(chosen)} files of tests, {how}",
+        how=f"{plural(len(chosen), 'file')} of tests, {how}",
     )
 
 

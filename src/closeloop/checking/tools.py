@@ -13,6 +13,7 @@ from closeloop.checking.bench import Bench, put
 from closeloop.model.attempt import TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.inspection import Side
+from closeloop.model.plural import plural
 from closeloop.model.protocols import Cage, Ran
 from closeloop.model.record import Record
 from closeloop.model.report import ToolRun, ToolState
@@ -162,7 +163,8 @@ async def _compared(bench: Bench, tool: Tool, before: Tried, after: Tried) -> To
             continue
         steady = [name for name in broke if name in again.failures]
         if len(steady) < len(broke):
-            note = f"{len(broke) - len(steady)} tests failed once and passed when run again"
+            flaky = plural(len(broke) - len(steady), "test")
+            note = f"{flaky} failed once and passed when run again"
         broke = steady
         if not broke:
             after = again

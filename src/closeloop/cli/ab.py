@@ -52,7 +52,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.numbers import opened, tell_measuring
     from closeloop.measuring.trials import assign, status
 
-    with opened() as (store, book):
+    with opened(make=action == "start") as (store, book):
         if action == "start":
             started = begin(store, name, variants, metric, horizon)
             say_json(started) if json else say(f"Trial {name!r} is on: {started.metric} decides.")

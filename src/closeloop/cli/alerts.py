@@ -12,6 +12,7 @@ from closeloop.cli.config import load
 from closeloop.cli.console import warn, whole
 from closeloop.measuring.trends import fresh
 from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from closeloop.model.trend import Regression, Trends
@@ -31,7 +32,7 @@ def send(found: Trends, where: str, now: datetime) -> None:
     else:
         append(Path(where), [whole(one) | {"key": one.key} for one in new])
     append(memory, [{"key": one.key, "where": where, "at": now} for one in new])
-    warn(f"{len(new)} regressions were told to {where}.")
+    warn(f"{plural(len(new), 'regression was', 'regressions were')} told to {where}.")
 
 
 def remembered(memory: Path, where: str) -> set[str]:

@@ -66,7 +66,9 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("The question is empty: write one that yes or no answers.")
     demand_utf8(question or "", "The question")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    keeps = labels is not None or (question is not None and name is not None)
+    opening = flow.open_named_store if keeps else flow.open_kept_store
+    with opening(found.settings, found.root) as store:
         analysis = known_analysis(name, store) if question is None else new_analysis(name, question)
         analysis = narrowed(analysis, task, variant, outcome)
         if question is not None and name is not None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from closeloop.model.attempt import AttemptRow
 
 
 def attempts(
@@ -33,31 +39,36 @@ def attempts(
     """
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
+    from closeloop.cli.console import say, say_json, show
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import hide_row
 
     if limit < 1:
         raise BadInput("--limit must be at least 1.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         rows = store.attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
         sealed = store.held_out.sealed()
     rows = [hide_row(row, sealed) for row in rows]
     if json:
         say_json(rows)
         return
+    if not rows:
+        chosen = task or variant or outcome
+        hint = "No attempt is like that." if chosen else "`closeloop run` makes some."
+        say(f"No attempts: {hint}")
+        return
+    show(table_of(rows))
+
+
+def table_of(rows: Sequence[AttemptRow]) -> Table:
+    """A row an attempt."""
     from rich.table import Table
     from rich.text import Text
 
     from closeloop.cli.console import visible
     from closeloop.cli.results import MARKS, why
 
-    if not rows:
-        chosen = task or variant or outcome
-        hint = "No attempt is like that." if chosen else "`closeloop run` makes some."
-        show(Text(f"No attempts: {hint}"))
-        return
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
         table.add_column(name, no_wrap=name != "why")
@@ -77,7 +88,7 @@ def attempts(
             "–" if row.seconds is None else f"{row.seconds:.1f}",
             Text(why(row), style="dim"),
         )
-    show(table)
+    return table
 
 
 def short(repo: str | None) -> str | None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def import_pulls(past: Past, *, json: bool) -> int:
     if json:
         say_json(Read(repo=repo, pulls=done, known=known, agents=ours))
     else:
-        say(f"{repo}: {done} pull requests read; of {known} that are known, {ours} are an agent's")
+        say(f"{repo}: {plural(done, 'pull request')} read; of {known} known, {ours} by agents")
     return 0 if known else 2
 
 
@@ -122,4 +123,4 @@ def counted(quiet: bool) -> Iterator[Tell]:
         yield lambda done: None
         return
     with output.status("asking for pull requests") as status:
-        yield lambda done: status.update(f"{done:,} pull requests read")
+        yield lambda done: status.update(f"{plural(done, 'pull request')} read")

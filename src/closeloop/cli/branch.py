@@ -26,7 +26,7 @@ def branch(attempt: str, *, json: Annotated[bool, Parameter(negative=())] = Fals
     from closeloop.running.keeping import branch_for
 
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         made = branch_for(store, attempt)
     if json:
         say_json(made)

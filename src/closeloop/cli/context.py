@@ -15,6 +15,11 @@ from closeloop.cli.shelves import Opened, opened
 if TYPE_CHECKING:
     from closeloop.reviewing.hydrating import Work
 
+NOTHING = (
+    "Nothing is to be told, for no rule is active here: "
+    "`closeloop memory learn` proposes rules, `closeloop memory add` writes one down."
+)
+
 
 def context(  # noqa: PLR0913 - one parameter for each flag
     *,
@@ -59,7 +64,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     if json:
         say_json(found)
     elif into is None:
-        say(found.text.rstrip("\n") or "Nothing is to be told: no rule is active here.")
+        say(found.text.rstrip("\n") or NOTHING)
     if into is not None:
         update(into, found.text, write=write, quiet=json)
     return 0

@@ -39,13 +39,18 @@ def events(
     """
     from closeloop import flow
     from closeloop.cli.config import load
+    from closeloop.cli.console import warn
     from closeloop.model.errors import BadInput
     from closeloop.model.wildcards import matching
 
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    # Whoever follows waits in the store that others will write to.
+    opening = flow.open_named_store if follow else flow.open_kept_store
+    with opening(found.settings, found.root) as store:
+        if not follow and not store.events.last():
+            warn("Nothing happened yet: `closeloop run` and `closeloop import` make a beginning.")
         place = max(store.events.last() - limit, 0) if after is None else after
         left = limit
         while True:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from closeloop.model.attempt import Proof
     from closeloop.model.settings import Settings
@@ -63,8 +65,8 @@ def import_(
     else:
         for why in refused[:MOST_REASONS]:
             warn(why)
-        before = f"; {len(there)} were there already" if there else ""
-        say(f"{len(made)} tasks written to {folder}, {len(refused)} not{before}.")
+        before = f"; {plural(len(there), 'was', 'were')} there already" if there else ""
+        say(f"{plural(len(made), 'task')} written to {folder}, {len(refused)} not{before}.")
         if made:
             say("Next: prove them with `closeloop task check`; what cannot be proved is not run.")
     return 0 if made or there else 1
@@ -149,7 +151,7 @@ def export(
     made: list[str] = []
     refused: dict[str, str] = {}
     lines = b""
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         for task in chosen:
             try:
                 lines += written(task, to, out, store)
@@ -164,7 +166,7 @@ def export(
     else:
         for why in list(refused.values())[:MOST_REASONS]:
             warn(why)
-        say(f"{len(made)} tasks written to {out}, {len(refused)} not.")
+        say(f"{plural(len(made), 'task')} written to {out}, {len(refused)} not.")
     return 0 if made else 1
 
 

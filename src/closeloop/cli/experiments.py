@@ -47,7 +47,7 @@ def experiments(
     found = load(Path.cwd())
     if action != "list" and experiment is None:
         raise BadInput(f"Say which one to {action}: `closeloop experiments` lists them.")
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         if action == "list" and experiment is None:
             listed = courses(store)
         else:

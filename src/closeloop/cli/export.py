@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from closeloop.model.attempt import Attempt
     from closeloop.model.session import Session
@@ -56,7 +58,7 @@ def export(
     if len(kinds) != 1:
         raise BadInput("Choose one format: --atif, --otlp, --jsonl or --parquet.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         named = [store.attempt(name) for name in attempts]
         for one in named:
             demand_open(store.task(one.task_digest) if one.task_digest else None)
@@ -68,7 +70,7 @@ def export(
         with writing(out):
             left_out = write(kinds[0], ids, store, out)
     if left_out:
-        warn(f"{left_out} attempts have no trace and were left out.")
+        warn(f"{plural(left_out, 'attempt')} without a trace left out.")
 
 
 def write(kind: str, ids: list[str], store: Store, out: Path | None) -> int:

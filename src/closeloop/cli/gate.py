@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from closeloop.model.baseline import Baseline, GateReport
+    from closeloop.model.baseline import Baseline, Demands, GateReport
+    from closeloop.model.variant import Experiment
+    from closeloop.process.rulebook import Rulebook
     from closeloop.store import Store
 
 COLOURS = {"worse": "red", "better": "green"}
@@ -56,44 +59,59 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show, warn
     from closeloop.cli.numbers import demand_margin
-    from closeloop.measuring.attempts import attempts_of, book_of, experiment_of, measured
+    from closeloop.measuring.attempts import attempts_of, book_of, experiment_of
     from closeloop.measuring.demands import least_of
-    from closeloop.measuring.gate import compare
     from closeloop.model.baseline import Baseline, Demands
-    from closeloop.tasks.seal import hide_row
 
     if margin is not None:
         demand_margin(margin)
     demands = Demands(least=least_of(least or ()), margin=margin)
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         chosen = experiment_of(store, experiment)
-        sealed = store.held_out.sealed()
-        rows = [hide_row(row, sealed) for row in attempts_of(store, chosen)]
         if save:
             kept = Baseline(
                 name=baseline,
                 experiment=chosen.id,
-                attempts=tuple(row.id for row in rows),
+                attempts=tuple(row.id for row in attempts_of(store, chosen)),
                 at=datetime.now(UTC),
                 reason=reason,
             )
             keep(kept, store, json=json)
             return 0
         against = kept_as(store, baseline, needed=not demands.least)
-        ids = set(against.attempts) if against else set()
-        then = [hide_row(row, sealed) for row in store.attempts() if row.id in ids] if ids else []
-        book = book_of(found.settings)
-        report = compare(
-            against,
-            list(measured(store, then, book)),
-            list(measured(store, rows, book)),
-            chosen.id,
-            frozenset(one.detector.rule.name for one in book.chosen if one.detector.rule.gates),
-            demands,
-        )
+        report = held(chosen, against, demands, store, book_of(found.settings))
+    return answer(report, junit, json=json)
+
+
+def held(
+    experiment: Experiment,
+    against: Baseline | None,
+    demands: Demands,
+    store: Store,
+    book: Rulebook,
+) -> GateReport:
+    """The attempts of one experiment, against what was kept and what is demanded."""
+    from closeloop.measuring.attempts import attempts_of, measured
+    from closeloop.measuring.gate import compare
+    from closeloop.tasks.seal import hide_row
+
+    sealed = store.held_out.sealed()
+    ids = set(against.attempts) if against else set()
+    then = [row for row in store.attempts() if row.id in ids] if ids else []
+    before, now = (
+        list(measured(store, [hide_row(row, sealed) for row in part], book))
+        for part in (then, attempts_of(store, experiment))
+    )
+    gating = frozenset(one.detector.rule.name for one in book.chosen if one.detector.rule.gates)
+    return compare(against, before, now, experiment.id, gating, demands)
+
+
+def answer(report: GateReport, junit: Path | None, *, json: bool) -> int:
+    """Tell it where it is wanted; the exit code."""
+    from closeloop.cli.console import say_json, show, warn
+
     refusal = refused(report)
     if junit is not None:
         write_junit(junit, report, refusal)
@@ -111,7 +129,7 @@ def keep(kept: Baseline, store: Store, *, json: bool) -> None:
     store.save_baseline(kept)
     many, experiment = len(kept.attempts), kept.experiment
     say_json(kept) if json else say(
-        f"{many} attempts of experiment {experiment} are now the baseline {kept.name!r}."
+        f"{plural(many, 'attempt')} of experiment {experiment} kept as the baseline {kept.name!r}."
     )
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,7 +77,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
 
     with recording(record) as listener:
         used = anyio.run(go, listener)
-    say(f"{used.input_tokens or 0:,} tokens in, {used.output_tokens or 0:,} out.")
+    say(f"{plural(used.input_tokens or 0, 'token')} in, {used.output_tokens or 0:,} out.")
 
 
 @contextmanager

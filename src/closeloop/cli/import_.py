@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -119,7 +121,8 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Tally], None]]:
             sessions = sum(count.sessions for count in tally.formats.values())
             files = sum(count.files for count in tally.formats.values())
             status.update(
-                f"{sessions:,} sessions in {files:,} files, {tally.unchanged:,} unchanged"
+                f"{plural(sessions, 'session')} in {plural(files, 'file')}, "
+                f"{tally.unchanged:,} unchanged"
             )
 
         yield tell
@@ -145,11 +148,11 @@ def tables(tally: Tally) -> Iterator[RenderableType]:
             table.add_row(Text(visible(name)), *cells, Text(visible(skipped), style="dim"))
         yield table
     notes = [
-        (tally.unchanged, "files unchanged since they were read"),
-        (tally.unwanted, "not asked for"),
-        (tally.others, "files that are no recordings"),
+        (tally.unchanged, "file not changed since", "files not changed since"),
+        (tally.unwanted, "not asked for", "not asked for"),
+        (tally.others, "file that is no recording", "files that are no recordings"),
     ]
-    if line := " · ".join(f"{number:,} {what}" for number, what in notes if number):
+    if line := " · ".join(plural(*note) for note in notes if note[0]):
         yield Text(line, style="dim")
     if tally.redacted:
         taken = ", ".join(f"{number} × {rule}" for rule, number in tally.redacted.items())
@@ -166,15 +169,16 @@ def warnings(tally: Tally) -> Iterator[str]:
     """What could not be read, and where to look."""
     yield from tally.troubles
     if (more := tally.unreadable - len(tally.troubles)) > 0:
-        yield f"{more} more files could not be read."
+        yield f"{plural(more, 'more file')} could not be read."
     if something(tally):
         return
     if tally.formats or tally.empty:
         yield "nothing could be read: no recording holds a whole session, see what was skipped."
     elif tally.others:
         yield (
-            f"nothing could be read: {tally.others} files are no recordings of an agent that "
-            "closeloop knows."
+            "nothing could be read: "
+            f"{plural(tally.others, 'file is no recording', 'files are no recordings')} "
+            "of an agent that closeloop knows."
         )
     elif tally.unreadable:
         yield "nothing could be read."

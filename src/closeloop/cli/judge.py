@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import Configuration
     from closeloop.judging.bench import Bench
+    from closeloop.model.errors import Fault
     from closeloop.model.evaluation import Case, Evaluation, Evaluations, Preference, Site
     from closeloop.store import Store
 
@@ -72,7 +74,9 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     names = attempts or []
     demand_one(names, patch, request, check=check)
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    given = patch is not None or "-" in names
+    opening_store = flow.open_named_store if given else flow.open_kept_store
+    with opening_store(found.settings, found.root) as store:
         if patch is not None:
             cases = [patch_case(patch, request or "", found, check=check)]
         else:
@@ -109,17 +113,14 @@ def judged(
     import anyio
 
     from closeloop.cli.console import say_json, show
-    from closeloop.judging.evaluate import evaluate_cases
-    from closeloop.judging.keeping import Keeper
+    from closeloop.judging.keeping import evaluate_and_keep
     from closeloop.judging.trust import blocking
 
-    keeper = Keeper(store, attempts)
-
-    async def go() -> Evaluations:
+    async def go() -> tuple[Evaluations, Fault | None]:
         async with opening() as bench:
-            return await evaluate_cases(bench, cases, keeper.keep)
+            return await evaluate_and_keep(bench, cases, store, attempts)
 
-    made, fault = keeper.settle(anyio.run(go))
+    made, fault = anyio.run(go)
     stops = [] if fault else blocking(made, store)
     say_json(made) if json else show(*told(made, stops))
     if fault is not None:
@@ -277,13 +278,13 @@ def told_one(one: Evaluation) -> Iterator[RenderableType]:
     yield title
     if one.samples:
         votes = ", ".join(WORDS[vote.passed] for vote in one.samples)
-        yield Text(f"  asked {len(one.samples)} times: {votes}", style="dim")
+        yield Text(f"  asked {plural(len(one.samples), 'time')}: {votes}", style="dim")
     if one.abstained:
         yield Text(f"  abstains: {visible(one.abstained)}", style="yellow")
     if one.same_family:
         yield Text("  the judge is of the family that made this", style="yellow")
     if one.cut:
-        yield Text(f"  {one.cut:,} characters were too many to show", style="yellow")
+        yield Text(f"  {plural(one.cut, 'character')} too many to show", style="yellow")
     for issue in one.issues:
         yield Text(f"  {issue.check} ({issue.source}): {visible(issue.text)}")
         for quote in issue.evidence[:1] if issue.source == "judge" else ():

@@ -204,15 +204,15 @@ async def evaluate(wish: Submission) -> PlanTold:
     from closeloop.cli.config import load
     from closeloop.cli.judge import opened_bench
     from closeloop.judging.cases import whole
-    from closeloop.judging.evaluate import cases_of_submission, evaluate_cases
-    from closeloop.judging.keeping import Keeper
+    from closeloop.judging.evaluate import cases_of_submission
+    from closeloop.judging.keeping import evaluate_and_keep
     from closeloop.judging.trust import blocking
 
     found = load(Path.cwd())
     cases = cases_of_submission(whole(wish, "evaluate"))
     with flow.open_named_store(found.settings, found.root) as store:
         async with opened_bench(found, (), None, None) as bench:
-            made, fault = Keeper(store).settle(await evaluate_cases(bench, cases))
+            made, fault = await evaluate_and_keep(bench, cases, store)
         if fault is not None:
             return plan_told(made, [f"It could not be kept: {fault}"])
         return plan_told(made, blocking(made, store))
@@ -286,7 +286,7 @@ def measure(source: str) -> list[Measured]:
     if is_there(path := Path(source)):
         with read_files([path]) as store:
             return list(measured(store, store.attempts(), book))
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         rows = chosen(store, [source], experiment=None, every=False)
         return list(unsealed(list(measured(store, rows, book)), store.held_out.sealed()))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,7 +69,7 @@ def measure(
         with read_files(paths) as store:
             results += measured(store, store.attempts(), book)
     if not paths or ids:
-        with flow.open_named_store(found.settings, found.root) as store:
+        with flow.open_kept_store(found.settings, found.root) as store:
             rows = chosen(store, ids, experiment=experiment, every=all)
             with counting(len(rows), quiet=json or sarif) as tell:
                 made = with_judges(measured(store, rows, book, tell), store)
@@ -253,7 +254,8 @@ def findings(results: Sequence[Measured]) -> Iterator[Text]:
         finding.silenced is not None for one in results for finding in one.measurement.findings
     )
     if silenced:
-        yield Text(f"{silenced} findings are silenced in closeloop.toml.", style="dim")
+        are = plural(silenced, "finding is", "findings are")
+        yield Text(f"{are} silenced in closeloop.toml.", style="dim")
     if every:
         yield Text(f"closeloop show {every[0][0]}   # the events behind them", style="cyan")
 

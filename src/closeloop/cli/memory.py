@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from closeloop.cli.console import say, say_json, show, visible
 from closeloop.cli.shelves import Opened, opened
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,9 +39,10 @@ def learn(repo: str | None = None, *, model: str | None = None, json: Json = Fal
         say_json(found)
         return
     say(
-        f"{found.pulls} pull requests had changed: {found.corrections} corrections, "
-        f"{found.proposed} rules proposed, {found.examples} more examples, "
-        f"{found.repeated} remarks repeated, {found.candidates} to be confirmed."
+        f"{plural(found.pulls, 'pull request')} had changed: "
+        f"{plural(found.corrections, 'correction')}, {plural(found.proposed, 'rule')} proposed, "
+        f"{plural(found.examples, 'more example')}, {plural(found.repeated, 'remark')} repeated, "
+        f"{found.candidates} to be confirmed."
     )
 
 
@@ -180,7 +182,7 @@ def repeats_table(found: list[Repeat], texts: dict[str, str]) -> Table:
             one.state,
             one.by or (f"a model says {one.opinion}" if one.opinion else "–"),
             f"{one.likeness:.2f}",
-            f"{one.rule_age / 86400:.0f} days",
+            plural(round(one.rule_age / 86400), "day"),
             told,
             Text(visible(" ".join(one.text.split())[:200])),
             Text(visible(texts.get(one.rule, one.rule))),
@@ -203,6 +205,8 @@ def corrections(repo: str | None = None, *, json: Json = False) -> None:
     if json:
         say_json(found)
         return
+    if not found:
+        say("No corrections yet: `closeloop memory learn` reads them from reviews.")
     for one in found:
         tags = ", ".join(one.tags) or ", ".join(f"{mode}?" for mode in one.suggested)
         where = f"#{one.pull}" if one.pull is not None else one.attempt or ""

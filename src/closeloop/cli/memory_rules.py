@@ -33,7 +33,7 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: Json
     """
     from closeloop.reviewing.memory import add
 
-    with opened() as at:
+    with opened(make=True) as at:
         held = None if repo == "*" else repo or at.repo
         made = add(at.store, text, held, by or me(), datetime.now(UTC))
         warn_of_contraries(at.store, made)

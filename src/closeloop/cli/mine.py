@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from closeloop.model.plural import plural
 from closeloop.model.settings import SandboxKind
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from closeloop.mining.mine import Mined, Told, Wish
 
 
@@ -75,7 +79,7 @@ async def _mine(source: str, wish: Wish, model: str | None, sandbox: SandboxKind
 
     from closeloop import flow
     from closeloop.cli.config import load, repository
-    from closeloop.cli.console import console, visible
+    from closeloop.cli.console import console
     from closeloop.cli.run import warn_of_gaps, with_flags
     from closeloop.cli.sources import gather, ledger_of
     from closeloop.mining.mine import Ground
@@ -108,18 +112,25 @@ async def _mine(source: str, wish: Wish, model: str | None, sandbox: SandboxKind
             reword=reword,
             gathered=await gather(source, repo, store, found),
         )
-        proved = refused = 0
         status = opened.enter_context(console(stderr=True).status("looking at the history …"))
+        return await dig(ground, wish, _teller(status))
 
-        def tell(told: Told) -> None:
-            nonlocal proved, refused
-            proved, refused = proved + (told.stage == "proved"), refused + (told.stage == "refused")
-            if told.stage == "proved":
-                status.console.print(visible(f"proved {told.task}"), markup=False, highlight=False)
-            about = visible(told.about)[:60]
-            status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
 
-        return await dig(ground, wish, tell)
+def _teller(status: Status) -> Callable[[Told], None]:
+    """Says how many are proved so far, and what is looked at."""
+    from closeloop.cli.console import visible
+
+    proved = refused = 0
+
+    def tell(told: Told) -> None:
+        nonlocal proved, refused
+        proved, refused = proved + (told.stage == "proved"), refused + (told.stage == "refused")
+        if told.stage == "proved":
+            status.console.print(visible(f"proved {told.task}"), markup=False, highlight=False)
+        about = visible(told.about)[:60]
+        status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
+
+    return tell
 
 
 def _report(mined: Mined, limit: int, source: str) -> None:
@@ -130,10 +141,10 @@ def _report(mined: Mined, limit: int, source: str) -> None:
 
     minutes = mined.seconds / 60
     say(
-        f"{len(mined.tasks)} task{'s'[len(mined.tasks) == 1 :]} from {mined.tried} of "
-        f"{mined.candidates} candidates, "
-        f"{mined.environments} environment{'s'[mined.environments == 1 :]}, {minutes:.1f} minutes"
-        + (f"; {mined.before} were there already" if mined.before else "")
+        f"{plural(len(mined.tasks), 'task')} from {mined.tried} of "
+        f"{plural(mined.candidates, 'candidate')}, "
+        f"{plural(mined.environments, 'environment')}, {minutes:.1f} minutes"
+        + (f"; {plural(mined.before, 'was', 'were')} there already" if mined.before else "")
     )
     reasons = Counter(visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
     for why, count in reasons.most_common(6):

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened() -> Iterator[tuple[Store, Rulebook]]:
-    """The project's store and its rules."""
+def opened(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
+    """The project's store and its rules; a store is made for those who write to it."""
     from closeloop.cli.config import load
     from closeloop.measuring.attempts import book_of
-    from closeloop.store.named import open_named_store
+    from closeloop.store.named import open_kept_store, open_named_store
 
     found = load(Path.cwd())
     # Many small things are made, and no cycles: looking for those would take a fifth of the time.
     gc.disable()
     try:
-        with open_named_store(found.settings, found.root) as store:
+        opening = open_named_store if make else open_kept_store
+        with opening(found.settings, found.root) as store:
             yield store, book_of(found.settings)
     finally:
         gc.enable()

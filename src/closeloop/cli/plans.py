@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +55,7 @@ def plans(
     if patch and plan is None:
         raise BadInput("Say which plan's change to print: `closeloop plans` lists them.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         if plan is None:
             rows = store.plans.listed(limit)
             say_json(rows) if json else show(table(rows, store.plans.under_way()))
@@ -184,7 +185,7 @@ def share(made: Rate | None) -> str:
 def used(usage: Usage) -> str:
     parts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     heard = sum(tokens or 0 for tokens in parts)
-    return f"{heard:,} tokens in, {usage.output_tokens or 0:,} out, {money(usage.cost)}"
+    return f"{plural(heard, 'token')} in, {usage.output_tokens or 0:,} out, {money(usage.cost)}"
 
 
 def money(cost: float | None) -> str:

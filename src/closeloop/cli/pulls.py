@@ -20,9 +20,10 @@ MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
 
 class Listing(Record):
-    """Pull requests, and what they add up to."""
+    """Pull requests, and what all of them add up to, those too that are not listed."""
 
     pulls: tuple[PullRow, ...]
+    count: int
     merged: int
     unreviewed: int
     """Merged though no person but the author had looked; not counted where only git tells."""
@@ -52,7 +53,7 @@ def pulls(
     by
         Only those of agents, or of people.
     limit
-        How many at the most.
+        How many are listed at the most; all are counted.
     json
         Print one JSON document instead of tables.
     """
@@ -66,14 +67,14 @@ def pulls(
     if limit < 1:
         raise BadInput("--limit must be at least 1.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         if pull is not None:
             one = shown(*named(pull, store), store, agents_of(found.settings.pulls.agents))
             say_json(one) if json else show(*life_of(one))
             return
         agent = None if by is None else by == "agents"
-        rows = store.pulls.rows(repo=repo, state=state, agent=agent, limit=limit)
-    listing = listed(rows)
+        rows = store.pulls.rows(repo=repo, state=state, agent=agent)
+    listing = listed(rows, limit)
     say_json(listing) if json else show(*table_of(listing))
 
 
@@ -92,10 +93,11 @@ def named(pull: str, store: Store) -> tuple[str, int]:
     return (min(known) if known else ""), int(number)
 
 
-def listed(rows: Sequence[PullRow]) -> Listing:
+def listed(rows: Sequence[PullRow], limit: int) -> Listing:
     merged = [row for row in rows if row.state == "merged"]
     return Listing(
-        pulls=tuple(rows),
+        pulls=tuple(rows[:limit]),
+        count=len(rows),
         merged=len(merged),
         unreviewed=sum(not row.reviewed for row in merged if row.source != "git"),
         reverted=sum(row.pointers > 0 for row in merged),
@@ -127,6 +129,8 @@ def table_of(listing: Listing) -> Iterator[RenderableType]:
             str(row.edits),
             Text(visible(row.title)),
         )
+    if (more := listing.count - len(listing.pulls)) > 0:
+        table.caption = f"… and {more:,} more: --limit {listing.count} lists all of them"
     yield table
     yield Text(
         f"{listing.merged} merged · {listing.unreviewed} without review · "

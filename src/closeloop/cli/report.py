@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from closeloop.measuring.reports.content import Content
 
@@ -29,7 +31,7 @@ def report(
     html
         A folder for the whole dashboard as files: open its index.html, no server is needed.
     """
-    from closeloop.cli.console import say
+    from closeloop.cli.console import say, warn
     from closeloop.cli.files import write
     from closeloop.cli.numbers import opened, split, tell_measuring
     from closeloop.measuring.compare import compare_named
@@ -46,6 +48,8 @@ def report(
     with opened() as (store, book):
         work = work_of(store, book, tell=tell_measuring)
         versus = compare_named(store, book, names) if names else None
+    if not len(work):
+        warn("No attempts yet: `closeloop run` and `closeloop import` bring them.")
     held = content(work, sides, versus)
     if not files:
         sys.stdout.write(makers[0](held).decode())
@@ -64,12 +68,12 @@ def write_pages(folder: Path) -> None:
 
     found = load(Path.cwd())
     with (
-        flow.open_named_store(found.settings, found.root) as store,
+        flow.open_kept_store(found.settings, found.root) as store,
         console(stderr=True).status("writing pages") as shown,
     ):
         desk = Desk(store, found.settings, found.root)
         written = export(desk, folder, lambda done, of: shown.update(f"page {done:,} of {of:,}"))
-    say(f"{folder / 'index.html'} is written, with {written - 1} pages beside it.")
+    say(f"{folder / 'index.html'} is written, with {plural(written - 1, 'page')} beside it.")
 
 
 def writer(suffix: str) -> Callable[[Content], bytes]:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from closeloop.cli.console import say, say_json
 from closeloop.cli.shelves import me, opened
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from closeloop.model.queue import HumanReview
@@ -55,7 +56,7 @@ def review(
         who, now = reviewer or me(), datetime.now(UTC)
         if status:
             found = standing(queue, who, now)
-            counts = f"{found.items} items, {found.reviewed} of them reviewed"
+            counts = f"{plural(found.items, 'item')}, {found.reviewed} of them reviewed"
             say_json(found) if json else say(f"{counts}; {found.mine} for {who}.")
             return 0
         if assign is not None:
@@ -87,7 +88,7 @@ def go(queue: Queue, item: str | None, who: str, *, json: bool) -> int:
             say_json(chosen)
             return 0
         if chosen is None:
-            say("Nothing waits for you.")
+            say("Nothing waits for you. What passes in `closeloop run` comes here.")
             return 0
         blank = HumanReview(item=chosen.id, reviewer=who, at=now, state="draft")
         kept = draft_of(queue, chosen.id, who)

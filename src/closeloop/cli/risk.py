@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from closeloop.model.plural import plural
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,13 +30,16 @@ def fit(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     from closeloop.changes.risk.history import read_history
     from closeloop.cli.check import cache_of
     from closeloop.cli.config import load
-    from closeloop.cli.console import console, say_json, show
+    from closeloop.cli.console import console, say_json, show, warn
     from closeloop.runs.workspaces import resolve_commit
 
     found = load(Path.cwd())
     head = resolve_commit(Path.cwd(), "HEAD")
     with console(stderr=True).status("reading the history"):
-        learned = learn(read_history(Path.cwd(), head, cache_of(found, os.environ)))
+        history = read_history(Path.cwd(), head, cache_of(found, os.environ))
+        learned = learn(history)
+    if history.cut:
+        warn(f"Not all of the history is read: {history.cut}.")
     if json:
         say_json(learned)
     else:
@@ -48,7 +53,7 @@ def told(learned: Fit) -> Iterator[RenderableType]:
 
     from closeloop.cli.measure import interval
 
-    yield Text(f"{learned.changes:,} past changes, {learned.wrong:,} went wrong "
+    yield Text(f"{plural(learned.changes, 'past change')}, {learned.wrong:,} went wrong "
                f"({learned.reverted:,} reverted): {learned.note}.")  # fmt: skip
     if learned.auc is not None and learned.baseline is not None:
         yield Text(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 from closeloop.tasks.split import By
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def sets(
     from closeloop.tasks.sets import read_kept
 
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    opening = flow.open_named_store if action == "split" else flow.open_kept_store
+    with opening(found.settings, found.root) as store:
         if action == "looks":
             looks = store.held_out.looks()
             say_json(looks) if json else show(*looks_told(looks))
@@ -165,8 +167,9 @@ def sets_told(
         changes = len({look.change for look in looks if look.tasks == last.tasks})
         yield Text(
             visible(
-                f"\n{len(looks)} looks at held-out tasks, {changes} changes on the set as it was "
-                f"last; the last on {last.at:%Y-%m-%d} by {last.who}: {last.reason}"
+                f"\n{plural(len(looks), 'look')} at held-out tasks, {plural(changes, 'change')} "
+                "on the set as it was last; "
+                f"the last on {last.at:%Y-%m-%d} by {last.who}: {last.reason}"
             )
         )
     for line in reminders:
@@ -198,7 +201,7 @@ def gap_table(gaps: Sequence[Gap]) -> RenderableType:
 
 
 def rate(one: Estimate) -> str:
-    return f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f}), {one.n} tasks"
+    return f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f}), {plural(one.n, 'task')}"
 
 
 def looks_told(looks: Sequence[Look]) -> Iterator[RenderableType]:

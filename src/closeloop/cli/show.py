@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,7 +54,7 @@ def show(
     from closeloop.tasks.seal import demand_open
 
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         story = judged(story_of(store, attempt, book_of(found.settings)), store)
     demand_open(story.task)
     if json:
@@ -139,7 +140,7 @@ def head(story: Story) -> Iterator[Text]:
         facts.append(f"{(made.ended - made.started).total_seconds():.1f} s")
     for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
-            facts.append(f"{count:,} tokens {way}")
+            facts.append(f"{plural(count, 'token')} {way}")
     if usage.cache_read_tokens:
         facts.append(f"{usage.cache_read_tokens:,} from the cache")
     if usage.cost is not None:
@@ -212,7 +213,8 @@ def measured(measurement: Measurement) -> Iterator[Text]:
     whole, score = measurement.whole, measurement.score
     rates = [f"{name} {of(rate)}" for name in RATES if (rate := getattr(score, name))]
     after = f", converged after {whole.converged_after}" if whole.converged else ""
-    yield Text(f"  {whole.iterations} iterations{after}" + "".join(f" · {r}" for r in rates), "dim")
+    loop = plural(whole.iterations, "iteration")
+    yield Text(f"  {loop}{after}" + "".join(f" · {rate}" for rate in rates), "dim")
     if measurement.ending is not None and measurement.ending.category != "clean":
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
         yield Text(f"  {visible(ending)}", style="yellow")
@@ -241,7 +243,7 @@ def events(trace: Trace, *, full: bool) -> Iterator[Text]:
         for text in (*rest, *shortened(body, full=full)):
             yield Text(f"{indent}     {text}", style="dim")
     for why, count in trace.skipped.items():
-        yield Text(visible(f"  {count} records skipped: {why}"), style="yellow")
+        yield Text(visible(f"  {plural(count, 'record')} skipped: {why}"), style="yellow")
 
 
 def told(event: AnyEvent) -> tuple[str, str | None, str]:
@@ -293,7 +295,7 @@ def shortened(text: str | None, *, full: bool, most: int = SHORT_LINES) -> list[
     if full:
         return lines
     if len(lines) > most:
-        left_out = f"… {len(lines) - most} lines (--full shows them)"
+        left_out = f"… {plural(len(lines) - most, 'line')} (--full shows them)"
         lines = [left_out, *lines[-most:]] if most == SHORT_LINES else [*lines[:most], left_out]
     return [line if len(line) <= SHORT_TEXT else line[:SHORT_TEXT] + " …" for line in lines]
 
@@ -308,7 +310,8 @@ def change(patch: str, *, full: bool) -> Iterator[Text]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         yield Text(line, style="bold" if line.startswith("diff ") else style)
     if not full and len(lines) > SHORT_DIFF_LINES:
-        yield Text(f"… {len(lines) - SHORT_DIFF_LINES} lines (--full shows them)", style="dim")
+        more = plural(len(lines) - SHORT_DIFF_LINES, "line")
+        yield Text(f"… {more} (--full shows them)", style="dim")
 
 
 def lacked(story: Story, *, full: bool) -> Iterator[Text]:

@@ -56,7 +56,7 @@ def stress(
     demand_open(chosen)
     made: list[str] = []
     refused: dict[str, str] = {}
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         known = store.proof(chosen.grading)
         if known is None or known.state != "proved":
             raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def list_(*, tag: str | None = None, json: Json = False) -> None:
         table.add_row(*(Text(visible(cell)) for cell in cells))
     show(table)
     if held := sum(task.split == "held-out" for task in tasks):
-        say(f"{held} more are held out.")
+        say(f"{plural(held, 'more is', 'more are')} held out.")
 
 
 def rows_of(tasks: Sequence[Task], found: Configuration) -> list[Listed]:
@@ -72,7 +73,7 @@ def rows_of(tasks: Sequence[Task], found: Configuration) -> list[Listed]:
     from closeloop.tasks.tags import kinds, tag_of
 
     modes: dict[str, dict[str, None]] = {}
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_kept_store(found.settings, found.root) as store:
         rows = store.attempts(task_digests=[task.digest for task in tasks])
         for one in measured(store, rows, book_of(found.settings)):
             shown = modes.setdefault(one.row.task_digest or "", {})

@@ -44,7 +44,8 @@ def token(
     if action != "list" and not (name and name.strip()):
         raise BadInput(f"Say which: `closeloop token {action} NAME`.")
     found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    opening = flow.open_named_store if action == "new" else flow.open_kept_store
+    with opening(found.settings, found.root) as store:
         if action == "new":
             _make(store, (name or "").strip()[:LONGEST_NAME], scope, json=json)
             return

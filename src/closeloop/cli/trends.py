@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import visible
+from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,7 +71,7 @@ def told(found: Trends) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not found.courses:
-        yield Text("Nothing to follow yet: no attempt with a known start has a value.")
+        yield Text("Nothing to follow yet: `closeloop run` and `closeloop import` bring attempts.")
         return
     for one in found.regressions[:MOST]:
         yield regression(one)
@@ -78,7 +79,12 @@ def told(found: Trends) -> Iterator[RenderableType]:
         yield Text("Nothing became clearly worse.", style="bold green")
     yield Text()
     table = Table(box=None)
-    for name in ("metric", f"{found.weeks} weeks, rolling", "last week", "since the baseline"):
+    for name in (
+        "metric",
+        f"{plural(found.weeks, 'week')}, rolling",
+        "last week",
+        "since the baseline",
+    ):
         table.add_column(name, no_wrap=True)
     for course in found.courses[: 3 * MOST]:
         name = " ".join((course.metric, *course.group.values()))

@@ -14,6 +14,7 @@ from closeloop.model.calibration import Asked, Calibration, Drift, Label, Trust,
 from closeloop.model.errors import BadInput
 from closeloop.model.estimate import Agreement, Corrected, Estimate
 from closeloop.model.evaluation import Evaluation, JudgeVersion
+from closeloop.model.plural import plural
 from closeloop.model.rates import Rate, rate
 from closeloop.stats.agreement import agreement
 from closeloop.stats.corrected import prediction_powered, rogan_gladen
@@ -149,16 +150,18 @@ def notes(
     items = {item for item, _ in truth}
     said = []
     if len(items) < LEAST_ITEMS:
-        said.append(f"Only {len(items)} items are labelled: {LEAST_ITEMS} are the least.")
+        are = plural(len(items), "item is", "items are")
+        said.append(f"Only {are} labelled: {LEAST_ITEMS} are the least.")
     if doubled < LEAST_DOUBLED:
         least = f"{LEAST_DOUBLED:.0%} are the least"
         said.append(f"{doubled:.0%} of the items have labels of two people: {least}.")
     split = len({(one.item, one.asked) for one in labels}) - len(truth)
     if split:
-        said.append(f"{split} items are left out, as people disagree evenly.")
+        said.append(f"{plural(split, 'item is', 'items are')} left out, as people disagree evenly.")
     missing = sum(key not in verdicts for key in truth)
     if missing:
-        said.append(f"{missing} labels are for what the judge has not judged or abstained from.")
+        are = plural(missing, "label is", "labels are")
+        said.append(f"{are} for what the judge has not judged or abstained from.")
     return said
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import anyio
+from anyio import to_thread
 from msgspec.structs import replace
 
 from closeloop.judges.families import same_family
@@ -91,7 +93,7 @@ def cases_of_submission(handed: Submission) -> list[Case]:
 
 
 async def evaluate_cases(
-    bench: Bench, cases: Sequence[Case], keep: Keep = lambda number, made, by: None
+    bench: Bench, cases: Sequence[Case], keep: Keep | None = None
 ) -> Evaluations:
     """The same, of cases that need not be of one plan; each is handed over when it is made."""
     for case in cases:
@@ -104,7 +106,9 @@ async def evaluate_cases(
         number, case = numbered
         made, by = await judge_case(bench, case)
         done[number], versions[by.id] = made, by
-        keep(number, made, by)
+        if keep is not None:
+            with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up
+                await to_thread.run_sync(keep, number, made, by)
 
     await each(enumerate(cases), one, jobs=max(1, bench.concurrency))
     evaluations = tuple(made for made in done if made is not None)

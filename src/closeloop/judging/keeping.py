@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anyio import to_thread
 from msgspec.structs import replace
 
+from closeloop.judging.bench import Bench
+from closeloop.judging.evaluate import evaluate_cases
 from closeloop.model.errors import Fault
-from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion
+from closeloop.model.evaluation import Case, Evaluation, Evaluations, JudgeVersion
 from closeloop.store import Store
+
+
+async def evaluate_and_keep(
+    bench: Bench, cases: Sequence[Case], store: Store, attempts: Sequence[str] = ()
+) -> tuple[Evaluations, Fault | None]:
+    """Judge each case and keep it as it ends; and why that could not be, where it is so."""
+    keeper = Keeper(store, attempts)
+    made = await evaluate_cases(bench, cases, keeper.keep)
+    return await to_thread.run_sync(keeper.settle, made)
 
 
 class Keeper:

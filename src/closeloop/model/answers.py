@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,6 +9,8 @@ import msgspec
 from closeloop.model.record import Record
 
 Event = dict[str, Any]
+_NEW_LINE = ord("\n")
+_decode = msgspec.json.Decoder().decode
 
 
 class Heard(Record):
@@ -25,12 +26,9 @@ def heard(body: bytes) -> Heard:
     """An answer, whole or streamed."""
     if not body.lstrip()[:6].startswith((b"event:", b"data:", b"id:", b":")):
         return _at_once(body)
-    done, events = False, []
-    for event in _events(body):
-        if event is None:
-            done = True
-        else:
-            events.append(event)
+    data = _data(body)
+    done = b"[DONE]" in data
+    events = [event for one in data if (event := _event(one)) is not None]
     for joined in (_anthropic, _responses, _openai, _gemini):
         if (found := joined(events)) is not None:
             answer, complete = found
@@ -40,7 +38,7 @@ def heard(body: bytes) -> Heard:
 
 def _at_once(body: bytes) -> Heard:
     try:
-        answer = msgspec.json.decode(body)
+        answer = _decode(body)
     except (ValueError, RecursionError):
         return Heard(answer=None, complete=False)
     if isinstance(answer, list):  # Gemini streams an array where no events are asked for
@@ -49,20 +47,37 @@ def _at_once(body: bytes) -> Heard:
     return Heard(answer=answer if isinstance(answer, dict) else None, complete=True)
 
 
-def _events(body: bytes) -> Iterator[Event | None]:
-    """The data of every event; None for `[DONE]`."""
-    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
-        lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
-        data = b"\n".join(lines)
-        if data == b"[DONE]":
-            yield None
-        elif data:
-            try:
-                event = msgspec.json.decode(data)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict):
-                yield event
+def _data(body: bytes) -> list[bytes]:
+    """The data of every event that has some."""
+    found = []
+    body = body.replace(b"\r\n", b"\n") if b"\r" in body else body
+    end = 0
+    while (start := body.find(b"data:", end)) >= 0:
+        end = start + 5
+        if start and body[start - 1] != _NEW_LINE:
+            continue
+        end = _place(body, b"\n", end)
+        data = body[start + 5 : end].strip()
+        if not body.startswith(b"\n", end + 1):
+            end = _place(body, b"\n\n", end)
+            lines = body[start:end].split(b"\n")
+            data = b"\n".join([line[5:].strip() for line in lines if line.startswith(b"data:")])
+        if data:
+            found.append(data)
+    return found
+
+
+def _place(body: bytes, of: bytes, after: int) -> int:
+    place = body.find(of, after)
+    return place if place >= 0 else len(body)
+
+
+def _event(data: bytes) -> Event | None:
+    try:
+        event = _decode(data)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _anthropic(events: list[Event]) -> tuple[Event, bool] | None:
@@ -71,20 +86,22 @@ def _anthropic(events: list[Event]) -> tuple[Event, bool] | None:
         return None
     answer: Event = {}
     blocks: dict[Any, Event] = {}
-    for event in events:
-        match event:
-            case {"type": "message_start", "message": dict(message)}:
-                answer = {**message}
-            case {"type": "content_block_start", "index": int(at), "content_block": dict(block)}:
+    for event, kind in zip(events, kinds, strict=True):
+        at, inner = event.get("index"), event.get("delta")
+        if kind == "content_block_delta":
+            if isinstance(at, int) and isinstance(inner, dict) and at in blocks:
+                _add(blocks[at], inner)
+        elif kind == "content_block_start":
+            block = event.get("content_block")
+            if isinstance(at, int) and isinstance(block, dict):
                 blocks[at] = {**block, "_": []}
-            case {"type": "content_block_delta", "index": int(at), "delta": dict(delta)}:
-                if at in blocks:
-                    _add(blocks[at], delta)
-            case {"type": "message_delta"}:
-                if isinstance(event.get("delta"), dict):
-                    answer.update(event["delta"])
-                usage = {**_object(answer.get("usage")), **_object(event.get("usage"))}
-                answer["usage"] = usage
+        elif kind == "message_start":
+            if isinstance(message := event.get("message"), dict):
+                answer = {**message}
+        elif kind == "message_delta":
+            answer.update(_object(inner))
+            usage = {**_object(answer.get("usage")), **_object(event.get("usage"))}
+            answer["usage"] = usage
     answer["content"] = [_finished(blocks[at]) for at in sorted(blocks)]
     return answer, "message_stop" in kinds
 

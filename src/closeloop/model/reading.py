@@ -66,8 +66,10 @@ class _Reader:
         if value is None and NoneType in options:
             return None
         for option in options:
-            if isinstance(option, type) and issubclass(option, msgspec.Struct):
+            if _is_record(option):
                 return self._struct(value, option, path)
+            if get_origin(option) is tuple and _is_record(get_args(option)[0]):
+                return self._list(value, get_args(option)[0], path)
             if get_origin(option) is dict:
                 return self._dict(value, get_args(option)[1], path)
             if get_origin(option) is Literal and value not in get_args(option):
@@ -85,9 +87,9 @@ class _Reader:
         for name in value:
             if name not in kinds:
                 raise no_field(self.file, _joined(path, name), kinds)
-        for field in msgspec.structs.fields(kind):
-            if field.required and field.name not in value:
-                raise BadInput(f"{self.file}: {_joined(path, field.name)!r} is missing.")
+        for name in _required(kind):
+            if name not in value:
+                raise BadInput(f"{self.file}: {_joined(path, name)!r} is missing.")
         return kind(
             **{
                 name: self.read(item, kinds[name], _joined(path, name))
@@ -98,6 +100,13 @@ class _Reader:
     def _dict(self, value: Any, kind: Any, path: str) -> dict[str, Any]:
         self._demand_fields(value, path)
         return {name: self.read(item, kind, _joined(path, name)) for name, item in value.items()}
+
+    def _list(self, value: Any, kind: type[msgspec.Struct], path: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise BadInput(f"{self.file}: {path!r} must be {_WORDS['array']}.")
+        return tuple(
+            self._struct(item, kind, f"{path}[{number}]") for number, item in enumerate(value)
+        )
 
     def _demand_fields(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
@@ -122,6 +131,15 @@ class _Reader:
 @cache
 def _kinds(record: type[msgspec.Struct]) -> dict[str, Any]:
     return get_type_hints(record, include_extras=True)
+
+
+@cache
+def _required(record: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(record) if field.required)
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _joined(path: str, name: str) -> str:

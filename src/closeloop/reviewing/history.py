@@ -9,10 +9,11 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from closeloop.changes.git import Repository, find, run_in, text
+from closeloop.changes.git import REFETCH, Repository, find, lacks, run_in, text
+from closeloop.changes.revisions import DEEPEN
 from closeloop.changes.risk.labels import Labels
 from closeloop.changes.risk.log import Step, steps
-from closeloop.model.errors import BadInput
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.review import Commit, Fact, FileEdit, Pointer
 from closeloop.reviewing.backfill import Tell
 from closeloop.reviewing.lives import keep
@@ -33,8 +34,16 @@ def import_history(folder: Path, repo: str | None, store: Store, agents: Agents,
     if repository is None:
         raise BadInput(f"{folder} is no git repository: name a clone.")
     name = repo or str(repository.root)
+    if repository.shallow:
+        raise BadInput(f"{folder} is a shallow clone: {DEEPEN}.")
     known = {row.pull for row in store.pulls.rows(repo=name) if row.source != "git"}
-    landed = list(main_line(repository))
+    try:
+        landed = list(main_line(repository))
+        fixes = list(mended(repository, name))
+    except MachineFailed as fault:
+        if lacks(str(fault)):
+            raise BadInput(f"{folder} lacks a part of its history: {REFETCH}.") from fault
+        raise
     facts: list[Fact] = []
     done = 0
     for one in landed:
@@ -46,7 +55,7 @@ def import_history(folder: Path, repo: str | None, store: Store, agents: Agents,
             keep(facts, store, agents)
             facts = []
             tell(done)
-    keep([*facts, *mended(repository, name)], store, agents)
+    keep([*facts, *fixes], store, agents)
     tell(done)
     return done
 

@@ -24,7 +24,7 @@ from closeloop.reviewing.lives import shown
 from closeloop.reviewing.shelf import Shelf
 from closeloop.reviews.authorship import Agents
 from closeloop.reviews.corrections import corrections_of, note_id
-from closeloop.reviews.repeats import counted, is_remark, judged, merged, repeats_of
+from closeloop.reviews.repeats import counted, is_remark, judged, merged, repeats_of, withdrawn
 from closeloop.reviews.rules import proposed, settled
 from closeloop.store import Store
 
@@ -196,9 +196,9 @@ async def restate(
     memory = school.store.memory
     near = school.shelf.restated(remark.text, remark.repo or None, remark.path)
     made = repeats_of(remark, near, began, school.shelf.encoder.id, told)
-    held = memory.repeats(repo=remark.repo, pull=remark.pull) if made else []
+    held = memory.repeats(repo=remark.repo, pull=remark.pull)
     fresh = await _thought(school.model, merged(made, held), near)
-    memory.save_repeats(fresh)
+    memory.save_repeats([*fresh, *withdrawn(remark, near, held)])
     counts = counted(fresh)
     return Learned(repeated=counts.repeated, candidates=counts.unconfirmed), near
 

@@ -219,7 +219,7 @@ def delivered(pull: PullRequest, store: Store) -> Delivery:
         regressed=bool(pull.pointers) if merged else None,
         files=pull.files_changed if pull.files_changed is not None else len(paths) or None,
         modules=len({module_of(path) for path in paths}) or None,
-        risk=risk_of(pull),
+        risk=risk_of(pull) or checked_as(pull, store),
         first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
         first_push=passed(pull.first_push),
         comments=sum(one.counts for one in pull.comments) if ended and told_all else None,
@@ -232,6 +232,13 @@ def delivered(pull: PullRequest, store: Store) -> Delivery:
 def risk_of(pull: PullRequest) -> Level | None:
     """The level that a check of the change has put on it as a label."""
     return next((RISKS[label] for label in pull.labels if label in RISKS), None)
+
+
+def checked_as(pull: PullRequest, store: Store) -> Level | None:
+    """The level that the last check of the work, or of the commit it ended in, gave it."""
+    about = store.reports.rows(1, attempt=pull.attempt)
+    about = about or (store.reports.rows(1, repo=pull.repo, head=pull.head) if pull.head else [])
+    return about[0].level if about else None
 
 
 def passed(result: str | None) -> bool | None:

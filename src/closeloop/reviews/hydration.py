@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from closeloop.model.errors import BadInput
 from closeloop.model.globs import matches
 from closeloop.model.memory import Arm, Context, Hint, LearnedRule, Theme
+from closeloop.model.plural import plural
 from closeloop.model.record import lot
 
 BEGIN = "<!-- closeloop:begin - written by `closeloop context --write`; changes here are lost -->"
@@ -55,7 +56,7 @@ def lacked(themes: Iterable[Theme]) -> list[Hint]:
     """What agents lacked, the most often said first."""
     found = sorted(themes, key=lambda theme: (-theme.count, theme.number))
     return [
-        _hint(theme.text, f"{theme.count} attempts said so", None, float(theme.count))
+        _hint(theme.text, f"{plural(theme.count, 'attempt')} said so", None, float(theme.count))
         for theme in found
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from closeloop.model.plural import plural
 from closeloop.model.prompts import PromptUse, Proposal
 from closeloop.model.variant import PromptVersion
 
@@ -37,7 +38,7 @@ def proposal(old: PromptUse, new: PromptUse) -> Proposal:
     elif not untried:
         note, commands = "Both had the same tasks: compare them.", (compare,)
     else:
-        note = f"{len(untried)} of {len(old.tasks)} tasks were tried under the old one only."
+        note = f"Only the old one was tried on {len(untried)} of {plural(len(old.tasks), 'task')}."
         named = [f"--variant {name}" for name in new.variants[:1]]
         run = " ".join(["closeloop run", *untried, *named, f"--repeats {REPEATS}"])
         commands = (run, compare)

@@ -69,14 +69,31 @@ def judged(found: Repeat, near: Near, opinion: Opinion) -> Repeat:
 
 
 def merged(new: Sequence[Repeat], known: Sequence[Repeat]) -> list[Repeat]:
-    """What is not known yet, or is surer now; what a person or a model said stays."""
+    """What is not known yet, is surer now, or was put into other words.
+
+    What a person said stays, and what a model said of these words.
+    """
     held = {(one.key, one.rule): one for one in known}
-    found = []
-    for one in new:
-        before = held.get((one.key, one.rule))
-        if before is None or (before.by is None and one.state != before.state):
-            found.append(one)
-    return found
+    return [
+        one
+        for one in new
+        if (before := held.get((one.key, one.rule))) is None
+        or (before.by is None and one.state != before.state)
+        or (before.by != "person" and one.text != before.text)
+    ]
+
+
+def withdrawn(remark: Correction, near: Iterable[Near], known: Iterable[Repeat]) -> list[Repeat]:
+    """What a remark repeated in older words, whoever confirmed it, and does not in these."""
+    still = {one.rule.id for one in near}
+    return [
+        replace(one, text=remark.text, state="denied", by="words", who=None, opinion=None)
+        for one in known
+        if one.key == remark.id
+        and one.text != remark.text
+        and one.state != "denied"
+        and one.rule not in still
+    ]
 
 
 def counted(found: Iterable[Repeat]) -> Counts:

@@ -19,6 +19,7 @@ from closeloop.model.exchange import Exchange
 from closeloop.model.insight import Insight
 from closeloop.model.patches import parse
 from closeloop.model.plan import Made, Slot, Try
+from closeloop.model.plural import plural
 from closeloop.model.protocols import Assignment, Door, Work
 from closeloop.model.record import Record, digest
 from closeloop.model.task import Task
@@ -193,7 +194,7 @@ def with_refusals(work: Work, refused: Mapping[str, int]) -> Work:
             number=number,
             lane=lanes[0].id,
             about="refused host",
-            text=f"{host}, {times} times",
+            text=f"{host}, {plural(times, 'time')}",
         )
         for number, (host, times) in enumerate(sorted(refused.items()), len(trace.events) + 1)
     )

@@ -7,6 +7,7 @@ from math import exp, log, sqrt
 from statistics import fmean, variance
 
 from closeloop.model.estimate import Estimate, TwoEstimates
+from closeloop.model.plural import plural
 from closeloop.stats.distributions import t_quantile
 from closeloop.stats.values import Values, check_finite, common
 
@@ -19,7 +20,8 @@ def ratio(first: Values, second: Values) -> TwoEstimates:
     tasks = common(*sides)
     given = sum(len(side[task]) for side in (first, second) for task in side)
     left = given - sum(len(side[task]) for side in sides for task in side)
-    notes = [f"{left} values that are not above zero were left out."] if left else []
+    were = plural(left, "value that is not above zero was", "values that are not above zero were")
+    notes = [f"{were} left out."] if left else []
     if not tasks:
         notes.append("No task has a value above zero for both.")
         return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))

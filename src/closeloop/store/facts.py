@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, Table, func, insert, select
+from sqlalchemy import Connection, Select, Table, bindparam, func, insert, select
 
 from closeloop.model.attempt import Grade, TestRun
 from closeloop.model.errors import BadInput
@@ -18,6 +18,8 @@ from closeloop.store.schema import attempt_bodies, attempts, blobs, grades
 
 Columns = dict[str, Any]
 Each = TypeVar("Each")
+LAST = "\U0010ffff"
+"""Comes after all other signs."""
 AT_ONCE = 500
 """Databases bound the number of values in one question."""
 
@@ -45,6 +47,14 @@ def append(connection: Connection, table: Table, keys: Collection[str], columns:
     known = connection.execute(newest).mappings().first()
     if known is None or any(known[name] != value for name, value in columns.items()):
         connection.execute(insert(table), columns)
+
+
+def append_named(
+    connection: Connection, table: Table, names: Sequence[str], columns: Columns
+) -> None:
+    """The same under each of its names: what is said again counts again, after something else."""
+    for name in names:
+        append(connection, table, (name,), columns)
 
 
 def append_each(
@@ -81,17 +91,22 @@ def has(connection: Connection, attempt: str) -> bool:
     return connection.execute(found).first() is not None
 
 
-def body_of(connection: Connection, start: str, column: str) -> Any:
-    """One of the bodies of an attempt, by its id or the beginning of it."""
-    query = select(attempt_bodies.c[column])
-    query = query.where(attempt_bodies.c.attempt == full_id(connection, start))
-    return connection.execute(query).scalar()
+def bodies_of(connection: Connection, start: str, *columns: str) -> Sequence[Any]:
+    """Some of the bodies of an attempt, by its id or the beginning of it."""
+    query = _bodies(columns)
+    found = connection.execute(query, {"id": start}).first()
+    return found or connection.execute(query, {"id": full_id(connection, start)}).one()
+
+
+@cache
+def _bodies(columns: tuple[str, ...]) -> Select[Any]:
+    wanted = [attempt_bodies.c[name] for name in columns]
+    return select(*wanted).where(attempt_bodies.c.attempt == bindparam("id"))
 
 
 def full_id(connection: Connection, start: str) -> str:
     """The id that is, or alone begins with, what a person typed."""
-    near = select(attempts.c.id).where(attempts.c.id >= start, attempts.c.id < start + "\U0010ffff")
-    ids = connection.execute(near.order_by(attempts.c.id).limit(6)).scalars().all()
+    ids = connection.execute(_near(), {"start": start, "end": start + LAST}).scalars().all()
     if not ids:
         raise BadInput(f"No attempt begins with {start!r}: `closeloop attempts` lists them.")
     if len(ids) > 1 and ids[0] != start:
@@ -100,6 +115,13 @@ def full_id(connection: Connection, start: str) -> str:
             f"{start!r} begins several attempts, {', '.join(ids[:5])}{more}: type more of it."
         )
     return str(ids[0])
+
+
+@cache
+def _near() -> Select[Any]:
+    name = attempts.c.id
+    between = select(name).where(name >= bindparam("start"), name < bindparam("end"))
+    return between.order_by(name).limit(6)
 
 
 def add_attempt(connection: Connection, columns: Columns, bodies: Columns) -> bool:
@@ -133,6 +155,24 @@ def grade_columns(grade: Grade, before: Blob | None) -> Columns:
         "before": before and before[0],
         "body": pack(replace(grade, before=None)),
     }
+
+
+def grade_of(connection: Connection, start: str, grading: str | None) -> Grade | None:
+    """The grade of an attempt that counts, for this grading or for any."""
+    given = {"id": full_id(connection, start), "grading": grading}
+    row = connection.execute(_grade(any_grading=grading is None), given).first()
+    if row is None:
+        return None
+    return replace(unpack(row.body, Grade), before=shared(connection, row.before))
+
+
+@cache
+def _grade(*, any_grading: bool) -> Select[Any]:
+    table = grades
+    query = select(table.c.body, table.c.before).where(table.c.attempt == bindparam("id"))
+    if not any_grading:
+        query = query.where(table.c.grading == bindparam("grading"))
+    return query.order_by(table.c.version.desc(), table.c.number.desc()).limit(1)
 
 
 def add_grade(connection: Connection, columns: Columns, *, first: bool) -> None:

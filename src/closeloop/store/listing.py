@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, selec
 
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.listing import After, Choices, Filter, Marks
+from closeloop.store import plan_tables
 from closeloop.store.part import Part
 from closeloop.store.pull_tables import events
 from closeloop.store.rows import came_to, counting, with_variants
@@ -144,7 +145,7 @@ class Listing(Part):
         return dict(zip(tables, row, strict=True))
 
     def mark(self) -> str:
-        """Another one whenever something was added that lists or numbers of attempts show."""
+        """Another one whenever something was added that lists, numbers or plans show."""
         newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED]
         count = select(func.count()).select_from(attempts).scalar_subquery()
         row = self._read(lambda on: on.execute(select(count, *newest)).one())
@@ -153,6 +154,7 @@ class Listing(Part):
 
 _NUMBERED = (
     grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
+    plan_tables.plans, plan_tables.tasks, plan_tables.executions,
 )  # fmt: skip
 
 

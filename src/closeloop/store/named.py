@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from closeloop.model.settings import Settings
+from closeloop.store.engine import MEMORY
 from closeloop.store.store import Store, open_store
 
 
@@ -18,3 +19,10 @@ def open_named_store(settings: Settings, root: Path) -> Store:
         # Nobody's source: git need not be told in the project's own file.
         (ours / ".gitignore").write_text("*\n", encoding="utf-8")
     return store
+
+
+def open_kept_store(settings: Settings, root: Path) -> Store:
+    """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
+    if "://" in settings.store or (root / settings.store).exists():
+        return open_named_store(settings, root)
+    return open_store(MEMORY)

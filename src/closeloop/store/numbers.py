@@ -14,17 +14,15 @@ from sqlalchemy import (
     Table,
     Text,
     func,
-    insert,
     select,
     type_coerce,
 )
 
 from closeloop.model.delivery import Delivery
-from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
-from closeloop.store import facts, rows, schema
+from closeloop.store import rows, schema
 from closeloop.store.bodies import unpack
 from closeloop.store.columns import Columns, gathered
 from closeloop.store.part import Part
@@ -81,31 +79,23 @@ class Numbers(Part):
         query = _of(span, schema.deliveries, OF_DELIVERY)
         return self._columns(query.order_by(schema.deliveries.c.number))
 
-    def save_delivery(self, delivery: Delivery) -> None:
-        """Add what became of an attempt's change; it counts from now on."""
-        columns = {name: getattr(delivery, name) for name in Delivery.__struct_fields__}
-
-        def work(on: Connection) -> None:
-            if not facts.has(on, delivery.attempt):
-                raise BadInput(f"No attempt {delivery.attempt!r} was delivered: save it first.")
-            on.execute(insert(schema.deliveries), columns)
-
-        self._write(work)
-
     def tasks(self) -> dict[str, Task]:
-        """By digest, as they were saved last."""
+        """By digest, as they were saved last, and in that order."""
         table = schema.tasks
         return {key: unpack(body, Task) for key, body in self._newest(table, "digest")}
 
     def variants(self) -> dict[str, Variant]:
-        """By digest, as they were saved last."""
+        """By digest, as they were saved last, and in that order."""
         table = schema.variants
         return {key: unpack(body, Variant) for key, body in self._newest(table, "digest")}
 
     def _newest(self, table: Table, key: str) -> Collection[tuple[str, bytes]]:
         query = select(table.c[key], table.c.body).order_by(table.c.number)
         found: list[tuple[str, bytes]] = self._read(lambda on: on.execute(query).all())
-        return dict(found).items()
+        newest: dict[str, bytes] = {}
+        for name, body in reversed(found):
+            newest.setdefault(name, body)
+        return list(newest.items())[::-1]
 
     def _columns(self, query: Select[Any]) -> Columns:
         """Straight from the driver: rows of its wrapper would take more than their content."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -80,10 +80,12 @@ class Plans(Part):
 
         self._write(work)
 
-    def listed(self, limit: int) -> list[PlanRow]:
-        """The newest first."""
+    def listed(self, limit: int, among: Collection[str] | None = None) -> list[PlanRow]:
+        """The newest first, of all or of some."""
         table, tries = tables.plans, tables.executions
         first = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
+        if among is not None:
+            first = first.where(table.c.id.in_(among))
         names = [name for name in table.c.keys() if name != "body"]  # noqa: SIM118 - not a mapping
 
         def work(on: Connection) -> tuple[Any, Any, Any]:

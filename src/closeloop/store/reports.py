@@ -54,6 +54,7 @@ class Reports(Part):
         *,
         repo: str | None = None,
         attempt: str | None = None,
+        head: str | None = None,
         without: Collection[str] = (),
     ) -> list[ReportRow]:
         """The newest first; `without` those about attempts at tasks with these digests."""
@@ -62,6 +63,8 @@ class Reports(Part):
             query = query.where(reports.c.repo == line(repo))
         if attempt is not None:
             query = query.where(reports.c.attempt == attempt)
+        if head is not None:
+            query = query.where(reports.c.head == line(head))
         if without:
             query = query.outerjoin(attempts, attempts.c.id == reports.c.attempt)
             known = attempts.c.task_digest

@@ -147,7 +147,7 @@ class Store:
             "split": task.split,
             "body": pack(task),
         }
-        self._write(lambda on: facts.append(on, schema.tasks, ("digest",), columns))
+        self._write(lambda on: facts.append_named(on, schema.tasks, ("digest", "id"), columns))
 
     def task(self, digest: str) -> Task | None:
         return self._newest(schema.tasks, "digest", digest, Task)
@@ -167,7 +167,7 @@ class Store:
             "model": variant.model,
             "body": pack(variant),
         }
-        self._write(lambda on: facts.append(on, schema.variants, ("digest",), columns))
+        self._write(lambda on: facts.append_named(on, schema.variants, ("digest", "name"), columns))
 
     def variant(self, digest: str) -> Variant | None:
         return self._newest(schema.variants, "digest", digest, Variant)
@@ -293,39 +293,36 @@ class Store:
 
     def attempt(self, attempt: str) -> Attempt:
         """The attempt with this id, or with the only id that begins so."""
-        return unpack(self._body(attempt, "body"), Attempt)
+        (body,) = self._bodies(attempt, "body")
+        return unpack(body, Attempt)
 
     def trace(self, attempt: str) -> Trace | None:
-        body = self._body(attempt, "trace")
+        (body,) = self._bodies(attempt, "trace")
         return None if body is None else unpack(body, Trace)
 
     def change(self, attempt: str) -> Change | None:
-        body = self._body(attempt, "change")
+        (body,) = self._bodies(attempt, "change")
         return None if body is None else unpack(body, Change)
+
+    def recorded(self, attempt: str) -> tuple[Attempt, Trace | None, Change | None]:
+        """An attempt with its trace and its change, by one look."""
+        body, trace, change = self._bodies(attempt, "body", "trace", "change")
+        return (
+            unpack(body, Attempt),
+            None if trace is None else unpack(trace, Trace),
+            None if change is None else unpack(change, Change),
+        )
 
     def exchanges(self, attempt: str) -> Iterator[Exchange]:
         """What went between an attempt and its model, in order."""
         return self._read(lambda on: talk.kept(on, facts.full_id(on, attempt)))
 
-    def _body(self, attempt: str, column: str) -> Any:
-        return self._read(lambda on: facts.body_of(on, attempt, column))
+    def _bodies(self, attempt: str, *columns: str) -> Sequence[Any]:
+        return self._read(lambda on: facts.bodies_of(on, attempt, *columns))
 
     def grade(self, attempt: str, grading: str | None = None) -> Grade | None:
         """The grade that counts, for this grading or for any."""
-        table = schema.grades
-        query = select(table.c.body, table.c.before)
-        query = query.order_by(table.c.version.desc(), table.c.number.desc()).limit(1)
-        if grading is not None:
-            query = query.where(table.c.grading == grading)
-
-        def work(on: Connection) -> Grade | None:
-            name = facts.full_id(on, attempt)
-            row = on.execute(query.where(table.c.attempt == name)).first()
-            if row is None:
-                return None
-            return replace(unpack(row.body, Grade), before=facts.shared(on, row.before))
-
-        return self._read(work)
+        return self._read(lambda on: facts.grade_of(on, attempt, grading))
 
     # What the rules say
 

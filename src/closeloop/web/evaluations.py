@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from closeloop.judging.bench import Bench
 from closeloop.judging.cases import read_submission
-from closeloop.judging.evaluate import cases_of_submission, evaluate_cases
-from closeloop.judging.keeping import Keeper
+from closeloop.judging.evaluate import cases_of_submission
+from closeloop.judging.keeping import evaluate_and_keep
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.evaluation import Evaluation, Evaluations, Submission
 from closeloop.reviewing.queue import task_of
@@ -136,10 +136,9 @@ async def _evaluated(request: Request, store: Store, evaluator: Evaluator) -> Re
         bench = await evaluator.bench()
         try:
             handed = await anyio.to_thread.run_sync(read_submission, content, "The request")
-            made = await evaluate_cases(bench, cases_of_submission(handed))
+            made, why_not = await evaluate_and_keep(bench, cases_of_submission(handed), store)
         except BadInput as fault:
             raise Refused(400, str(fault)) from fault
-        made, why_not = await anyio.to_thread.run_sync(Keeper(store).settle, made)
         # It is paid for: whoever asked has it, even where it could not be kept.
         return _answer(made, headers=UNKEPT if why_not else None)
     finally:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from closeloop.model.plural import plural
 from closeloop.web.access import (
     LOOPBACK,
     READING,
@@ -115,7 +116,8 @@ class Guard:
         wait = limit.wait(self._address(request))
         if wait is None:
             return None
-        told = refusal(request, 429, f"Too many at once: try again in {wait:.0f} seconds.")
+        later = plural(round(wait), "second")
+        told = refusal(request, 429, f"Too many at once: try again in {later}.")
         told.headers["retry-after"] = f"{wait:.0f}"
         return told
 

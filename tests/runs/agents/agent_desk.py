@@ -16,6 +16,7 @@ from closeloop.model.protocols import Assignment, Model, Work
 from closeloop.model.variant import Limits, Variant
 from closeloop.runs.agents.builtin import BuiltinAgent
 from closeloop.runs.agents.contract import Replies, check_work
+from patience import PATIENCE
 
 
 def says(text: str = "", *calls: ToolCall, **fields: Any) -> ModelReply:
@@ -39,7 +40,7 @@ class Desk:
         self.folder = Path(cage.root)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.model: Any = None
-        self.limits = Limits(seconds=30, turns=50)
+        self.limits = Limits(seconds=PATIENCE, turns=50)
         self.answer: Callable[[str], str | None] = lambda question: None
         self.changes: dict[str, Any] = {}
 

@@ -15,6 +15,7 @@ from closeloop.model.variant import Limits, Variant
 from closeloop.runs.agents import command
 from closeloop.runs.agents.headless import Headless
 from closeloop.runs.workspaces import Base, Workspaces
+from patience import PATIENCE
 
 ASKS = f"""#!{sys.executable} -IS
 import json, os, sys, urllib.request
@@ -64,7 +65,7 @@ class Stage:
         return self.portal.call(self._let, agent, changes)
 
     async def _let(self, agent: Headless, changes: dict[str, Any]) -> Played:
-        limits = Limits(**({"seconds": 20} | changes.pop("limits", {})))
+        limits = Limits(**({"seconds": PATIENCE} | changes.pop("limits", {})))
         if changes.pop("modelless", False):
             return await self._attempt(agent, limits, None, changes)
         async with stand_in(SCRIPT, changes.pop("closes_after", None)) as door:

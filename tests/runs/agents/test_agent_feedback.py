@@ -6,6 +6,7 @@ from agent_desk import Desk, calls, says
 
 from closeloop.model.chat import ToolCall
 from closeloop.model.variant import Limits
+from patience import PATIENCE
 
 LACKED = "Nobody said which cents."
 
@@ -42,6 +43,6 @@ def test_an_answer_that_cannot_be_had_is_none_and_the_work_stays_done(desk: Desk
     desk.changes = {"feedback": True}
     work = desk.work(says("Done."))
     assert (work.exit, work.feedback) == ("finished", None)
-    desk.limits = Limits(seconds=30, turns=1)
+    desk.limits = Limits(seconds=PATIENCE, turns=1)
     work = desk.work(says("Done."), says(LACKED))
     assert (work.exit, work.feedback) == ("finished", None)

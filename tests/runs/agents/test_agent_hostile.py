@@ -136,7 +136,7 @@ any_reply = st.builds(
 @settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(any_reply, max_size=4))
 def test_whatever_the_model_sends_the_work_is_well_formed(desk: Desk, replies: list[Any]) -> None:

@@ -15,6 +15,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.agents import command
 from closeloop.runs.gateway.gateway import local
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
 
 WORKS = (
     ASKS
@@ -48,7 +49,7 @@ def test_a_program_works_in_every_kind_of_cage(tier: str, repo: Path, tmp_path: 
         portal.wrap_async_context_manager(workspaces) as opened,
     ):
         base = portal.call(opened.base, str(repo), git(repo, "rev-parse", "HEAD"))
-        played = portal.call(play, Stage(tmp_path, opened, base, portal), Limits(seconds=30))
+        played = portal.call(play, Stage(tmp_path, opened, base, portal), Limits(seconds=PATIENCE))
     assert (played.work.exit, played.work.cause) == ("finished", None)
     assert played.work.summary == "Well done."
     assert "+three" in played.diff

@@ -15,6 +15,7 @@ from closeloop.runs.agents.prompt import SYSTEM_PROMPT
 from closeloop.runs.agents.specs import SPECS
 from closeloop.runs.agents.texts import RESULT_LIMIT
 from closeloop.runs.agents.tools import FUNCTIONS, NO_ANSWER
+from patience import PATIENCE
 
 END = says("Done.")
 
@@ -30,7 +31,7 @@ def test_a_command_tells_its_exit_code_first_and_then_its_output(desk: Desk) -> 
 
 
 def test_a_command_that_is_stopped_has_no_exit_code(desk: Desk) -> None:
-    work = desk.work(says("", calls("run", command="echo begun; sleep 9", seconds=0.2)), END)
+    work = desk.work(says("", calls("run", command="echo begun; sleep 99", seconds=0.2)), END)
     assert desk.told().startswith("no exit code: stopped, out of time")
     assert desk.failed()
     command = work.trace.events[1]
@@ -39,8 +40,8 @@ def test_a_command_that_is_stopped_has_no_exit_code(desk: Desk) -> None:
 
 
 def test_a_command_cannot_ask_for_more_time_than_the_limit(desk: Desk) -> None:
-    desk.limits = Limits(seconds=30, command_seconds=0.2)
-    work = desk.work(says("", calls("run", command="sleep 9", seconds=1000)), END)
+    desk.limits = Limits(seconds=PATIENCE, command_seconds=0.2)
+    work = desk.work(says("", calls("run", command="sleep 99", seconds=1000)), END)
     assert work.trace.events[1].stopped == "out of time"
 
 

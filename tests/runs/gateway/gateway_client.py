@@ -12,11 +12,13 @@ import anyio
 import httpx
 
 from closeloop.model.answers import heard
+from closeloop.model.errors import Fault, OutOfBudget
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
 from closeloop.runs.gateway.door import OpenDoor
 from closeloop.runs.models.scripts import parse_script
+from patience import PATIENCE
 
 SCRIPT = b"""
 name: careful
@@ -57,9 +59,26 @@ async def opened(
 
 async def until(happened: Callable[[], object]) -> None:
     """Wait for something that another thread or task does."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while not happened():  # noqa: ASYNC110
             await anyio.sleep(0.005)
+
+
+async def shut(door: OpenDoor) -> OutOfBudget | Fault | None:
+    """Why a door is shut; None when it stays open for a moment."""
+    reasons: list[OutOfBudget | Fault] = []
+
+    async def note() -> None:
+        reasons.append(await door.closed())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(note)
+        # Several waits: a machine that stands still in one of them loses nothing.
+        for _ in range(10):
+            if not reasons:
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    return reasons[0] if reasons else None
 
 
 def upstream(provider: Any, address: str, **more: Any) -> ModelSettings:
@@ -74,7 +93,7 @@ async def client(door: OpenDoor, *, caged: bool = False) -> AsyncIterator[httpx.
     transport = httpx.AsyncHTTPTransport(uds=door.socket) if caged else None
     base = "http://gateway" if caged else door.address
     async with httpx.AsyncClient(
-        base_url=base, transport=transport, trust_env=False, timeout=30
+        base_url=base, transport=transport, trust_env=False, timeout=PATIENCE
     ) as http:
         yield http
 

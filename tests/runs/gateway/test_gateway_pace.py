@@ -17,6 +17,7 @@ from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
 from closeloop.runs.gateway.pace import Pace
+from patience import PATIENCE
 
 
 def settings(**limits: Any) -> ModelSettings:
@@ -161,7 +162,7 @@ def test_waiting_ends_by_itself_when_the_time_has_come() -> None:
     async def go() -> None:
         pace = Pace(settings(requests_per_minute=1200))
         order: list[str] = []
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group:
                 for number in range(130):
                     group.start_soon(ask, pace, str(number % 3), order)
@@ -214,8 +215,18 @@ def test_after_a_refusal_all_wait_and_fewer_ask_at_once() -> None:
     anyio.run(go)
 
 
-def test_a_429_pauses_the_other_attempts_too(provider: Any, tmp_path: Path) -> None:
+def test_a_429_pauses_the_other_attempts_too(
+    provider: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times: list[float] = []
+    held: list[float] = []
+    hold = Pace.hold
+
+    def noted(pace: Pace, seconds: float) -> None:
+        hold(pace, seconds)
+        held.append(seconds)
+
+    monkeypatch.setattr(Pace, "hold", noted)
 
     def note(send: Any) -> Any:
         def step(handler: Any) -> None:
@@ -243,8 +254,7 @@ def test_a_429_pauses_the_other_attempts_too(provider: Any, tmp_path: Path) -> N
             talk.user("Hello")
             async with anyio.create_task_group() as group:
                 group.start_soon(talk.turn, first)
-                await until(lambda: times)
-                await anyio.sleep(0.05)
+                await until(lambda: held)
                 group.start_soon(talk.turn, second)
 
     anyio.run(go)

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from gateway_client import ENVIRON, FORMATS, Talk, client, opened, text_of, upstream
+from gateway_client import ENVIRON, FORMATS, Talk, client, opened, shut, text_of, upstream
 
 from closeloop.model.answers import heard
 from closeloop.model.attempt import Attempt
@@ -82,10 +82,7 @@ def replay(tmp_path: Path, exchanges: list[Exchange], use: Any) -> Any:
             client(door) as http,
         ):
             await use(http)
-            reason = None
-            with anyio.move_on_after(0.05):
-                reason = await door.closed()
-        return door, reason
+            return door, await shut(door)
 
     return anyio.run(go)
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from gateway_client import FORMATS, KEY, PARSED, Talk, client, opened, text_of, until, upstream
+from gateway_client import (
+    FORMATS,
+    KEY,
+    PARSED,
+    Talk,
+    client,
+    opened,
+    shut,
+    text_of,
+    until,
+    upstream,
+)
 
 from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.model.settings import ModelSettings
@@ -18,6 +28,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
 from closeloop.runs.gateway.door import MOST_BREAKS, OpenDoor
 from closeloop.runs.models.serve import serve
+from patience import PATIENCE
 
 GOOD = {
     "role": "assistant",
@@ -64,11 +75,7 @@ def asked_once(
         async with opened(tmp_path, settings) as door, client(door) as http:
             talk = Talk(speaks, stream=stream)
             talk.user("Hello")
-            response = await talk.ask(http)
-            reason = None
-            with anyio.move_on_after(0.05):
-                reason = await door.closed()
-        return response, door, reason
+            return await talk.ask(http), door, await shut(door)
 
     return anyio.run(go)  # type: ignore[no-any-return]
 
@@ -160,7 +167,6 @@ def test_passing_trouble_is_not_heard_by_the_agent(
         good,
     )
     settings = upstream("anthropic", provider.address)
-    started = time.monotonic()
     response, door, reason = asked_once(tmp_path, settings, stream=stream)
     assert response.status_code == 200
     assert reason is None
@@ -168,7 +174,6 @@ def test_passing_trouble_is_not_heard_by_the_agent(
     assert exchange.retries == 4
     assert exchange.cause is None
     assert exchange.seconds >= exchange.first_byte_seconds > 0  # type: ignore[operator]
-    assert time.monotonic() - started < 20
     assert len(provider.asked) == 5
 
 
@@ -243,9 +248,10 @@ def test_a_stream_that_breaks_off_is_told_from_an_agents_failure(
                 response = await talk.ask(http)
                 assert response.content.startswith(START)
                 assert "in the middle of it" in response.text.removeprefix(START.decode())
-                with anyio.move_on_after(0.05) as waited:
-                    assert isinstance(await door.closed(), MachineFailed)
-                assert waited.cancelled_caught == (number < MOST_BREAKS)
+                if number < MOST_BREAKS:
+                    assert await shut(door) is None
+            with anyio.fail_after(PATIENCE):
+                assert isinstance(await door.closed(), MachineFailed)
         assert all("in the middle of it" in str(one.cause) for one in door.exchanges)
         assert [one.retries for one in door.exchanges] == [0] * MOST_BREAKS
         if speaks == "anthropic":
@@ -265,9 +271,7 @@ def test_an_answer_after_a_broken_one_makes_it_good(provider: Any, tmp_path: Pat
                 talk = Talk("anthropic")
                 talk.user("Hello")
                 await talk.ask(http)
-            with anyio.move_on_after(0.05) as waited:
-                await door.closed()
-            assert waited.cancelled_caught
+            assert await shut(door) is None
 
     anyio.run(go)
 
@@ -323,7 +327,7 @@ def test_an_agent_that_hangs_up_is_not_answered_any_more(provider: Any, tmp_path
     def slow(handler: Any) -> None:
         handler.wfile.write(chunked(START))
         handler.wfile.flush()
-        handler.connection.settimeout(10)
+        handler.connection.settimeout(PATIENCE)
         gone.append(handler.connection.recv(1))
 
     provider.says(slow)

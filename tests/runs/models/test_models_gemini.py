@@ -9,6 +9,7 @@ import httpx
 
 from closeloop.runs.models.scripts import parse_script
 from closeloop.runs.models.serve import serve
+from patience import PATIENCE
 
 SCRIPT = parse_script(
     b"""
@@ -45,7 +46,7 @@ def served(use: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     async def go() -> None:
         async with (
             serve(SCRIPT) as address,
-            httpx.AsyncClient(base_url=address, trust_env=False) as client,
+            httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)
 

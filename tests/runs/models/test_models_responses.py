@@ -11,6 +11,7 @@ import pytest
 from closeloop.runs.models.scripts import parse_script
 from closeloop.runs.models.serve import serve
 from closeloop.runs.models.served import responses
+from patience import PATIENCE
 
 SCRIPT = parse_script(
     b"""
@@ -42,7 +43,7 @@ def served(use: Use) -> None:
     async def go() -> None:
         async with (
             serve(SCRIPT) as address,
-            httpx.AsyncClient(base_url=address, trust_env=False) as client,
+            httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)
 

@@ -209,7 +209,7 @@ def test_a_turn_is_found_fast_enough_to_measure_other_things() -> None:
         began = time.perf_counter()
         speak(text, next_turn(text, request), request)
         best = min(best, time.perf_counter() - began)
-    assert best < 50e-6
+    assert best < 100e-6
 
 
 def test_every_error_of_a_script_is_a_fault() -> None:

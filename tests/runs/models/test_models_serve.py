@@ -18,6 +18,7 @@ from closeloop.runs.models import open_model
 from closeloop.runs.models.scripted import ScriptedModel
 from closeloop.runs.models.scripts import parse_script
 from closeloop.runs.models.serve import REQUEST_LIMIT, serve
+from patience import PATIENCE
 
 SCRIPT = parse_script(
     b"""
@@ -46,7 +47,7 @@ def served(use: Use) -> None:
     async def go() -> None:
         async with (
             serve(SCRIPT) as address,
-            httpx.AsyncClient(base_url=address, trust_env=False) as client,
+            httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import anyio
@@ -13,6 +12,7 @@ from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.runs.models.schema import problems
 from closeloop.runs.models.structured import ask_json, read_json
+from patience import takes
 
 SCHEMA = {
     "type": "object",
@@ -60,9 +60,9 @@ def test_json_is_found_in_what_models_wrap_it_in(text: str) -> None:
 
 
 def test_a_reply_of_empty_lines_is_no_json_at_once() -> None:
-    began = time.process_time()
-    assert read_json(ModelReply(text="```" + "\n" * 200_000), SCHEMA)[0] is None
-    assert time.process_time() - began < 2
+    reply = ModelReply(text="```" + "\n" * 200_000)
+    assert read_json(reply, SCHEMA)[0] is None
+    assert takes(lambda _: read_json(reply, SCHEMA), 2) < 2
 
 
 def test_one_repair_is_asked_for_with_what_is_wrong() -> None:

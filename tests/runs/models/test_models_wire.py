@@ -13,13 +13,14 @@ import pytest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.runs.models.refusals import Missing, TooLong
 from closeloop.runs.models.wire import BODY_LIMIT, LONGEST_WAIT, Endpoint, Rejected, Wire, delay
+from patience import PATIENCE
 
 KEY = "sk-very-secret-0123456789"
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 GOOD = {"choices": []}
 
 
-def post(address: str, retries: int = 2, timeout: float = 5.0, key: str | None = KEY) -> Any:
+def post(address: str, retries: int = 2, timeout: float = PATIENCE, key: str | None = KEY) -> Any:
     """One request; what was waited for is in `post.waits`."""
     waits: list[float] = []
     post.waits = waits  # type: ignore[attr-defined]

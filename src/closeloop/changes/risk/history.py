@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.changes.git import Repository, ask, find
+from closeloop.changes.git import REFETCH, Repository, ask, find
 from closeloop.changes.risk.labels import DAYS, Labels, is_source, says_fix
 from closeloop.changes.risk.log import Edited, Step, steps
 from closeloop.model.errors import MachineFailed
@@ -162,7 +162,7 @@ def _whole(repository: Repository, head: str) -> History:
             book.add(step)
             labels.add(step)
     except MachineFailed:
-        cut = "content is missing, as in a partial clone; `git fetch --refetch` brings it"
+        cut = f"content is missing, as in a partial clone; {REFETCH}"
     past = (
         msgspec.structs.replace(one, reverted=n in labels.reverted, fixed=n in labels.fixed)
         for n, one in enumerate(book.past)
@@ -207,7 +207,9 @@ def _kept(path: Path) -> History | None:
         history = msgspec.msgpack.decode(path.read_bytes(), type=History)
     except (OSError, msgspec.MsgspecError):
         return None
-    return history if history.version == _VERSION else None
+    # What a shallow or partial clone lacks may be there by now.
+    lacking = history.cut is not None and len(history.past) < LIMIT
+    return None if lacking or history.version != _VERSION else history
 
 
 def _keep(path: Path, history: History) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from closeloop.changes.git import COMMAND, Repository, environment
+from closeloop.changes.git import COMMAND, Repository, environment, said
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
 
 _FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _MESSAGE_BYTES = 20_000
+LONGEST = 10_000
 
 
 class Replaced(Record):
@@ -71,13 +73,16 @@ def steps(repository: Repository, commits: str, limit: int) -> Iterator[Step]:
         *("--src-prefix=a/", "--dst-prefix=b/", f"--format={_FORMAT}", "--end-of-options", commits),
         "--",
     ]
-    with subprocess.Popen(
-        command,
-        cwd=repository.root,
-        env=environment({"GIT_DIR": str(repository.folder)}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command,
+            cwd=repository.root,
+            env=environment({"GIT_DIR": str(repository.folder)}),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             yield from _Reading(process.stdout).steps()
@@ -85,8 +90,10 @@ def steps(repository: Repository, commits: str, limit: int) -> Iterator[Step]:
             process.kill()
             raise
         if process.wait():
+            errors.seek(0)
             raise MachineFailed(
-                f"git cannot tell the history of {repository.root}: try `git log {commits}`."
+                f"Git cannot tell the history of {repository.root} ({said(errors.read(LONGEST))}): "
+                f"try `git log {commits}`."
             )
 
 

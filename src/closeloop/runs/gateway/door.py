@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -108,11 +109,11 @@ class OpenDoor:
         """One turn of an agent of ours."""
         entry = self._ledger.begin("reply", msgspec.json.encode(request))
         try:
-            self._demand()
-            reply = await self._source.reply(request, entry)
-            entry.status = 200
-            entry.told(msgspec.json.encode(reply))
-            self._budget.charge(entry.usage)
+            async with self._turn():
+                reply = await self._source.reply(request, entry)
+                entry.status = 200
+                entry.told(msgspec.json.encode(reply))
+                self._budget.charge(entry.usage)
         except (OutOfBudget, Fault) as reason:
             entry.cause = str(reason)
             self.shut(reason)
@@ -122,10 +123,14 @@ class OpenDoor:
         finally:
             self._ledger.end(entry)
 
-    def _demand(self) -> None:
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        if self._reason is None:
+            await self._budget.room()
         if self._reason is not None:
             raise self._reason
-        self._budget.demand()
+        async with self._budget.turn():
+            yield
 
     async def answer(self, asked: Asked, out: Out) -> None:
         """Whatever an agent asks over HTTP."""
@@ -164,8 +169,8 @@ class OpenDoor:
             if asked.route.kind == "count":
                 await self._source.count(asked, out)
                 return
-            self._demand()
-            await self._source.answer(asked, out)
+            async with self._turn():
+                await self._source.answer(asked, out)
         except Malformed as wrong:
             entry.cause = str(wrong)
             await out.fail(speech, str(wrong))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from closeloop.model.attempt import Usage
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.usage import total
@@ -20,9 +24,43 @@ class Budget:
         """What is known to have been paid; `usage.cost` is None when that is not all."""
         self.turns = 0
         self._replies = 0
+        self._most_tokens = 0
+        self._dearest = 0.0
+        self._under_way = 0
+        self._ended = asyncio.Event()
 
-    def demand(self) -> None:
-        """One more turn; OutOfBudget when one of the limits is reached."""
+    async def room(self) -> None:
+        """Wait while those under way may use up what is left: of them, one may go over a limit."""
+        while self._crowded():
+            await self._ended.wait()
+
+    def _crowded(self) -> bool:
+        """Should each cost what the dearest reply did; what the first one costs nobody knows."""
+        if not self._under_way:
+            return False
+        each = (
+            (self._limits.tokens, self.tokens, self._most_tokens),
+            (self._limits.money, self.spent, self._dearest),
+        )
+        return any(
+            used < limit and (not self._replies or used + self._under_way * dearest >= limit)
+            for limit, used, dearest in each
+            if limit is not None
+        )
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One turn, while it lasts; OutOfBudget when a limit is reached."""
+        self._demand()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._ended.set()
+            self._ended = asyncio.Event()
+
+    def _demand(self) -> None:
         limits = self._limits
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise OutOfBudget(f"{self.tokens:,} of {limits.tokens:,} tokens are used.")
@@ -38,6 +76,8 @@ class Budget:
         self._replies += 1
         self.tokens += tokens_of(usage)
         self.spent += usage.cost or 0.0
+        self._most_tokens = max(self._most_tokens, tokens_of(usage))
+        self._dearest = max(self._dearest, usage.cost or 0.0)
 
     def charge(self, usage: Usage) -> None:
         """What a whole reply used; BadInput when that cannot be held against the limits."""

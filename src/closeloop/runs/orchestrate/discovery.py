@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from closeloop.model.plural import plural
 from closeloop.model.settings import Commands
 from closeloop.model.visible import on_one_line
 
@@ -25,7 +26,7 @@ def about(paths: Sequence[str], commands: Commands) -> str:
     top = sorted({path.partition("/")[0] + ("/" if "/" in path else "") for path in paths})
     more = f" and {len(top) - MOST_NAMES} more" if len(top) > MOST_NAMES else ""
     lines = [
-        f"{len(paths)} files: {most}.",
+        f"{plural(len(paths), 'file')}: {most}.",
         f"At the top: {', '.join(top[:MOST_NAMES])}{more}.",
     ]
     known = {

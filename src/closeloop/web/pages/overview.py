@@ -10,6 +10,7 @@ from closeloop.measuring.trends import trends_of
 from closeloop.measuring.work import Work
 from closeloop.model.errors import BadInput
 from closeloop.model.listing import Filter
+from closeloop.model.orchestration import PlanRow
 from closeloop.model.plan import Course
 from closeloop.model.record import Record
 from closeloop.model.trend import Regression, VersionMark
@@ -19,6 +20,7 @@ from closeloop.web.desk import Desk
 from closeloop.web.page import Nothing, Page
 from closeloop.web.pages.attempts import AttemptLine, lines_of
 from closeloop.web.pages.experiments import courses_now
+from closeloop.web.pages.plans import plans_now
 from closeloop.web.pages.review import unreviewed
 from closeloop.web.views.figures import (
     FigureLine,
@@ -85,6 +87,9 @@ class OverviewView(Record):
     fresh: bool
     """Whether all that is stored is in them."""
     live: tuple[Course, ...]
+    """Experiments that run now."""
+    plans: tuple[PlanRow, ...]
+    """Plans that somebody carries out now."""
     waiting: int | None
     """Items of the review queue that nobody has looked at."""
     latest: tuple[AttemptLine, ...]
@@ -97,6 +102,7 @@ def overview(desk: Desk, asked: Nothing) -> OverviewView:
         numbers=counted.value,
         fresh=counted.fresh and fresh,
         live=tuple(one for one in running if one.state == "running"),
+        plans=plans_now(desk),
         waiting=unreviewed(desk),
         latest=_latest(desk),
     )

@@ -54,6 +54,12 @@ def plans(desk: Desk, asked: Nothing) -> PlansView:
     )
 
 
+def plans_now(desk: Desk) -> tuple[PlanRow, ...]:
+    """Those that somebody carries out now."""
+    under_way = desk.store.plans.under_way()
+    return tuple(desk.store.plans.listed(MOST_PLANS, under_way)) if under_way else ()
+
+
 def plan(desk: Desk, asked: PlanAsked) -> PlanView:
     story = found(desk.store.plans.story, asked.plan)
     under_way = story.plan.id in desk.store.plans.under_way()

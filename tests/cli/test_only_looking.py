@@ -1,0 +1,84 @@
+"""Commands that only look: in a folder where nothing was done yet they make nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from closeloop.cli import main
+
+LOOKING = (
+    "attempts",
+    "context",
+    "events",
+    "experiments",
+    "insights",
+    "measure",
+    "memory corrections",
+    "memory list",
+    "memory repeats",
+    "metrics",
+    "plans",
+    "prompt log",
+    "pulls",
+    "report",
+    "review",
+    "token list",
+    "trends",
+)
+ASKING_FOR_ONE = (
+    "ab status trial",
+    "branch x",
+    "compare a b",
+    "experiments pause x",
+    "export --jsonl",
+    "gate",
+    "judge x",
+    "memory accept x",
+    "memory show x",
+    "prompt diff a b",
+    "show x",
+    "token revoke x",
+)
+
+
+def run(folder: Path, command: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(command.split())
+    assert list(folder.iterdir()) == []
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", LOOKING)
+def test_looking_makes_nothing_and_says_what_to_run(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, command) == 0
+    output = capsys.readouterr()
+    if command != "memory repeats":  # it hopes for none
+        assert "closeloop " in output.out + output.err
+
+
+@pytest.mark.parametrize("command", ASKING_FOR_ONE)
+def test_asking_for_what_is_not_there_makes_nothing(folder: Path, command: str) -> None:
+    assert run(folder, command) == 2
+
+
+def test_what_is_written_down_is_there_for_those_who_look(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["memory", "add", "Never commit keys.", "--repo", "ann/tally"])
+    assert (folder / ".closeloop").is_dir()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["memory", "list"])
+    assert "Never commit keys." in capsys.readouterr().out
