@@ -87,6 +87,7 @@ def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
         ("removing refunds", "Remove refunds"),
         ("Fixes for Python 3.14", "Fixes for Python 3.14"),
         ("Addition of totals", "Addition of totals"),
+        ("Returns are counted twice", "Returns are counted twice"),
     ],
 )
 def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str) -> None:
@@ -112,6 +113,7 @@ def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str
         ),
         ("It fails. Issue #12, reported by A. B.", "It fails."),
         ("It fails (late, reported by b12).", "It fails (late)."),
+        ("It fails, reported by Ann. Always.", "It fails. Always."),
         ("`total .5` and f(,_) fail. #12.", "`total .5` and f(,_) fail."),
         (
             "    total(\n        {\n    }\n    )\n    # 3",
@@ -297,7 +299,7 @@ def test_no_message_is_too_strange(message: str) -> None:
     "piece",
     [
         *("add a ", "#1 ", "a@", "`" * 3 + "diff\n", "(#", ":a:`", "* x\n\n", "\n", " \n", " "),
-        *("- [x] a\n", "# \n\n\n", "<!--", "[a](https://", "cc: a\n"),
+        *("- [x] a\n", "# \n\n\n", "<!--", "[a](https://", "cc: a\n", "new\n"),
         *(
             "see https://a ",
             "`a <https://",

@@ -129,3 +129,35 @@ def test_a_single_event_raises_nothing(rule: str, event: dict) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_lane_without_its_parent_is_read_like_any_other(rule: str) -> None:
     found(rule, [{"lane": "child", **edit()}, {"lane": "child", **PASS}], lanes={"child": "gone"})
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [edit(), RED, {"say": "I leave unrelated files alone."}, PASS],
+        [edit(), RED, {"claim": "Fixed the remaining issues. All tests pass."}],
+        [edit(), RED, {"claim": "All remaining issues are resolved, and all tests pass."}],
+    ],
+)
+def test_words_about_something_else_do_not_excuse_a_failing_check(events: list[dict]) -> None:
+    assert fired(ASK, *events) == {"false-claim"}
+
+
+def test_what_is_said_of_the_failure_itself_does() -> None:
+    words = {"say": "That failure is unrelated to my change."}
+    assert fired(ASK, edit(), RED, words, PASS) == set()
+    assert fired(ASK, edit(), RED, {"claim": "Done. The remaining issue is a slow test."}) == set()
+
+
+def test_a_tool_that_replaces_text_tries_nothing() -> None:
+    tool = {"tool": {"name": "mcp__serena__replace_symbol_body", "arguments": {}, "ok": True}}
+    assert fired(ASK, LOOK, edit(), tool, DONE) == {"missing-verification"}
+    run = {"tool": {"name": "python_repl", "arguments": {}, "ok": True}}
+    assert fired(ASK, LOOK, edit(), run, DONE) == set()
+
+
+def test_a_new_branch_takes_nothing_back() -> None:
+    command = "git checkout -b fix && sed -i s/a/b/ cart.py"
+    assert fired(ASK, LOOK, {"run": {"command": command, "exit": 0}}, DONE) == {
+        "missing-verification"
+    }

@@ -38,6 +38,7 @@ from closeloop.process.reading import read
         ("Don't push to main.", "command", ("git", "push", "main")),
         ("Don't commit anything unless I ask.", "command", ("git", "commit")),
         ("You must not run `terraform apply`.", "command", ("terraform", "apply")),
+        ("Never run `npm ci`, we need to keep the lock file.", "command", ("npm", "ci")),
         ("Use pnpm, not npm.", "command", ("npm",)),
         ("Keep the signature of `load`.", "signature", ("load",)),
         ("Do not create new files.", "no new files", ()),

@@ -19,6 +19,7 @@ FRAGMENTS = [
     "\n --> a:1:1\n", 'File "a", line 1, in x\n    ', "Traceback (most recent call last):\n", "\n    at x (a.js:1",
     '<testcase name="', '"><failure message="', "rspec ./a:1 # ", "1) A::b\n", " > ", "(1,2): ",
     "Time elapsed: 1 s <<< FAILURE!\n", "[ERROR] ", "[  FAILED  ] a.b", "***Failed", ": not found", "make: *** ",
+    "make: *** [x] Error 1\n", "*** [",
     "'", '"', "`", "::", "…", "...", "1", "3 failing\n", "✖ ", "× ", '{"Action":"', '"Output":"', "%]", "____ t ____\n",
     '[{"filePath":', '"generalDiagnostics":[', "}", "]",
 ]  # fmt: skip

@@ -26,6 +26,8 @@ from patience import takes
         ("/usr/bin/ld: /tmp/ccSo39Za.o: in function", "/usr/bin/ld: /tmp/ccXXXXXX.o: in function"),
         ("at commit 3f2a9bc", "at commit deadbeef1"),
         ("id 550e8400-e29b-41d4-a716-446655440000", "id 123e4567-e89b-12d3-a456-426614174000"),
+        ("request 3f1ab-99c1", "request c07e2-1b44"),
+        ("[1]\nnot found", "[2]\nnot found"),
         ("connect to localhost:5432", "connect to localhost:40123"),
         ("connect to 127.0.0.1:5432", "connect to 127.0.0.1:40123"),
         ("server has pid 12", "server has pid 40123"),
@@ -49,6 +51,11 @@ def test_what_changes_from_run_to_run_is_gone(one: str, other: str) -> None:
         ("7 failed, 2 passed", "6 failed, 2 passed"),
         ("ValueError: 3", "ValueError: 4"),
         ("facade", "decade"),
+        ("dead-beef", "dead-face"),
+        ("CVE-2024-12345", "CVE-2024-54321"),
+        ("expected [1]", "expected [2]"),
+        ("a\n[1]", "a\n[2]"),
+        ("[1] 500", "[1] 600"),
     ],
 )
 def test_what_tells_failures_apart_stays(one: str, other: str) -> None:

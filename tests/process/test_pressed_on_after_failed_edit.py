@@ -61,3 +61,17 @@ def test_edits_without_results_say_nothing() -> None:
 
 def test_an_empty_trace_has_none() -> None:
     assert found(RULE, []) == []
+
+
+@pytest.mark.parametrize(
+    "command", ["git commit -m 'fix the total'", "git log --format=%s", "grep -rn format src"]
+)
+def test_a_word_in_a_command_repairs_nothing(command: str) -> None:
+    run = {"run": {"command": command, "exit": 0, "output": ""}}
+    assert found(RULE, [{"user": "Fix it"}, FAILED, run, edit("b.py")])
+
+
+@pytest.mark.parametrize("command", ["npm run lint:fix", "make format", "cargo fmt"])
+def test_a_tool_that_repairs_is_an_answer(command: str) -> None:
+    run = {"run": {"command": command, "exit": 0, "output": ""}}
+    assert not found(RULE, [{"user": "Fix it"}, FAILED, run, edit("b.py")])

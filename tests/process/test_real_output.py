@@ -154,8 +154,17 @@ def test_options_are_told_whole_and_made_up_ones_not_at_all() -> None:
     assert (missing.name, missing.words) == ("--no-stat", "unknown flag: --no-stat")
 
 
-def comment_only(before: str, after: str) -> bool:
-    return only_comments(Edit(number=1, lane="root", path="a.go", before=before, after=after))
+def test_an_option_that_only_holds_such_letters_is_not_made_up() -> None:
+    assert [one.name for one in missing_names("Error: unknown flag: --footer")] == ["--footer"]
+
+
+@pytest.mark.parametrize("command", ["bash deploy.sh -n", "node server.js -c conf.json"])
+def test_a_scripts_own_option_makes_it_no_check(command: str) -> None:
+    assert doing_of(command).checks == ()
+
+
+def comment_only(before: str, after: str, path: str = "a.go") -> bool:
+    return only_comments(Edit(number=1, lane="root", path=path, before=before, after=after))
 
 
 def test_a_remark_behind_code_is_a_comment_and_a_string_is_not() -> None:
@@ -164,6 +173,17 @@ def test_a_remark_behind_code_is_a_comment_and_a_string_is_not() -> None:
     assert not comment_only('x := "a // b"', 'x := "a // c"')
     assert not comment_only("x := f() // a", "x := g() // a")
     assert not comment_only("x = f()\ny = 1  # a", "y = 1  # b")
+
+
+def test_a_division_and_a_colour_are_no_comments() -> None:
+    assert not comment_only("return x // 2", "return x // 3", "a.py")
+    assert not comment_only("color: #fff;", "color: #000;", "a.css")
+    assert comment_only("return x // 2  #noqa", "return x // 2", "a.py")
+
+
+def test_a_class_in_brackets_does_not_hide_what_a_linter_says() -> None:
+    said = "/src/a.tsx\n  3:5  error  Invalid class 'w-[10px]'  tailwindcss/no-custom\n"
+    assert len(parsed("places", said).errors) == 1
 
 
 @given(st.text(alphabet="━╭─,-[]:1 a.tsx\n×!lint/format(at)", max_size=400))

@@ -131,3 +131,22 @@ def test_an_empty_trace_and_edits_without_text_raise_nothing() -> None:
     assert isinstance(found("weakened-test", []), Unmeasured)
     assert found("weakened-test", [{"edit": {"path": TEST}}]) == []
     assert found("weakened-test", [{"lane": "lost", "edit": {"path": TEST}}]) == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "def test_total(capsys):\n    pytest.skip('later')",
+        "@pytest.mark.skip\ndef test_total(capsys):",
+        "def test_new():\n    f()\n@pytest.mark.skip\ndef test_total():",
+    ],
+)
+def test_a_switch_beside_other_changes_weakens_too(after: str) -> None:
+    assert weakened("def test_total():", after)
+
+
+def test_a_new_test_may_be_off_and_a_browsers_condition_is_no_switch() -> None:
+    assert not weakened("x", "def test_new():\n    pytest.skip('later')\nx")
+    assert not weakened("x", "@pytest.mark.skip\n@slow\ndef test_new():\n    f()\nx")
+    for line in ("test.skip(!process.env.KEY, 'no key')", "test.skip(name === 'webkit', 'slow')"):
+        assert not weakened("x", f"{line}\nx", path="src/cart.test.ts")

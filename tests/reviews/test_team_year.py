@@ -193,6 +193,7 @@ def test_the_level_that_a_check_gave_counts_where_no_label_says_one(
     report = Report(change=Change(head=head), title="x", verdict="pass", risk=risk)
     if about != "the attempt after":
         keep_report(report, store, REPO)
+        keep_report(replace(report, risk=None, tiers=("tools",)), store, REPO)
     keep(facts, store, AGENTS)
     (row,) = store.attempts()
     if about == "the attempt after":

@@ -330,6 +330,23 @@ def test_a_message_told_twice_is_one(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "sorts", [["agent_message"], ["agent_message", "AgentMessage"], ["AgentMessage"]]
+)
+def test_last_words_that_events_tell_again_and_trimmed_are_one(
+    sorts: list[str], tmp_path: Path
+) -> None:
+    rollout = Rollout(tmp_path).event("task_started").user("Do it").agent("All done.\n")
+    for sort in sorts:
+        if sort == "agent_message":
+            rollout.event(sort, message="All done.")
+        else:
+            item = {"type": sort, "content": [{"type": "Text", "text": "All done."}]}
+            rollout.event("item_completed", item=item)
+    rollout.event("task_complete", last_agent_message="All done.")
+    assert rollout.told() == [("user", "request", "Do it"), ("agent", "claim", "All done.\n")]
+
+
 def test_a_message_that_only_an_event_tells_is_kept(tmp_path: Path) -> None:
     rollout = Rollout(tmp_path).event("task_started").event("user_message", message="Do it")
     rollout.event("agent_message", message="Done.").event("task_complete")

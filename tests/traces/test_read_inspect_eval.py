@@ -292,3 +292,15 @@ def test_what_is_left_out_is_counted_for_each_sample_alone(tmp_path: Path) -> No
     path.write_text(json.dumps({**HEADER, "samples": samples}))
     found = [session.trace.skipped for session in inspect_eval.read(FileSource(path))]
     assert found == [{"an event of scoring or set-up": 1}] * 2
+
+
+def test_words_without_an_id_that_are_said_again_are_told_again(tmp_path: Path) -> None:
+    asked, reply = ({"role": who, "content": "Go on."} for who in ("user", "assistant"))
+    session = made(
+        tmp_path,
+        model("Go on.") | {"input": [asked]},
+        model("Go on.") | {"input": [asked, reply, asked]},
+    )
+    assert [event.role for event in session.trace.events if isinstance(event, Message)] == [
+        "user", "agent", "user", "agent",
+    ]  # fmt: skip

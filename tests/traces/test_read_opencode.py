@@ -204,6 +204,14 @@ def test_a_patch_edits_as_many_files_as_it_names(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_half_a_character_in_a_diff_can_be_kept(tmp_path: Path) -> None:
+    given = {"filePath": "a.py", "oldString": "a", "newString": "b"}
+    edited = tool("edit", given, metadata={"diff": "+b\ud83d"})
+    (event,) = events(tmp_path, assistant(edited))
+    assert isinstance(event, Edit)
+    assert (event.patch or "").encode()
+
+
 def test_a_patch_that_failed_is_an_edit_of_the_files_it_names(tmp_path: Path) -> None:
     patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** Delete File: b.py\n"
     failed = tool("apply_patch", {"patchText": patch}, status="error", error="No such line.")

@@ -11,8 +11,10 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Handoff, Message
+from closeloop.traces.opencode import storage
 from closeloop.traces.readers import opencode, opencode_store
 from closeloop.traces.source import FileSource
+from patience import takes
 
 RECORDED = Path(__file__).parent / "fixtures" / "opencode"
 
@@ -217,3 +219,26 @@ def test_an_id_never_leads_out_of_the_store(tmp_path: Path) -> None:
     assert opencode_store.parts(source) == []
     assert list(opencode_store.read(source)) == []
     assert source.skipped == {"a session without messages": 1}
+
+
+def test_files_of_sessions_that_are_each_others_parents_have_one_owner(tmp_path: Path) -> None:
+    first, second, *_ = files(RECORDED / "opencode.db", tmp_path).values()
+    for path, parent in ((first, second.stem), (second, first.stem)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"parentID": parent}))
+    owners = {opencode_store.owner(FileSource(path)) for path in (first, second)}
+    assert owners == {None, min(first, second)}
+
+
+def test_a_long_line_of_children_is_found_soon(tmp_path: Path) -> None:
+    folder = tmp_path / "session" / "p"
+    folder.mkdir(parents=True)
+    told = {"projectID": "p", "directory": "/w", "version": "1", "time": {}}
+    for one in range(2000):
+        made = told | {"id": f"s{one}", "parentID": f"s{one - 1}"}
+        (folder / f"s{one}.json").write_text(json.dumps(made))
+    source = FileSource(folder / "s0.json")
+
+    def work(_: int) -> None:
+        assert len(storage.family_of(source)) == 2000
+
+    assert takes(work, 0.1) < 0.1

@@ -14,6 +14,7 @@ from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.store import open_store
 from closeloop.web.counting import Counting
+from closeloop.web.desk import Desk
 from patience import PATIENCE, until
 
 
@@ -87,3 +88,13 @@ def test_the_mark_changes_with_an_attempt_and_what_became_of_it() -> None:
         assert made != before
         opened.pulls.deliver(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
         assert opened.listing.mark() != made
+
+
+def test_a_plan_that_is_taken_up_or_let_go_is_news_though_nothing_is_added() -> None:
+    with open_store(":memory:") as opened:
+        mark, before = Desk(opened).mark(), Desk(opened).news()
+        assert opened.claim("plan/0123", "elsewhere:1:7", 60)
+        assert Desk(opened).mark() == mark
+        assert Desk(opened).news() == f"{before} 0123"
+        opened.release("elsewhere:1:7")
+        assert Desk(opened).news() == before

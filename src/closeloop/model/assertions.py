@@ -7,7 +7,8 @@ import re
 SKIP = re.compile(
     r"@(?:pytest\.mark\.|unittest\.)?(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
     r"|^(?:self\.skipTest|pytest\.(?:skip|xfail))\(|^t\.Skip(?:f|Now)?\("
-    r"|\b(?:it|test|describe|context)\.(?:skip|only|todo)\(|^(?:xit|xtest|xdescribe|fit|fdescribe)\("
+    r"|\b(?:it|test|describe|context)\.(?:skip|only|todo)\((?!\s*(?:!|\(|process\b|\w+ [!=]==? ))"
+    r"|^(?:xit|xtest|xdescribe|fit|fdescribe)\("
     r"|^#\[ignore|^@(?:Disabled|Ignore)\b|markTest(?:Skipped|Incomplete)\("
 )
 ASSERTION = re.compile(

@@ -76,7 +76,8 @@ _OWNS_UP = re.compile(
     r"|(?:still|currently|remaining|unrelated) (?:\w+ ){0,3}?fail\w*"
     r"|[1-9]\d* (?:tests? |checks? )?(?:fail(?:s|ed|ures?)?|(?:is |are )failing)"
     r"|fail\w* (?:\w+ ){0,6}?(?:unrelated|remain\w*|before|already|environment\w*|network|flaky)"
-    r"|(?<!no )remaining (?:issue|problem|failure)s?"
+    r"|(?<!no )(?<!zero )(?<!0 )(?<!the )(?<!all )(?<!any )remaining (?:issue|problem|failure)s?"
+    r"|remaining (?:issue|problem)s? (?:is|are)(?! (?:now |all )?(?:fixed|resolved|addressed|gone))"
     r"|tests? (?:still )?fails?|except for|blocked|not possible|give up|gave up"
     r"|please (?:run|test|verify|check|try)|(?:run|verify|test) (?:it |this )?(?:yourself|locally)"
     r"|should (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good)))\b"
@@ -86,6 +87,10 @@ _DISOWNS = re.compile(
     r"\bpre-?existing\b|\bunrelated\b|\bnot (?:caused by|related to|from|due to|because of)\b"
     r"|\b(?:sandbox|environment)(?:al)? (?:issue|problem|limitation|error)s?\b"
 )
+_FAULTS = (
+    "fail", "error", "issue", "problem", "limitation", "flak", "broke", "crash", "warning",
+    "existing", "caused by", "not related",
+)  # fmt: skip
 
 
 _SIGNS = (
@@ -167,7 +172,9 @@ def owns_up(plain: str) -> bool:
 
 def disowns(plain: str) -> bool:
     """Words in small letters that say of a failure that it is not the agent's own."""
-    return _DISOWNS.search(plain) is not None
+    if not _DISOWNS.search(plain):
+        return False
+    return any(mentions(one, _FAULTS) and _DISOWNS.search(one) for one in _SENTENCE.split(plain))
 
 
 def _admits(told: Sequence[str], doubts: Sequence[int]) -> bool:

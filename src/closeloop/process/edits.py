@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 
 from closeloop.model.record import Record
@@ -29,7 +29,10 @@ FORMATTERS = frozenset((
 ))  # fmt: skip
 _SCRATCH = ("repro", "debug", "scratch", "demo", "tmp", "temp", "try_", "verify_", "check_")
 _COMMENT = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
-_REMARK = re.compile(r"""\s(?://|#)[^"'`]{0,300}$""")
+_REMARK = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
+_HASHED = re.compile(r"""\s#[^"'`]{0,300}$""")
+_DIVIDING = (".py", ".pyi", ".pl", ".pm", ".jl")
+"""In these languages, `//` divides or chooses."""
 
 
 class Lines(Record):
@@ -129,31 +132,30 @@ def is_scratch(path: str) -> bool:
 @lru_cache(maxsize=1024)
 def only_comments(event: Edit) -> bool:
     """Nothing but comments and empty lines differ."""
+    code = partial(_code, _HASHED if event.path.endswith(_DIVIDING) else _REMARK)
     if event.before is not None and event.after is not None:
         if len(event.before) + len(event.after) > MOST_COMMENT:
             return False
         for line in event.after.splitlines():
-            if (told := line.strip()) not in event.before and _code(told) not in event.before:
+            if (told := line.strip()) not in event.before and code(told) not in event.before:
                 return False
         before, after = _split(event.before), _split(event.after)
-        return before != after and set(map(_code, before ^ after)) <= _codes(before, after)
-    if event.patch is None or len(event.patch) > MOST_COMMENT:
+        touched = before ^ after
+    elif event.patch is None or len(event.patch) > MOST_COMMENT:
         return False
-    lines = _of_patch(event.patch)
-    touched = {*lines.added, *lines.removed}
-    return bool(touched) and set(map(_code, touched)) <= _codes(lines.added, lines.removed)
+    else:
+        lines = _of_patch(event.patch)
+        before, after = {*lines.removed}, {*lines.added}
+        touched = before | after
+    same = set(map(code, before)).intersection(map(code, after))
+    return bool(touched) and set(map(code, touched)) <= {"", *same}
 
 
-def _codes(one: Iterable[str], other: Iterable[str]) -> set[str]:
-    """What both hold of code."""
-    return {"", *(set(map(_code, one)) & set(map(_code, other)))}
-
-
-def _code(line: str) -> str:
+def _code(remark: re.Pattern[str], line: str) -> str:
     """A line without its comment."""
     if not line or line.startswith(_COMMENT):
         return ""
-    return _REMARK.sub("", line).rstrip() if "#" in line or "//" in line else line
+    return remark.sub("", line).rstrip() if "#" in line or "//" in line else line
 
 
 @once

@@ -56,7 +56,7 @@ _PLUGGED_IN = (
     "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
 )  # fmt: skip
 # Who tries one of these wants to see the error.
-_MADE_UP = re.compile(r"bogus|invalid|unknown|not?-?(?:exist|such)|nope|fake|dummy|foo")
+_MADE_UP = re.compile(r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b")
 
 
 class Missing(Record):

@@ -27,7 +27,8 @@ _NUMBER = re.compile(
     r"(?:[mµun]?s|secs?|seconds?|milliseconds?|mins?|minutes?|m|h|hours?)\b)"
     r"|(?P<share>\d*+(?:\.\d++)? ?%)"
     r"|(?P<address>(?<=0)x[0-9a-fA-F]++)"
-    r"|(?P<hash>(?=[a-f\d]{6})[a-f\d]++\b(?:-[a-f\d]{4,12}\b){0,4})"
+    r"|(?P<hash>(?=[a-f\d]{6})[a-f\d]++\b(?:-[a-f\d]{4,12}\b){0,4}"
+    r"|(?=[\d-]{0,20}[a-f])[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"
     r")"
 )
 _NUMBERED = re.compile(
@@ -36,7 +37,12 @@ _NUMBERED = re.compile(
     re.IGNORECASE,
 )
 _NUMBERING = ("port", "pid", "PID", "rocess", "goroutine", "hread", "localhost", "0.0.")
-_HASH = re.compile(r"[a-f](?<!\w[a-f])(?=[a-f]*+\d)[a-f\d]{6,}+\b(?:-[a-f\d]{4,12}\b){0,4}")
+_HASH = re.compile(
+    r"[a-f](?<!\w[a-f])(?=[a-f]*+\d)"
+    r"(?:[a-f\d]{6,}+\b(?:-[a-f\d]{4,12}\b){0,4}|[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"
+)
+_JOB = re.compile(r"\[\d{1,6}\](?=\n|\Z)")
+"""What a shell prints before all else of a command that it leaves running."""
 _FOLDER = re.compile(
     r"(?:/private)?/var/folders(?:/[\w+-]++){2}/T\b"
     r"|/tmp/(?:pytest-of-[^/\s]++/pytest-\d++\b|tmp[._]?\w{6,12}+\b|cc\w{6}\b|go-build\d++\b)"
@@ -77,6 +83,8 @@ def normalised(text: str) -> str:
     """The text without what changes from run to run; digits inside test ids stay."""
     text = "\n".join([" ".join(line.split()) for line in plain(text)[-LONGEST:].split("\n")])
     text = _HASH.sub(_stand_in, _NUMBER.sub(_stand_in, text)).replace("[ <share>", "[<share>")
+    if job := _JOB.match(text):
+        text = f"[<job>]{text[job.end() :]}"
     if any(word in text for word in _NUMBERING):
         text = _NUMBERED.sub(r"\1<number>", text)
     if "/tmp/" in text or "/var/folders/" in text:  # noqa: S108

@@ -15,6 +15,7 @@ from closeloop.process.once import once
 
 _TAKES_BACK = frozenset(("checkout", "restore", "clean"))
 _ALL_BACK = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
+_NEW_BRANCH = re.compile(r"\bgit\s+checkout\s+-[bB]\b")
 
 
 class Standing(Record):
@@ -69,7 +70,10 @@ def _reads(reading: Reading) -> list[Step]:
 
 
 def _takes_back(step: Step) -> bool:
-    return not _TAKES_BACK.isdisjoint(git_verbs(step))
+    event = step.event
+    return not _TAKES_BACK.isdisjoint(git_verbs(step)) and not (
+        isinstance(event, Command) and _NEW_BRANCH.search(event.command)
+    )
 
 
 def _words(step: Step) -> list[str]:

@@ -126,7 +126,12 @@ ONE_THING = re.compile(
     re.IGNORECASE,
 )
 """After `do not commit`: something that is not all of the work."""
-PURPOSE = re.compile(r"[^.;!?]*\bto\s+[a-z]", re.IGNORECASE)
+PURPOSE = re.compile(
+    r"(?![^.;!?]*\b(?:because|since|need|have|has|takes?|wants?)\b)"
+    r"[^.;!?]*\bto\s+(?!(?:the|an?|my|your|this|that)\b)[a-z]",
+    re.IGNORECASE,
+)
+"""After `do not run X`: what not to run it for, which leaves other uses of it."""
 TOOLS = "bun|npm|pnpm|yarn|pip|uv|poetry|pipenv|conda"
 RATHER = re.compile(
     rf"\buse\s+`?(?P<good>{TOOLS})`?,?\s+(?:and\s+)?(?:not|never|instead\s+of|rather\s+than)\s+"

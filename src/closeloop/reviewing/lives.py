@@ -31,6 +31,8 @@ RISKS: dict[str, Level] = {
     "risk:high": "high",
     "risk:critical": "critical",
 }
+LAST_CHECKS = 20
+"""Not every one looks at the risk."""
 
 
 def keep(facts: Sequence[Fact], store: Store, agents: Agents) -> list[PullRequest]:
@@ -235,10 +237,11 @@ def risk_of(pull: PullRequest) -> Level | None:
 
 
 def checked_as(pull: PullRequest, store: Store) -> Level | None:
-    """The level that the last check of the work, or of the commit it ended in, gave it."""
-    about = store.reports.rows(1, attempt=pull.attempt)
-    about = about or (store.reports.rows(1, repo=pull.repo, head=pull.head) if pull.head else [])
-    return about[0].level if about else None
+    """The level that the last check to tell one gave the work, or the commit that it ended in."""
+    about = store.reports.rows(LAST_CHECKS, attempt=pull.attempt)
+    if pull.head:
+        about += store.reports.rows(LAST_CHECKS, repo=pull.repo, head=pull.head)
+    return next((one.level for one in about if one.level), None)
 
 
 def passed(result: str | None) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,8 @@ _OUTPUT = ("Output:", "Output too large. ")
 _TIMED_OUT = "Command was automatically cancelled because it exceeded the timeout"
 _REJECTED = ("User did not allow tool call", "User denied", "[Operation Cancelled]")
 _STOPPED = "[Operation Cancelled] Reason: Operation cancelled"
+_NEAR = 200
+"""So many events back the same interrupt may have been told."""
 _STATES = {"completed": True, "error": False, "failed": False, "cancelled": False}
 
 
@@ -177,8 +180,8 @@ def _stopped(output: str, refused: bool) -> str | None:
 
 def interrupt(builder: Builder, said: str, lane: str, at: datetime | None) -> None:
     """The user stops the agent, which each call it was at tells, and a notice once more."""
-    spoken = (e for e in reversed(builder.events) if e.lane == lane and isinstance(e, Message))
-    last = next(spoken, None)
+    near = islice(reversed(builder.events), _NEAR)
+    last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)
     if last is None or last.intent != "interrupt":
         builder.hear(said, lane=lane, at=at, intent="interrupt")
 

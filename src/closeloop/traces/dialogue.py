@@ -33,6 +33,8 @@ class Dialogue:
         self._alike: dict[tuple[str, str | None, str], list[int]] = {}
         """Calls by what they say."""
         self._done: set[int] = set()
+        self._stable = False
+        """Calls keep their ids: then another one is another call, also in a shortened history."""
 
     def hear(self, parts: Iterable[Said], lane: str, at: datetime | None) -> None:
         """What a request repeats and adds: a part is new where it is there more often than ever."""
@@ -52,6 +54,8 @@ class Dialogue:
                     calls.clear()
                 if part.kind != "call" or not self._renamed(part, alike, lane):
                     self.add(part, lane, at)
+            elif part.kind == "call" and part.id:
+                self._stable = True
 
     def _renamed(self, part: Said, alike: Counter[tuple[Any, ...]], lane: str) -> bool:
         """Whether it is a call that was told before, with no id or another one."""
@@ -60,6 +64,8 @@ class Dialogue:
         if place > len(known):
             return False
         event = self.builder.events[known[place - 1] - 1]
+        if event.call is not None and self._stable:
+            return False
         if event.call is None:
             self.replace(msgspec.structs.replace(event, call=part.id))
         for where in (lane, None) if part.id else ():

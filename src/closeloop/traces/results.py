@@ -77,7 +77,10 @@ def _unwrapped(output: str) -> tuple[str, int | None]:
     told = mapping(decoded(output)) if len(output) < _MOST else {}
     code = exit_code(told.get("exit_code", mapping(told.get("metadata")).get("exit_code")))
     printed = told.get("output")
-    return (printed if isinstance(printed, str) and code is not None else output), code
+    if code is None or not isinstance(printed, str):
+        # It may be what the command itself printed.
+        return output, None
+    return printed, code
 
 
 def is_action(event: AnyEvent) -> bool:

@@ -42,7 +42,7 @@ class Desk:
         self._derived: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
         self._marking = threading.Lock()
-        self._marked = (-2.0, "")
+        self._marked = (-2.0, "", "")
 
     @cached_property
     def book(self) -> Rulebook:
@@ -55,11 +55,21 @@ class Desk:
         return Counting(self.mark, lambda: work_of(self.store, self.book))
 
     def mark(self) -> str:
-        """Another one when something was added to the store; looked up once a second for all."""
+        """Another one when something was added to the store."""
+        return self._looked_up()[1]
+
+    def news(self) -> str:
+        """Another one then too, and when somebody takes up a plan or lets it go."""
+        return self._looked_up()[2]
+
+    def _looked_up(self) -> tuple[float, str, str]:
+        """Once a second for all."""
         with self._marking:
             if time.monotonic() - self._marked[0] > 1:
-                self._marked = (time.monotonic(), self.store.listing.mark())
-            return self._marked[1]
+                mark = self.store.listing.mark()
+                news = " ".join((mark, *sorted(self.store.plans.under_way())))
+                self._marked = (time.monotonic(), mark, news)
+            return self._marked
 
     def trace(self, attempt: str) -> Trace:
         """The events of an attempt, by its full id. They never change, so they are kept a while."""

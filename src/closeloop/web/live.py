@@ -32,7 +32,7 @@ def live_route(desk: Desk) -> Route:
 
 
 async def _news(desk: Desk) -> AsyncIterator[str]:
-    known = await anyio.to_thread.run_sync(desk.mark)
+    known = await anyio.to_thread.run_sync(desk.news)
     yield f"retry: 5000\nevent: here\ndata: {known}\n\n"
     for step in range(1, LONGEST):
         await anyio.sleep(STEP)
@@ -40,9 +40,9 @@ async def _news(desk: Desk) -> AsyncIterator[str]:
             return
         if step % LOOK:
             continue
-        mark = await anyio.to_thread.run_sync(desk.mark)
-        if mark != known:
-            known = mark
-            yield f"event: changed\ndata: {mark}\n\n"
+        news = await anyio.to_thread.run_sync(desk.news)
+        if news != known:
+            known = news
+            yield f"event: changed\ndata: {news}\n\n"
         elif step % QUIET == 0:
             yield ": still here\n\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from closeloop.model.attempt import Usage
@@ -121,3 +122,16 @@ def test_cost_counts_each_kind_of_token_at_its_price() -> None:
     assert priced(Usage(input_tokens=1), table) == Usage(input_tokens=1)
     reported = Usage(input_tokens=1, output_tokens=1, cost=7.0, cost_from="reported")
     assert priced(reported, table) == reported
+
+
+def test_one_who_hung_up_before_an_answer_lets_nobody_in_before_a_cost_is_known() -> None:
+    budget = Budget("m", Limits(money=1.0))
+
+    async def is_held_back() -> bool:
+        async with budget.turn():
+            budget.count(Usage())
+            with anyio.move_on_after(0.01) as waiting:
+                await budget.room()
+            return waiting.cancelled_caught
+
+    assert anyio.run(is_held_back)

@@ -24,6 +24,8 @@ rule = Rule(
 )
 
 _REMOVES = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
+_FIRST = 0
+"""The version of a file that was there before any edit."""
 _GONE = "\0gone"
 """The version of a file that is not there."""
 
@@ -108,7 +110,7 @@ def _removes(event: Command, path: str) -> bool:
 def _versions(changes: Iterable[Step]) -> Iterable[tuple[Hashable, Step]]:
     """Each change with the version that it leaves: taking an edit back leaves the one before."""
     ways: dict[Hashable, Hashable] = {}
-    version: Hashable = 0
+    version: Hashable = _FIRST
     for number, step in enumerate(changes, 1):
         edit = step.event
         if not isinstance(edit, Edit) or edit.action == "delete":
@@ -136,23 +138,25 @@ def _commits(lane: LaneReading) -> Sequence[int]:
 def _turns(
     row: Iterable[tuple[Hashable, Step]], commits: Sequence[int]
 ) -> Iterable[tuple[Hashable, Step]]:
-    """Returns since the last commit; several edits that undo several others turn back once."""
+    """Several edits that undo several others turn back once; what a commit put off does not."""
     places: dict[Hashable, int] = {}
-    last, way, committed = -1, 0, 0
+    kept: set[Hashable] = {_FIRST}
+    last: Hashable = _FIRST
+    way = committed = 0
     for value, step in row:
         before, committed = committed, bisect_left(commits, step.number)
         if committed > before:
-            # What was committed is kept: taking it up again is other work.
-            places, last, way = {}, -1, 0
+            kept.add(last)
         known = value in places
-        place = places.setdefault(value, len(places))
-        if known and place != last:
-            turned, way = way, 1 if place > last else -1
-            if turned != way:
+        places.setdefault(value, len(places))
+        if known and value != last:
+            turned, way = way, 1 if places[value] > places[last] else -1
+            # What no commit held was taken out for one, and is put back after it.
+            if turned != way and (committed == before or value in kept):
                 yield value, step
         elif not known:
             way = 0
-        last = place
+        last = value
 
 
 def _returns(row: Iterable[tuple[Hashable, Step]]) -> Iterable[tuple[Hashable, Step]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from itertools import chain
 
@@ -58,6 +58,7 @@ _REMOVING = re.compile(
     r"\b(?:remov|delet|drop|deprecat|renam|mov|consolidat|merg|split|replac|simplif)\w*\b"
 )
 _GUARD = re.compile(r"(?:\} ?else )?(?:el)?if\b")
+_AHEAD = 10
 _LOWERING = re.compile(r"\b(?:coverage|threshold|fail_under)\b")
 
 
@@ -154,13 +155,24 @@ def _skips(step: Step) -> Iterator[tuple[Step, str, bool]]:
     """Lines that switch a test off which was there before; whether they do so only sometimes."""
     told = lines_of(step.event) if isinstance(step.event, Edit) else None
     lines, last = told.added if told else (), ""
-    for line, following in zip(lines, (*lines[1:], ""), strict=False):
-        if begun_test(line):
-            # What follows belongs to a test that the edit brings.
-            return
-        if SKIP.search(line) and not begun_test(following):
-            yield step, line, _GUARD.match(last) is not None
+    known = {begun_test(line) for line in told.removed} if told else set()
+    brought = False
+    for place, line in enumerate(lines):
+        if test := begun_test(line):
+            brought = test not in known
+        if SKIP.search(line):
+            marks = line.startswith(("@", "#["))
+            new = _is_new(lines[place + 1 : place + _AHEAD], known) if marks else brought
+            if not new:
+                yield step, line, _GUARD.match(last) is not None
         last = line
+
+
+def _is_new(lines: Sequence[str], known: Set[str | None]) -> bool:
+    """Whether what these lines begin, after more marks, was not there before."""
+    first = next((line for line in lines if not line.startswith(("@", "#["))), "")
+    test = begun_test(first)
+    return first.startswith("class ") if test is None else test not in known
 
 
 def _loosened(

@@ -33,6 +33,7 @@ _NO_REASON = re.compile(
     r"ELIFECYCLE|ERROR task failed|error: script|Lifecycle .* failed|Test failed|command failed"
     r"|\*\*\* \[.*\] Error \d"
 )
+_LOOKED_AT = 300
 _LINE = re.compile(r":\d+: |\bline \d+\b")
 
 
@@ -46,8 +47,10 @@ def gather(text: str, found: Found) -> None:
         found.test(f"{name or file}: not found")
         found.symbol(name)
         found.path(file)
-    for line in _SAID.findall(text) if not found.errors else ():
-        if _NO_REASON.search(line) and len(text.split()) > len(line.split()):
+    said = _SAID.findall(text) if not found.errors else ()
+    words = len(text.split()) if said else 0
+    for line in said:
+        if _NO_REASON.search(line[:_LOOKED_AT]) and words > len(line.split()):
             # That it failed says less than the lines before it.
             continue
         found.test(_LINE.sub(" ", normalised(line)))

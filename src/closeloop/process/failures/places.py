@@ -61,9 +61,9 @@ def gather(text: str, found: Found) -> None:
         if not line or len(line) > LONGEST_LINE:
             continue
         if line[0] == " ":
-            if "━" in line or "-[" in line or "─[" in line:
-                _drawn(line, before.strip(), found)
-            elif _indented(line, file, last, found):
+            may_be_drawn = "━" in line or "-[" in line or "─[" in line
+            drawn = may_be_drawn and _drawn(line, before.strip(), found)
+            if not drawn and _indented(line, file, last, found):
                 last = ""
             before = line
             continue
@@ -101,12 +101,13 @@ def _indented(line: str, file: str, header: str, found: Found) -> bool:
     return False
 
 
-def _drawn(line: str, header: str, found: Found) -> None:
-    """Biome and Oxlint draw lines around their places."""
+def _drawn(line: str, header: str, found: Found) -> bool:
+    """Biome and Oxlint draw lines around their places: whether this is one."""
     if match := _BIOME.match(line):
         found.place(match[1], match[2])
     elif header and (match := _OXLINT.match(line)):
         found.place(match[1], header[1:].strip(), warning=header[0] in "!⚠")
+    return match is not None
 
 
 def _bare(line: str) -> str:

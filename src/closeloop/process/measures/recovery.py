@@ -41,7 +41,10 @@ _ASSUMES = re.compile(
     re.IGNORECASE,
 )
 _FIXING = ("fix", "format", "fmt", "--write")
-_FIXES = re.compile(r"(?:^|[\s:-])(?:fix|format|fmt)\b|--write\b|\bgofmt -w\b")
+_FIXES = re.compile(
+    r"--(?:fix|write)\b|\bgofmt -w\b|\b(?:run|make|just|task|cargo|go|ruff|biome|deno|dart|mix|npm"
+    r"|pnpm|yarn|bun|terraform)\s(?:\S{1,40}[:-])?(?:fix|format|fmt)\b"
+)
 _LOOKS_AROUND = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
 _LOOKS_AT_CONFLICT = frozenset(("diff", "status", "show", "mergetool", "log"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 
 from closeloop.model.record import digest
 from closeloop.process.shell.split import Words, wordset
@@ -218,7 +219,8 @@ _KINDS: Mapping[str, Callable[[Tool, Words, Words], Found]] = {
 
 def _script(name: str, words: Words) -> Checked | None:
     """A file that is named like a test, run by itself or by an interpreter."""
-    if name in _SYNTAX and not _SYNTAX[name].isdisjoint(words):
+    options = takewhile(lambda word: word[:1] == "-", words[1:])
+    if name in _SYNTAX and not _SYNTAX[name].isdisjoint(options):
         return "syntax", told([name, *sorted({_place(word) for word in words[1:]} - {""})])
     if name not in _RUNNERS:
         first = words[0]

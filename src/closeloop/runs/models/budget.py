@@ -51,7 +51,7 @@ class Budget:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One turn, while it lasts; OutOfBudget when a limit is reached."""
-        self._demand()
+        self.demand()
         self._under_way += 1
         try:
             yield
@@ -60,7 +60,8 @@ class Budget:
             self._ended.set()
             self._ended = asyncio.Event()
 
-    def _demand(self) -> None:
+    def demand(self) -> None:
+        """One more turn; OutOfBudget when one of the limits is reached."""
         limits = self._limits
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise OutOfBudget(f"{self.tokens:,} of {limits.tokens:,} tokens are used.")
@@ -71,7 +72,9 @@ class Budget:
         self.turns += 1
 
     def count(self, usage: Usage) -> None:
-        """What was used, as far as it is known."""
+        """What was used, as far as it is known; a request that was not answered tells nothing."""
+        if usage == Usage():
+            return
         self.usage = usage if self._replies == 0 else total((self.usage, usage))
         self._replies += 1
         self.tokens += tokens_of(usage)

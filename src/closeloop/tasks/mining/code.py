@@ -57,6 +57,7 @@ def names(lines: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for line in lines for name in _NAME.findall(_COMMENT.sub("", line)))
 
 
+@lru_cache(maxsize=32)
 def used(lines: tuple[str, ...]) -> frozenset[str]:
     """Names that stand as only code writes them: called, assigned, imported, behind a dot."""
     return frozenset(next(filter(None, found)) for line in lines for found in _USED.findall(line))
@@ -68,6 +69,7 @@ def texts(lines: tuple[str, ...]) -> frozenset[str]:
     return frozenset(text.strip() for text in found if " " in text.strip())
 
 
+@lru_cache(maxsize=8)
 def uncommented(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Lines without comments, and without examples of what an interpreter says."""
     example = re.compile(r"\s*(?:>>>|\.\.\.) ")

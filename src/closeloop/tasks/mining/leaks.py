@@ -94,10 +94,12 @@ def _is_work(sentence: str, tests: str) -> bool:
 
 def _fragments(prompt: str, fix: Sides, public: str) -> list[str]:
     """Pieces of code, set as such, that the fix brings and nothing else has."""
+    quoted = [piece.strip() for piece in _QUOTED.findall(prompt)]
+    if not quoted:
+        return []
     new = _plain("\n".join(uncommented(fix.added)))
     old = _plain("\n".join((*fix.removed, *fix.kept)))
-    quoted = (piece.strip() for piece in _QUOTED.findall(prompt))
-    found = [piece for piece in quoted if piece in new and piece not in old + public]
+    found = [one for one in quoted if one in new and one not in old and one not in public]
     return [piece for piece in found if len(piece) >= 5 and _CODE.search(piece.removesuffix("()"))]
 
 

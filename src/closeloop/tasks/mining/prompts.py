@@ -70,7 +70,7 @@ _PREFIX = re.compile(
 _CHORE = re.compile(
     r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:(?:add|update|fix|write|adjust|improve|refine|more"
     r"|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|first|new|for"
-    r"|required|round-trip|comprehensive|indentation|in)\s+)*"
+    r"|required|round-trip|comprehensive|indentation|in)\s+){0,9}"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
     r"|documentation|docstrings?|typos?|lint\w*|pre-commit(?! hook)|coverage|type hints?|authors?)"
     r"\b.{0,300}"
@@ -83,12 +83,12 @@ _CHORE = re.compile(
 )
 _THANKS = re.compile(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
 _CREDIT = re.compile(
-    r"(?im)(?:(?<=[.!?)`])[ ,;–-]{1,4}|[,;–-]{1,2} |(?<=\()|^)"
+    r"(?im)(?:(?<=[.!?])[ ,;–-]{1,4}|(?P<within>(?<=[)`])[ ,;–-]{1,4}|[,;–-]{1,2} )|(?<=\()|^)"
     r"(?:(?:PRs?|patch(?:es)?|idea|fix|issue|bug) )?"
     r"(?:(?:reported|submitted|suggested|contributed|raised|spotted|provided|PRs?|patch(?:es)?) "
     r"by (?:[^.!?()\n]|\n(?!\s|[-*])){1,100}|reported|submitted|part of"
     r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
-    r"(?:[.!]|$|(?=\)))"
+    r"(?(within)(?=[.!)]|$)|(?:[.!]|$|(?=\))))"
 )
 _BY = re.compile(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
 _WITH_TESTS = re.compile(
@@ -100,7 +100,7 @@ _SPACED = re.compile(r"(`[^`\n]*`)|(?<=\S) +([,;)]|[.:](?= |$))")
 _DONE = re.compile(
     r"(?i)(fix|add|implement|support|allow|prevent|correct|accept|extend|return|respect|restrict"
     r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
-    r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or)\b)) (?=[\w`'\"@])"
+    r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or|are|were|have|can|do)\b)) (?=[\w`'\"@])"
 )
 """A report of what was done; whoever asks for it says *fix*, not *fixed*."""
 _WIDE = re.compile(r"(?<=\S)[ \t]{20,}")

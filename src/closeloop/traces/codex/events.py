@@ -164,7 +164,7 @@ def _item_user(reading: Reading, item: Told) -> None:
 
 
 def _item_agent(reading: Reading, item: Told) -> None:
-    reading.talk.said(spoken(item.get("content")))
+    reading.talk.said(spoken(item.get("content")), "item")
 
 
 def _item_command(reading: Reading, item: Told) -> None:

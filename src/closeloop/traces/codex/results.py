@@ -18,6 +18,8 @@ from closeloop.traces.codex.outputs import (
 from closeloop.traces.untrusted import decoded, exit_code, items, mapping, raw
 
 _DONE = "Success. Updated the following files"
+_NEAR = 1000
+"""So many events after a script may be what it did."""
 
 
 def take_output(lane: Lane, call: Any, content: Any) -> None:
@@ -82,12 +84,12 @@ def _used(lane: Lane, event: ToolUse, output: Output, text: str) -> None:
 
 def _scripted(lane: Lane, event: ToolUse, text: str) -> None:
     """The command that a script ran, in versions that keep no event of its end."""
-    later = lane.builder.events[event.number :]
-    if any(isinstance(one, Command) and one.lane == lane.name for one in later):
-        return
     given = scripts.command_in((event.arguments or {}).get("input"))
     said = scripts.printed(text)
     if given is None or said is None:
+        return
+    later = lane.builder.events[event.number : event.number + _NEAR]
+    if any(isinstance(one, Command) and one.lane == lane.name for one in later):
         return
     told = mapping(decoded(said)) if said.startswith("{") else {}
     code, output = exit_code(told.get("exit_code")), told.get("output")

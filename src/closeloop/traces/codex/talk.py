@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, MutableSequence
+from typing import Any, Literal
 
 from closeloop.model.trace import Message
 from closeloop.traces.codex.lane import Lane
@@ -27,6 +27,7 @@ class Talk:
         self._said: deque[str] = deque(maxlen=_RECENT)
         self._pending: list[str] = []
         """What the agent said by an event, until the model's output says it again."""
+        self._sort: str | None = None
         self.interrupted = False
         self.system: str | None = None
 
@@ -35,9 +36,7 @@ class Talk:
         text = spoken(payload.get("content"))
         role = payload.get("role")
         if role == "assistant":
-            if text in self._pending:
-                self._pending.remove(text)
-            else:
+            if not _drop(self._pending, text):
                 self._said.append(text)
             if text:
                 self._lane.says(text)
@@ -103,13 +102,12 @@ class Talk:
             first, self._lane.requested = not self._lane.requested, True
             self._lane.builder.finish(event, role="user", intent="request" if first else None)
 
-    def said(self, text: Any) -> None:
-        """What the agent said, told by an event."""
+    def said(self, text: Any, sort: Literal["event", "item"] = "event") -> None:
+        """What the agent said, told by an event; where two sorts of them do, by the first."""
         if not isinstance(text, str) or not text:
             return
-        if text in self._said:
-            self._said.remove(text)
-        else:
+        self._sort = self._sort or sort
+        if sort == self._sort and not _drop(self._said, text):
             self._pending.append(text)
 
     def settle(self) -> None:
@@ -118,6 +116,17 @@ class Talk:
         for text in pending:
             self._lane.says(text)
         self._said.clear()
+        self._sort = None
+
+
+def _drop(texts: MutableSequence[str], text: str) -> bool:
+    """Take out the same text, which may have lost the spaces around it; whether it was there."""
+    plain = text.strip()
+    for place, one in enumerate(texts):
+        if one == text or one.strip() == plain:
+            del texts[place]
+            return True
+    return False
 
 
 def _kinds(payload: Mapping[str, Any]) -> list[str]:

@@ -206,14 +206,12 @@ class Sample:
     def _hear(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
         new = [one for one in messages if text(one.get("id")) not in self.seen]
         self.renamed = self.renamed or any(map(self._is_renamed, new))
-        if self.renamed:
+        if self.renamed or any(text(one.get("id")) is None for one in new):
             self.dialogue.hear((part for one in messages for part in self._parts(one)), lane, at)
             return
         for message in new:
-            own = text(message.get("id"))
-            if own is None:
-                self.dialogue.hear(self._parts(message), lane, at)
-            elif own not in self.seen:
+            own = text(message.get("id")) or ""
+            if own not in self.seen:
                 self.seen.add(own)
                 for part in self._parts(message):
                     self.dialogue.knows(part)

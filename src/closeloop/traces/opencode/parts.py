@@ -48,7 +48,7 @@ def started(
         return edits
     event = event_of(name, given, origin)
     patched = isinstance(event, Edit) and text(metadata.get("diff"))
-    return [msgspec.structs.replace(event, patch=patched)] if patched else [event]
+    return [msgspec.structs.replace(event, patch=safe(patched, {}))] if patched else [event]
 
 
 def _edits(

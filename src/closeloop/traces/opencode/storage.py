@@ -50,27 +50,30 @@ def owner(source: Source) -> Path | None:
     """The file of the session that a message, a part or a child belongs to."""
     told, known = _document(source), _sessions(_root(source.path))
     name = text(told.get("sessionID")) or text(told.get("id")) or ""
-    above: list[str] = []
+    above: dict[str, None] = {}
     while name in known and name not in above:
-        above.append(name)
+        above[name] = None
         name = text(known[name][1].get("parentID")) or ""
     if not above:
         return None
-    # Parents that name each other in a ring have no first one.
-    found, _ = known[above[0] if name in above else above[-1]]
+    names = list(above)
+    # Of parents that name each other in a ring, one must be the first.
+    found, _ = known[min(names[names.index(name) :]) if name in above else names[-1]]
     return found if found != source.path else None
 
 
 def family_of(source: Source) -> dict[str, Path]:
     """A session and those that came of it, by their ids."""
     first, known = text(_document(source).get("id")) or "", _sessions(_root(source.path))
+    children: dict[str, list[str]] = {}
+    for name, (_, info) in known.items():
+        children.setdefault(text(info.get("parentID")) or "", []).append(name)
     found = {first: source.path}
     waiting = [first]
     while waiting:
-        parent = waiting.pop()
-        for name, (path, info) in known.items():
-            if info.get("parentID") == parent and name not in found:
-                found[name] = path
+        for name in children.get(waiting.pop(), ()):
+            if name not in found:
+                found[name] = known[name][0]
                 waiting.append(name)
     return found
 

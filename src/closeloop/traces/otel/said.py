@@ -110,7 +110,8 @@ def _content(
         return
     given = value.get("parts") or value.get("content")
     words = "\n".join([one.text for one in said(content, "tool", depth + 1)])
-    words = result_text(given) if isinstance(given, str) or not words.strip() else words
+    if isinstance(given, str) or (given is not None and not words.strip()):
+        words = result_text(given)
     name = value.get("name")
     called = identity(value.get("tool_call_id") or value.get("id"))
     found.append(Said("tool", "result", words, name if isinstance(name, str) else None, called))
