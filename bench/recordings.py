@@ -137,8 +137,8 @@ class _LongTexts(_Texts):
 
 
 def _longer(text: str, chance: random.Random, source: Sequence[str]) -> str:
-    """A text of several lines with some more; what programs read, such as JSON, as it is."""
-    if " " not in text or text.startswith(('{"', "[{", '["', "<")):
+    """A text of several lines with some more; what programs read, JSON or a stream, as it is."""
+    if " " not in text or text.startswith(('{"', "[{", '["', "<", "event: ", "data: ")):
         return text
     head, _, tail = text.partition("\n")
     start = chance.randrange(len(source))
