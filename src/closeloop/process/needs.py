@@ -18,7 +18,6 @@ from closeloop.process.words import CHANGES, FENCE, TEXT, mentions, sentences, s
 Kind = Literal["prohibition", "constraint", "path", "symbol", "number", "quote", "command"]
 Units = tuple[str, frozenset[str]]
 
-QUOTE = 160
 MOST = 60
 """Facts of one text that are told apart."""
 

@@ -78,11 +78,6 @@ class Builder:
         numbers = self._open.get((lane, call or ""))
         return self.events[numbers[0] - 1] if numbers else None
 
-    def oldest_waiting(self, lane: str) -> AnyEvent | None:
-        """The first action of the lane without a result, for formats whose results have no id."""
-        numbers = [queue[0] for (of, _), queue in self._open.items() if of == lane and queue]
-        return self.events[min(numbers) - 1] if numbers else None
-
     def finish(self, event: AnyEvent, **result: object) -> AnyEvent:
         """The result of an action: the event with more said of it."""
         done = replace(event, **result)

@@ -69,7 +69,7 @@ class Dialogue:
         if event.call is None:
             self.replace(msgspec.structs.replace(event, call=part.id))
         for where in (lane, None) if part.id else ():
-            self._by_id.setdefault((where, part.id), deque()).append(event.number)
+            _queue(self._by_id, (where, part.id), event.number)
         return True
 
     def speak(self, part: Said, lane: str, at: datetime | None, turn: int | None) -> None:
