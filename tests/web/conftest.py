@@ -39,7 +39,11 @@ window.EventSource = class extends Plain {
   }
 };
 """
-"""What is added from then on comes to a page by itself."""
+"""What is added from then on comes to a page by itself.
+
+Asked by `evaluate`: `wait_for_function` evaluates text in the page whenever it must ask twice,
+which our pages forbid.
+"""
 
 _contexts: list[BrowserContext] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from playwright.sync_api import Page, expect
 from closeloop.store import Store, open_store
 from closeloop.web.desk import Desk
 from closeloop.web.export import export
+from patience import until
 
 Serve = Callable[..., AbstractContextManager[str]]
 OpenPage = Callable[..., Page]
@@ -104,7 +106,7 @@ def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, st
         page.goto(f"{address}/experiments/{EXPERIMENT}")
         expect(page.get_by_text("31 of 32")).to_be_visible()
         expect(page.get_by_text("running", exact=True)).to_be_visible()
-        page.wait_for_function("window.isLive")
+        assert until(partial(page.evaluate, "window.isLive"))
         attempt(store, "x00000000031", ("task-7", "hasty", 2), "the last one", good=False)
         store.release("somebody")
         expect(page.get_by_text("32 of 32")).to_be_visible()

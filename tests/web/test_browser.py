@@ -122,7 +122,7 @@ def test_a_list_grows_while_it_is_looked_at(
     page = open_page()
     page.goto(f"{address}/attempts?exit=gave_up")
     expect(page.get_by_text("No attempt is like that")).to_be_visible()
-    page.wait_for_function("window.isLive")
+    assert until(partial(page.evaluate, "window.isLive"))
     store.save_attempt(
         Attempt(id="newnewnewnew", origin="experiment", task="fresh", exit="gave_up", started=START)
     )
@@ -139,7 +139,7 @@ def test_a_session_under_way_is_watched(open_page: OpenPage, serve: Serve, tmp_p
         page.goto(f"{address}/attempts/{rows[0].id}")
         expect(page.locator(".event").first).to_be_visible()
         before = page.locator(".event").count()
-        page.wait_for_function("window.isLive")
+        assert until(partial(page.evaluate, "window.isLive"))
         send(json=export(*rest)).raise_for_status()
         expect(page.locator(".event", has_text="pytest -q")).to_be_visible()
         assert page.locator(".event").count() > before
