@@ -224,6 +224,22 @@ def test_a_broken_environment_is_told_and_tried_again_another_day(
     assert len(project.mine(Wish(repeats=1), test=mended).tasks) == 1
 
 
+def test_a_commit_whose_tests_fail_anywhere_says_nothing_of_its_neighbours(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "_UV", ("false",))
+    project.commit("Use what is nowhere", {"shop.py": f"import no_such_package\n{SHOP}"})
+    broken = project.commit(
+        "Negative prices do not count, as it should be in any shop",
+        {"shop.py": FIXED, "test_shop.py": FIXED_TESTS},
+    )
+    project.git("revert", "--no-edit", "HEAD", "HEAD~1")
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    mined = project.mine(Wish(repeats=1, jobs=1))
+    assert "no environment" in mined.refused[broken]
+    assert len(mined.tasks) == 1
+
+
 def test_of_a_suite_without_end_some_tests_are_selected(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +278,19 @@ def test_time_is_kept_and_nothing_is_half_written(project: Project) -> None:
     assert not list(project.folder.glob("tasks/*"))
     assert len(project.mine(Wish(repeats=1)).tasks) == 1
     assert not list(project.folder.glob("tasks/.*"))
+
+
+def test_tasks_whose_start_is_gone_from_a_rewritten_history_do_not_count(project: Project) -> None:
+    base = project.git("rev-parse", "HEAD")
+    project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
+    (project.folder / "tasks").mkdir()
+    for name, start in {"a": base, "b": "f" * 40}.items():
+        (project.folder / "tasks" / f"{name}.md").touch()
+        entry = Entry(commit=name, state="proved", at=datetime.now(UTC), seconds=1.0)
+        entry = msgspec.structs.replace(entry, task=name, change=name, base=start)
+        note(project.folder / ".closeloop/mined.jsonl", entry)
+    mined = project.mine(Wish(seconds=0.01))
+    assert (mined.before, mined.lost, mined.left) == (1, 1, 1)
 
 
 def test_a_model_may_reword_the_request_and_is_named_as_its_author(project: Project) -> None:

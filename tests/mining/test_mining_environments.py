@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 
 from closeloop.mining.environments import (
     Environment,
-    _telling,
     acceptance,
     named,
     narrowed,
     selection,
+    telling,
 )
 from closeloop.model.settings import Commands, SandboxSettings
 from closeloop.model.variant import Limits
@@ -135,6 +136,23 @@ def test_a_version_that_comes_from_tags_is_given(tmp_path: Path) -> None:
     assert way.setup[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=2.3.1 ")
 
 
+@pytest.mark.parametrize(
+    ("lock", "script", "ways"),
+    [
+        ("pnpm-lock.yaml", "pnpm lint && vitest run", ["pnpm exec vitest run", "npx vitest run"]),
+        ("yarn.lock", "A=b jest", ["A=b yarn jest", "A=b npx jest"]),
+        ("bun.lock", "./all.sh", ["bun run test", "npm run test"]),
+        ("package-lock.json", "npm run lint && jest", ["npx jest"]),
+    ],
+)
+def test_npm_does_where_another_manager_of_packages_is_missing(
+    tmp_path, lock, script, ways
+) -> None:
+    package = json.dumps({"scripts": {"test": script}})
+    made = recipes(folder(tmp_path, {"package.json": package, lock: ""}), NOTHING, AT)
+    assert [way.test for way in made] == ways
+
+
 def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -> None:
     found = folder(tmp_path, {"go.mod": "module shop\n", "a_test.go": ""})
     own = configured(Commands(test="make check"), found)
@@ -180,8 +198,11 @@ def test_what_is_not_installed_by_name_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_what_tests_skip_themselves_without_is_known_by_their_patch() -> None:
     tests = "+import pytest\n+try:\n+    import trio\n     from rich import x\n-    import gone\n"
-    tests += '+    pytest.importorskip("yaml.cyaml")\n'
-    told = [f"No module named '{name}'" for name in ("trio", "rich", "yaml")]
+    tests += (
+        '+    pytest.importorskip("yaml.cyaml")\n+@pytest.mark.skipif(\n+    dev.attr is None,\n'
+    )
+    tests += "+@pytest.mark.skipif(not HAS_NUMPY, reason='')\n"
+    told = [f"No module named '{name}'" for name in ("trio", "rich", "yaml", "attr", "NUMPY")]
     assert done_without(tests).split("\n") == told
 
 
@@ -315,7 +336,22 @@ def test_the_tools_of_java_are_read_by_their_reports(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "telling"),
+    ("test", "files", "run"),
+    [
+        ("python -m unittest discover -s a -t .", ["a/test_b.py"], " -p test_b.py"),
+        ("python -m unittest discover", ["a/test_b.py", "a/test_c.py"], ""),
+        ("python -m unittest discover -p '*_test.py'", ["a/b_test.py"], ""),
+        ("python -m unittest a.test_b", ["a/test_b.py"], ""),
+    ],
+)
+def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run: str) -> None:
+    recipe = Recipe(setup=(), test=test, how="so")
+    environment = Environment(recipe=recipe, runner="unittest", seconds=1.0, files={})
+    assert narrowed(environment, files) == test + run
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
     [
         (
             "  × No solution\n  ╰─▶ Because x was not found in\n      and y",
@@ -324,11 +360,12 @@ def test_the_tools_of_java_are_read_by_their_reports(line: str) -> None:
         ("error: No solution\n  cause: Because x was not found\n", "Because x was not found"),
         ("Traceback\n\nValueError: no\n", "ValueError: no"),
         ("[\x1b[1;31mERROR\x1b[m] No pom\n[ERROR] Help\n\x1b[0m", "[ERROR] No pom"),
+        ("# shop\n./sum_test.go:3:7: undefined: Sum\nFAIL\n", "./sum_test.go:3:7: undefined: Sum"),
         ("", "it said nothing"),
     ],
 )
-def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, telling: str) -> None:
-    assert _telling(said) == telling
+def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, reason: str) -> None:
+    assert telling(said) == reason
 
 
 PATCH = """diff --git a/shop.py b/shop.py

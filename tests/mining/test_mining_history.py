@@ -71,6 +71,14 @@ def test_a_pull_request_is_one_piece_of_work_with_its_title(history: History) ->
     assert found[0].message == "Count to three\n\nWhy it is wanted."
 
 
+def test_a_short_title_is_told_more_by_commits_that_speak_of_the_same(history: History) -> None:
+    history.branch("topic")
+    for message in ("Add totals", "Formatted with black", "Round totals half up", "add: totals"):
+        history.commit(message, {"shop.py": f"A = '{message}'\n"})
+    history.merge("topic", "Merge pull request #3 from me/topic\n\nAdd totals")
+    assert works(history.folder)[0].message == "Add totals\n\nRound totals half up"
+
+
 def test_a_pull_request_may_be_merged_under_its_own_title(history: History) -> None:
     history.branch("topic")
     history.commit("first", {"shop.py": "A = 2\n"})
@@ -155,9 +163,16 @@ def test_an_hours_work_with_a_telling_message_comes_first() -> None:
     assert good > score("Fix rounding of totals in refunds", False, lines(1), lines(20))
     assert good > score("Refactor refunds and totals again", False, lines(25), lines(20))
     assert good > score("oops", False, lines(25), lines(20))
+    assert good > 1 + score("Fix rounding of totals", False, lines(25), lines(20))
     assert good > score("Add more tests for rounding of totals", False, lines(25), lines(20))
     assert good > score("`shop.total`: add tests", False, lines(25), lines(20))
     assert good > score("test: fix rounding of totals in refunds", False, lines(25), lines(20))
+    assert good > score("style(shop): fix rounding of totals", False, lines(25), lines(20))
+    assert good < score(
+        "fix(style): fix rounding of totals in refunds", False, lines(25), lines(20)
+    )
+    tests = "Fix tests being collected twice or more"
+    assert good < 2 + score(tests, False, lines(25), lines(20))
     assert good < score("Fix rounding of totals in refunds", True, lines(25), lines(20))
     changed = [FileChange(path="test_a.py", status="changed", added=20, removed=20)]
     assert good > score("Fix rounding of totals in refunds", False, lines(25), changed)

@@ -53,6 +53,7 @@ TESTS = patch(
         "@@ -1,2 +1,2 @@",
         "Add tests for it",
         "* Update changelog",
+        "Update src/shop12.py",
         "Assisted-by: A machine",
         "Reverts #12",
         "Extracted from #12",
@@ -75,8 +76,13 @@ def test_what_leads_to_the_answer_is_gone(answer: str) -> None:
 
 
 def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
-    assert request("fix(shop)!: round totals half up (#7)") == "Round totals half up"
+    assert request("fix!: round totals half up (#7)") == "Round totals half up"
     assert request("#7 Round totals") == "Round totals"
+
+
+def test_what_a_conventional_prefix_says_of_the_place_is_part_of_the_request() -> None:
+    assert request("fix(total)!: handled half cents (#7)") == "total: handle half cents"
+    assert request("feat(): handle half cents") == "Handle half cents"
 
 
 @pytest.mark.parametrize(
@@ -120,11 +126,38 @@ def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str
             "    total(\n        {\n    }\n    )\n    # 3",
         ),
         (">>> total(-1)\n-1 cent", ">>> total(-1)\n-1 cent"),
+        (
+            "A `:{note}` in front of `.. total:: #3` and ``![a](b)`` is lost",
+            ":{note}` in front of `..",
+        ),
+        (
+            "It is `.. total:: #3` and ``![a](b)`` that is lost",
+            "`.. total:: #3` and `![a](b)` that",
+        ),
+        ("It is made with\n`total`.", "It is made with\n`total`."),
+        ("It is `a1b2c3d` (`#12`) that is lost.", "It is `an earlier commit` that is lost."),
+        (
+            "As https://example.org/rules, which are old, say.",
+            "As https://example.org/rules, which are old, say.",
+        ),
+        ("A link '<https://example.org>' is lost.", "A link '<https://example.org>' is lost."),
+        ("It fails for (#1/#2) tables.", "It fails for tables."),
+        ("This completes #12, which gave totals.", "This completes an earlier change, which gave"),
+        ("It fails.\n\nRelated to https://example.org/a/issues/12", "It fails."),
+        ("It fails, see [1].\n\n[1]: https://example.org/a/issues/12", "It fails, see [1]."),
+        ("Totals are lost (`#12`_).", "Totals are lost."),
+        ("a1b2c3d began to round.", "An earlier commit began to round."),
+        ("--cents=010203 and 0102030405 are cents.", "--cents=010203 and 0102030405 are cents."),
+        ("Slice it as a[i : i + n] (as it is).", "Slice it as a[i : i + n] (as it is)."),
+        ("Fixes #12 — totals are lost.", "\n\ntotals are lost."),
+        ('The help says "(default )" for it.', 'The help says "(default )" for it.'),
         ("As documented in :raises: of total.", "As documented in :raises: of total."),
     ],
 )
 def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) -> None:
-    assert kept in clean(f"Round totals\n\n{said}")
+    told = clean(f"Round totals\n\n{said}")
+    assert kept in told
+    assert "12" not in told
 
 
 @pytest.mark.parametrize(
@@ -209,6 +242,11 @@ def test_a_line_of_the_fix_is_a_leak() -> None:
         "The totals are cut off. Use a decimal for them.",
         "Replaced `int` there, which is what cut them off.",
         "Also adds some tests.",
+        "Add ShopTests.test_total for it. Added test_total and test_refund to it.",
+        "The regression test fails without it.",
+        "This commit updates `total` to round. It then is right.",
+        "Changes:\n- Update `total` to round.\n- Round elsewhere.",
+        "I have added rounding to it. All other tests are still passing.",
         "Round in `sum(prices)` there.",
     ],
 )
@@ -223,6 +261,11 @@ def test_the_way_it_was_done_is_not_told(way: str) -> None:
 def test_what_the_tests_use_may_be_told_as_a_way() -> None:
     told = "Refunds are possible in the shop, also of a part of an order. Use `partly=True` for it."
     assert without_leaks(without_the_way(told, TESTS), SOURCE, TESTS) == told
+
+
+def test_a_comparison_is_no_way() -> None:
+    told = "Totals of the shop are rounded half up, as they should.\n\nCompared to 1.4, it is late."
+    assert without_the_way(told, "") == told
 
 
 def test_methods_that_python_names_may_be_asked_for() -> None:
@@ -278,6 +321,25 @@ def test_a_short_message_is_enough_where_names_tell_the_rest() -> None:
     assert prompt == "Support giving back\n\nNames to use: `refund`."
 
 
+def test_a_short_message_is_enough_where_it_names_what_the_tests_use() -> None:
+    tests = patch("tests/test_shop.py", "+    refund_all(order)")
+    assert compose("Correct refund_all rounding", SOURCE, TESTS, [], []) is None
+    assert compose("Correct refund_all rounding", SOURCE, tests, [], []) is not None
+    assert compose("Correct refund_all", SOURCE, tests, [], []) is None
+
+
+def test_what_is_left_without_its_title_must_say_more() -> None:
+    title = "Add _rounded_half_up to totals"
+    assert compose(f"{title}\n\nTotals are rounded up", SOURCE, TESTS, [], []) is None
+    more = "Totals of all orders are cut off where they should be rounded"
+    assert compose(f"{title}\n\n{more}", SOURCE, TESTS, [], []) == more
+
+
+def test_tests_are_no_chore_where_the_project_is_about_them() -> None:
+    assert request("Fix tests being collected twice") == "Fix tests being collected twice"
+    assert request("Fix tests of totals") == ""
+
+
 def test_the_form_of_a_pull_request_is_no_part_of_what_is_asked() -> None:
     message = (
         "Prices are rounded, relating to issue-1834\n\n## Description\n\n<!-- Say why. -->\n\n"
@@ -309,6 +371,11 @@ def test_no_message_is_too_strange(message: str) -> None:
             "` ",
             "https://a ",
             " - ",
+            "`a`",
+            "`" + "https://github.com/#1" * 14 + "!`",
+            "[a]: ",
+            "github.com/",
+            "\n\nhttps://a",
         ),
     ],
 )

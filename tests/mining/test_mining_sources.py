@@ -23,6 +23,7 @@ from closeloop.mining.pulls import Pull, from_pulls, kept_requests, linked, read
 from closeloop.mining.sessions import from_sessions
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plan import Made
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Lane, Message, Trace
 from closeloop.store import open_store
@@ -143,7 +144,7 @@ def trace(path: str) -> Trace:
 )
 def test_a_session_is_the_work_whose_files_and_time_are_the_same(repo, day, path, found):
     with open_store(":memory:") as store:
-        store.save_attempt(session(repo, day=day), trace=trace(path.format(repo=repo)))
+        store.keep(Made(attempt=session(repo, day=day), trace=trace(path.format(repo=repo))))
         gathered = from_sessions(store, repo, {"session": ("scope-creep",)})
     assert bool(gathered.given) == found
     if found:
@@ -196,7 +197,7 @@ def github(repo: Path) -> Iterator[tuple[str, list[str]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", asked
     server.shutdown()
     server.server_close()

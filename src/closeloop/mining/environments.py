@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,11 +32,14 @@ TRIAL_SECONDS = 120.0
 GLANCE_SECONDS = 3.0
 """Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
 FEWEST_PASSING = 0.5
+MOST_TRIALS = 5
+"""Of one environment, at several commits: the tests of some may not pass anywhere."""
 MOST_NAMED = 40
 _OPTION = re.compile(
     r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
     r"|experimental-loader|conditions|test-(?:reporter|timeout|concurrency|name-pattern)[\w-]*)"
 )
+_COMPILER = re.compile(r"[\w./-]{1,200}\.(?:go|java|kt|ts|tsx):\[?\d+[:,]\d+\]?:? ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -59,6 +62,8 @@ class Broken(Record):
     """No recipe works."""
 
     why: str
+    made: bool = False
+    """One could be set up, but the tests of the commit do not pass in it."""
 
 
 class Environments:
@@ -72,6 +77,7 @@ class Environments:
         """How many were set up, for those who count."""
         self._found: dict[str, Environment | Broken] = {}
         self._turns: dict[str, anyio.Lock] = {}
+        self._trials = Counter[str]()
 
     async def of(self, candidate: Candidate) -> Environment | Broken:
         """The environment of a candidate's base; one at a time where it is not known yet."""
@@ -80,9 +86,12 @@ class Environments:
             ways = recipes(folder, self.known, candidate.at, tag)
         key = digest(ways)
         async with self._turns.setdefault(key, anyio.Lock()):
-            if key not in self._found:
-                self._found[key] = await self._first(ways, candidate)
-        return self._found[key]
+            found = self._found.get(key)
+            again = isinstance(found, Broken) and found.made and self._trials[key] < MOST_TRIALS
+            if found is None or again:
+                self._trials[key] += 1
+                found = self._found[key] = await self._first(ways, candidate)
+        return found
 
     async def base(self, environment: Environment, commit: str) -> Base:
         return await self.workspaces.base(str(self.repo), commit, environment.recipe.setup)
@@ -116,7 +125,7 @@ class Environments:
         packages = self._packages(candidate)
         troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, Environment] | None = None
-        left = deque(ways)
+        left, made = deque(ways), False
         while left:
             recipe = left.popleft()
             if recipe.last and best is not None:
@@ -125,8 +134,9 @@ class Environments:
             try:
                 base = await self.workspaces.base(str(self.repo), candidate.base, recipe.setup)
             except (BadInput, MachineFailed) as fault:
-                troubles[_telling(str(fault))] = recipe.how
+                troubles[telling(str(fault))] = recipe.how
                 continue
+            made = True
             known = self._neighbour(recipe)
             line = self._glance(known, candidate) if known else recipe.test
             task = plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
@@ -148,7 +158,7 @@ class Environments:
                 best = passed, found
         told = [f"{how}: {why}" for why, how in troubles.items()]
         why = "; ".join(told) or "no command that runs its tests was found"
-        return best[1] if best else Broken(why=why[:1000])
+        return best[1] if best else Broken(why=why[:1000], made=made)
 
     def _neighbour(self, recipe: Recipe) -> Environment | None:
         """Another environment that runs its tests alike."""
@@ -188,6 +198,11 @@ def narrowed(environment: Environment, files: Sequence[str]) -> str:
     line = environment.recipe.test
     if environment.runner == "go":
         return line.replace("./...", " ".join(words))
+    if environment.runner == "unittest":
+        # One pattern is all it takes; the names of tests stay those of the whole run.
+        names = {Path(file).name for file in files}
+        if len(names) == 1 and "discover" in line and not re.search(r"\.py\b| -p|--pattern", line):
+            words = ("-p", *names)
     if environment.runner in ("mocha", "node") and words:
         line = _without_paths(line)
     return " ".join([line, *map(shlex.quote, words)])
@@ -268,13 +283,16 @@ def _trouble(run: TestRun) -> str | None:
         return None
     if run.commands[0].stopped and not run.tests:
         return None
-    return f"{failed} of {passed + failed} tests fail ({_telling(run.commands[0].output)})"
+    return f"{failed} of {passed + failed} tests fail ({telling(run.commands[0].output)})"
 
 
-def _telling(text: str) -> str:
+def telling(text: str) -> str:
     """The line that says why: resolvers give a reason first, most others last."""
     plain = (_COLOUR.sub("", line).strip(" ╰─▶│×\t") for line in text.splitlines())
     lines = [line for line in plain if line]
+    for line in lines:
+        if _COMPILER.match(line):
+            return line[:200]
     for sign in ("Because ", "error: ", "ERROR: ", "[ERROR] "):
         for line in lines:
             if line.removeprefix("cause: ").startswith(sign):

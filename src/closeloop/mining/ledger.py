@@ -27,6 +27,8 @@ class Entry(Record):
     task: str | None = None
     change: str | None = None
     """The digest of what it changes: the same work may have been committed twice."""
+    base: str | None = None
+    """The commit that a task starts from."""
     at: Time
     seconds: float
     version: int = VERSION

@@ -87,6 +87,8 @@ class Mined(Record):
     """Ids, this time's only."""
     before: int = 0
     """Mined earlier."""
+    lost: int = 0
+    """Mined earlier from a history that was rewritten since: where they start is gone."""
     tried: int = 0
     candidates: int = 0
     left: int = 0
@@ -109,10 +111,13 @@ class _Dig:
         self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
         self.environments = Environments(ground.workspaces, ground.repo, known)
         self.entries = read_ledger(ground.ledger)
-        self.before = sum(_is_there(entry, ground.tasks) for entry in self.entries.values())
+        proved = [entry for entry in self.entries.values() if entry.state == "proved"]
+        standing = [entry for entry in proved if _stands(entry, ground.repo)]
+        self.before = sum(_is_there(entry, ground.tasks) for entry in standing)
         """Mined earlier, which the limit counts too."""
+        self.lost = sum(_is_there(entry, ground.tasks) for entry in proved) - self.before
         self.limit = wish.limit - self.before
-        self.changes = {entry.change for entry in self.entries.values() if entry.state == "proved"}
+        self.changes = {entry.change for entry in standing}
         self.tasks: list[str] = []
         self.refused: dict[str, str] = {}
         self.rotten = 0
@@ -158,7 +163,8 @@ class _Dig:
         write_whole(task, self.ground.tasks)
         self.rotten = 0
         self.tasks.append(task.id)
-        self._note(work, seconds, "proved", task=task.id, change=_change(task.reference or ""))
+        change = _change(task.reference or "")
+        self._note(work, seconds, "proved", task=task.id, change=change, base=work.base)
         self.tell(Told(stage="proved", commit=work.commit, task=task.id))
         if len(self.tasks) >= self.limit:
             self.scope.cancel()
@@ -208,6 +214,7 @@ async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mine
     return Mined(
         tasks=tuple(dig.tasks),
         before=dig.before,
+        lost=dig.lost,
         tried=len(dig.tasks) + len(dig.refused),
         candidates=len(lode.works),
         left=left - len(dig.tasks) - len(dig.refused),
@@ -275,7 +282,14 @@ def write_whole(task: Task, folder: Path) -> Path:
 
 
 def _is_there(entry: Entry, tasks: Path) -> bool:
-    return entry.state == "proved" and (tasks / f"{entry.task}.md").is_file()
+    return (tasks / f"{entry.task}.md").is_file()
+
+
+def _stands(entry: Entry, repo: Path) -> bool:
+    """Whether the commit that a task starts from is still to be had."""
+    return not entry.base or bool(
+        asked(str(repo), "rev-parse", "--quiet", "--verify", f"{entry.base}^{{commit}}")
+    )
 
 
 def _is_open(entry: Entry | None) -> bool:

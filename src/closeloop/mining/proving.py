@@ -18,6 +18,7 @@ from closeloop.mining.environments import (
     narrowed,
     plain_task,
     selection,
+    telling,
 )
 from closeloop.model.attempt import Proof
 from closeloop.model.errors import BadInput
@@ -103,8 +104,9 @@ async def _fail_to_pass(
         return Refused(why=why, lasting=False)
     passing = passed(after)
     if not passing:
-        why = "none of its tests passes with the change: this machine may lack something"
-        return Refused(why=why, output=first_output(after))
+        output = first_output(after)
+        why = f"none of its tests passes with the change ({telling(output)})"
+        return Refused(why=f"{why}: this machine may lack something", output=output)
     before = await controls.prove_base(environments.workspaces, base, task)
     if before.trouble is not None:
         return Refused(why=before.trouble, lasting=False)
@@ -113,8 +115,9 @@ async def _fail_to_pass(
     if found:
         return found
     broken = sum(test.status in FAILING for test in after.tests)
+    skipped = sum(test.status == "skipped" for test in after.tests)
     also = f", and {broken} fail with it too: they may need a network" if broken else ""
-    skipped = any(test.status == "skipped" for test in after.tests)
+    also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
     output = done_without(candidate.tests) if skipped else ""
     return Refused(why=f"none of its tests fails only without the change{also}", output=output)
 

@@ -95,6 +95,16 @@ def test_pytest_node_ids_are_rebuilt_from_xml_even_for_inherited_tests():
     assert "missing_module" in message(reading, "tests/test_uncollectable.py")
 
 
+def test_a_test_with_an_endless_name_is_still_told_from_others():
+    names = [f"test_parse[{'[' * 5000}{end}]" for end in "ab"]
+    cases = "".join(f'<testcase classname="tests.test_a" name="{name}"/>' for name in names)
+    report = f'<testsuite tests="2">{cases}</testsuite>'.encode()
+    reading = read_pytest(report, b"")
+    assert (len(reading.tests), reading.unread) == (2, 0)
+    assert all(len(test.id) < 4_001 for test in reading.tests)
+    assert reading == read_pytest(report, b"")
+
+
 def test_pytests_terminal_tells_the_same_as_its_xml():
     reading = read_pytest_text(fixture("pytest.txt"))
     assert statuses(reading) == PYTEST

@@ -10,9 +10,9 @@ from typing import Literal
 
 from closeloop.model.change import Change, FileChange
 from closeloop.model.record import Record, Time
-from closeloop.tasks.mining.history import Work
+from closeloop.tasks.mining.history import FEW_WORDS, Work
 from closeloop.tasks.mining.parts import Parts
-from closeloop.tasks.mining.prompts import request
+from closeloop.tasks.mining.prompts import BEHAVE, request
 
 MOST_SOURCE_FILES = 12
 MOST_SOURCE_LINES = 800
@@ -20,12 +20,13 @@ MOST_PATCH_BYTES = 1 << 20
 _CHORE = re.compile(
     r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
     r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
-    r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b|drop (?:support|python)"
-    r"|remove support|modernize|upgrade\b|migrate\b|pyupgrade|rename\b|refactor|type hints?"
-    r"|typing\b|annotat|move\b|deprecat)"
+    r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b"
+    r"|drop (?:support|.{0,30}python)|remove support|modernize|upgrade\b|migrate\b|pyupgrade"
+    r"|rename\b|refactor|type hints?|typing\b|annotat|move\b|deprecat)"
 )
 _ABOUT_TESTS = re.compile(
-    r"(?i)(?:\w+ ){1,5}tests?\b(?! runner| client| suite)|(?:\S+ ){0,4}add(?:ed|s)? tests?\b"
+    rf"(?i)(?:\w+ ){{1,5}}tests?\b(?! runner| client| suite|{BEHAVE})"
+    r"|(?:\S+ ){0,4}add(?:ed|s)? tests?\b"
 )
 _KIND = re.compile(r"(?i)(?:tests?|docs?|chore|ci|build|style|refactor)(?:\([^()]{0,40}\))?!?:")
 _WORTHY = re.compile(r"(?i)\b(?:fix|bug|add|support|allow|handle|raise|prevent|correct|implement)")
@@ -81,9 +82,10 @@ def score(
     subject, _, body = request(message).partition("\n")
     points += min(len(re.findall(r"\w+", subject)), 8) / 4
     points += min(len(body.strip()) + 200 * noted, 300) / 200
+    points -= 1.0 if len(message.split()) < FEW_WORDS and not noted else 0.0
     points += 1.5 if _WORTHY.search(subject) else 0.0
-    told = re.sub(r"^(?:\[[^\]\n]{0,40}\] *|\W*\w*\W*: *)", "", message) or message
-    dull = any(map(_CHORE.match, (subject, told))) or _ABOUT_TESTS.match(subject)
+    told = re.sub(r"^(?:\[[^\]\n]{0,40}\] *|\W*\w*\W*(?:\([^()\n]{0,40}\)!?)?: *)", "", message)
+    dull = any(map(_CHORE.match, (message, told))) or _ABOUT_TESTS.match(subject)
     points -= 3.0 if dull or _KIND.match(message) else 0.0
     added, removed = sum(file.added for file in tests), sum(file.removed for file in tests)
     points += min(added, 40) / 40

@@ -149,7 +149,8 @@ def _message(commit: Commit, commits: dict[str, Commit], seen: dict[str, Commit]
     meant = [one for one in inside if _words(title) & _words(one[0])] or inside
     bodies = [body.strip() for _, _, body in meant if body.strip()][:MOST_BODIES]
     if len(" ".join((title, *bodies)).split()) < FEW_WORDS:
-        bodies = [subject for subject, _, _ in inside[:MOST_SUBJECTS]]
+        subjects = dict.fromkeys(subject for subject, _, _ in meant)
+        bodies = [one for one in subjects if _words(one) - _words(title)][:MOST_SUBJECTS]
     told = dict.fromkeys(text for text in (title, *bodies) if text)
     return "\n\n".join(told)[:LARGEST_MESSAGE]
 

@@ -10,12 +10,15 @@ from closeloop.tasks.mining.code import Sides, defined, names, sides, uncommente
 SHORTEST_LINE = 12
 ENOUGH = 40
 """Characters that can stand without telling how it was done."""
-_COMPOUND = re.compile(r".*(?:_|[a-z][A-Z]|\d).*")
+COMPOUND = re.compile(r".*(?:_|[a-z][A-Z]|\d).*")
 _SENTENCE = re.compile(r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))")
 _CODE = re.compile(r"[=(){}\[\];.<>]|\w_\w")
 _QUOTED = re.compile(r"`([^`\n]{3,200})`")
 _MENDED = re.compile(
-    r"(?i)(?:to )?(?:fix|solve|mend)(?:ed)?(?: this| it| that| the \w+)?(?::| by )"
+    r"(?i)(?:to )?(?:fix|solve|mend|address)(?:ed)?(?: this| it| that| the \w+)?(?::|,? by )"
+    r"|this (?:fix|patch|commit|change|pr|revision) (?:updates|captures|moves|replaces|rewrites"
+    r"|refactors|modifies|extracts) "
+    r"|(?:\w+ )?(?:changes|implementation details|how)(?: made)?:"
     r"|(?:this|it|the \w+) (?:is|was|has been) (?:fixed|solved) by "
     r"|the (?:fix|solution) (?:is|was) "
     r"|(?:fix|solution|implementation):|internally,? this change "
@@ -23,10 +26,15 @@ _MENDED = re.compile(
 """How a sentence begins that tells the way instead of the aim, as do the others behind it."""
 _WORKED = re.compile(
     r"(?:Instead,? )?(?:Use|Replace|Switch|Move|Build|Store|Cache|Wrap|Compute|Collect|Capture"
-    r"|Copy|Refactor|Extract|Rewrite|Register|Track|Anchor|Compare|Call|Guard|Scale|Introduce)"
+    r"|Copy|Refactor|Extract|Rewrite|Register|Track|Anchor|Compare(?!d? to )|Call|Guard|Scale"
+    r"|Introduce)"
     r"(?:e?d|s)? (?!with\b|of\b)"
-    r"|The tests? |(?:Also )?(?:[Aa]dd|[Uu]pdat|[Aa]djust|[Ee]xten|[Ee]nhanc)\w*"
-    r" (?:[\w-]+ ){0,3}[Tt]ests?\b"
+    r"|The (?:\w+ )?tests? |(?:[-*] )?(?:Also )?(?:[Aa]dd|[Uu]pdat|[Aa]djust|[Ee]xten|[Ee]nhanc)\w*"
+    r" (?:[\w-]+ ){0,3}(?:[A-Z]\w*\.)?[Tt]ests?(?:\b|_)"
+    r"|I(?:'ve| have)? (?:not |also |only |just )?(?:added(?! the ability| support| an? option)"
+    r"|changed|moved|removed|replaced|made|gone|refactored|tested|updated|chose|decided) "
+    r"|[^.\n]{0,99}\b(?:full|whole|entire|other|existing) (?:test )?(?:suite|tests)\b[^.\n]{0,40}"
+    r" pass"
 )
 """In a message's body, what was done to the code; what it is to do is said in other words."""
 
@@ -52,7 +60,7 @@ def leaked(prompt: str, source: str, tests: str, *, title: bool = False) -> list
     brought = used(fix.added)
     if title:
         brought = defined(source) | {name for name in brought if name.startswith("_")}
-    own = {name for name in brought - old - asked if _COMPOUND.fullmatch(name)}
+    own = {name for name in brought - old - asked if COMPOUND.fullmatch(name)}
     own -= {name for name in own if name.startswith("__") and name.endswith("__")}
     return [*found, *sorted(own & names(tuple(prompt.split("\n"))))]
 

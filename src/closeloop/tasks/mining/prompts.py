@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from closeloop.tasks.mining.leaks import without_leaks
+from closeloop.tasks.mining import code
+from closeloop.tasks.mining.leaks import COMPOUND, without_leaks
 
 FEWEST_WORDS = 4
-"""One fewer where the names to use tell the rest."""
+"""One fewer where names that the tests use tell the rest."""
 SHORTEST_WRAPPED = 50
+MOST_CODE = 6_000
 LONGEST = 6_000
 NAMES = "Names to use: "
 MESSAGES = "Messages, word for word:"
 """What the end of a request begins with, where the tests look for names and texts."""
+BEHAVE = r" (?:being|are|is|that|which|not|never|always|get(?:ting)?) "
+"""Behind *tests*: then they are what the project is about, as in a runner of tests."""
 _TRAILER = re.compile(
     r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
     r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
@@ -21,18 +25,25 @@ _TRAILER = re.compile(
 _NUMBER = (
     r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b|\b(?:issue|pr)-?\d+\b"
 )
-_MARK = r"[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`"
-_COMMIT = r"\b(?:commit\s)?(?=[0-9a-f]{0,40}\d)[0-9a-f]{7,40}\b"
+_MARK = r"(?:[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`|`#\d{1,9}`_{0,2})"
+_COMMIT = (
+    r"\b(?:commit\s[0-9a-f]{7,40}|(?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40})\b(?![.=]\w)"
+)
+_HOSTED = (
+    r"https?://(?:[^\s>)\],]{1,300}/(?:commits?|issues|pull|merge_requests|compare|discussions)/"
+    r"|(?:gist\.)?git(?:hub|lab)\.com/)[^\s>)\]'\"]{0,500}"
+)
+"""Where the work itself is told of; other addresses are part of what is said."""
 _SEE = (
     r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
     r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
 )
 _ASIDE = re.compile(
-    rf"(?i)\s{{0,9}}\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&]{{0,3}}){{1,9}}\)"
+    rf"(?i)\s{{0,9}}\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&/]{{0,3}}){{1,9}}\)"
 )
 _MEANT = re.compile(
-    r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from) "
-    rf"(?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])"
+    r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from|completes|extends"
+    rf"|mirrors|continues) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?=,? [a-z])"
 )
 _MEANT_SO = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
 _CLOSES = re.compile(
@@ -44,7 +55,14 @@ _IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", r
 _TICKED = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
 """Of a form that pull requests are written in: what its author declares."""
 _UNFILLED = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
-_URL = re.compile(r"\(?<?https?://[^\s>)\]]+>?\)?")
+_URL = re.compile(
+    r"(?<=\n\n)[ \t]{0,9}<?https?://\S{1,500}(?=\n\n|\n?\Z)"
+    rf"|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
+)
+_ABOUT_URL = re.compile(
+    r"(?im)^\W{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of|follow[- ]?up (?:to|of)"
+    r"|amends|reverts)\W{1,3}https?://\S{1,500}$"
+)
 _SEE_URL = re.compile(
     r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"
     r"(?:(?:,| and| or)? https?://[^\s>)\]]{1,500}){1,9}"
@@ -54,26 +72,32 @@ _MEANT_URL = re.compile(
     r"https?://[^\s>)\],]{1,500}/(?:commit|issues|pull|merge_requests)/\w{1,40}(?=,? [a-z]|\.?$)"
 )
 _HASH = re.compile(f"(?i){_COMMIT}")
-_EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;]{0,9}\)")
+_EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;/&+]{0,9}\)")
 _REFERENCE = re.compile(
     r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
 )
+_SPAN = re.compile(r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])")
+_LEADING = re.compile(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
+_STASHED = re.compile("[\ue000-\uf8ff]")
+_PRIVATE = 0xE000
+"""Where Unicode has 6,400 characters that mean nothing: each stands for a piece of code."""
 _DIFF = re.compile(
     r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/).*(?:\n[ +-].*){0,500}$"
 )
 _FENCED_DIFF = re.compile(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
 _PREFIX = re.compile(
-    r"^(?:(?:fix|feat|perf|refactor|bugfix|feature|chore|test|docs?)(?:\([\w ,./-]*\))?!?: *"
+    r"^(?:(?:fix|feat|perf|refactor|bugfix|feature|chore|test|docs?)(?:\(([\w ,./-]*)\))?!?: *"
     r"|issue \d+: *|\[[\w #./-]{1,30}\] *|:[a-z_]{2,30}: *|[^\w`\"'(\[{<@.]{1,3}(?=\w))",
     re.IGNORECASE,
 )
 _CHORE = re.compile(
-    r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:(?:add|update|fix|write|adjust|improve|refine|more"
-    r"|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression|missing|failing|first|new|for"
-    r"|required|round-trip|comprehensive|indentation|in)\s+){0,9}"
+    r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:failing tests? for .{0,200}"
+    r"|(?:update|create|delete) [\w/-]{1,99}\.\w{1,5}|(?:add|update|fix|write|adjust"
+    r"|improve|refine|more|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression"
+    r"|missing|failing|first|new|for|required|round-trip|comprehensive|indentation|in|api)\s+){0,9}"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
     r"|documentation|docstrings?|typos?|lint\w*|pre-commit(?! hook)|coverage|type hints?|authors?)"
-    r"\b.{0,300}"
+    rf"\b(?!{BEHAVE}).{{0,300}}"
     r"|apply suggestions from code review.*|co-authored.*"
     r"|merge (?:pull request|branch|remote|commit from).*"
     r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
@@ -96,7 +120,7 @@ _WITH_TESTS = re.compile(
     r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
     r" tests?(?: cases?)?(?: (?:for|in) .{1,60})?\.?$"
 )
-_SPACED = re.compile(r"(`[^`\n]*`)|(?<=\S) +([,;)]|[.:](?= |$))")
+_SPACED = re.compile(r"(`[^`\n]*`|\"[^\"\n]*\")|(?<=\S) +([,;)]|[.:](?= |$))")
 _DONE = re.compile(
     r"(?i)(fix|add|implement|support|allow|prevent|correct|accept|extend|return|respect|restrict"
     r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
@@ -109,24 +133,44 @@ _GAPS = re.compile(r"\n{3,}")
 
 def clean(text: str) -> str:
     """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")[: 4 * LONGEST]
-    text = _WIDE.sub(" ", text)
+    text = _STASHED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text, spans = _stashed(_WIDE.sub(" ", text[: 4 * LONGEST]))
     original = {*text.split("\n")}
     text = _NAMED.sub(r"\1", text)
     text = _LINK.sub(r"\1", _TICKED.sub("", _IMAGE.sub("", text)))
-    text = _MEANT_URL.sub(r"\1 an earlier change", _SEE_URL.sub("", text))
+    text = _ABOUT_URL.sub("", _SEE_URL.sub("", text))
+    text = _MEANT_URL.sub(r"\1 an earlier change", text)
     text = _MEANT.sub(r"\1 an earlier change", _ASIDE.sub("", text))
     text = _MEANT_SO.sub(r"\1 earlier change", text)
     for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _CREDIT, _BY):
         text = _WIDE.sub(" ", pattern.sub("", text))
-    text = _EMPTY.sub("", _HASH.sub("an earlier commit", text))
+    text = re.sub(r"(?m)^(?=an earlier commit)a", "A", _HASH.sub("an earlier commit", text))
+    text = _EMPTY.sub("", text)
     text = re.sub(r"(?<=\()[,;]\s{1,9}|[,;]\s{1,9}(?=\))", "", text)
     text = re.sub(r"(?<!`)``(?!`)", "`", _REFERENCE.sub(r"`\1`", text))
-    lines = (_SPACED.sub(r"\1\2", line).rstrip() for line in text.split("\n"))
+    lines = (line if line in original else _mended(line) for line in text.split("\n"))
     text = "\n".join(line for line in lines if not _is_debris(line, line in original))
     text = _CHORE.sub("", re.sub(r"(?<=[^.\s/])\.\.(?=\s|$)", ".", text))
-    text = _UNFILLED.sub("", text)
-    return _GAPS.sub("\n\n", text).strip()[:LONGEST]
+    text = _GAPS.sub("\n\n", _UNFILLED.sub("", text)).strip()
+    return _STASHED.sub(lambda mark: spans[ord(mark[0]) - _PRIVATE], text)[:LONGEST]
+
+
+def _mended(line: str) -> str:
+    """A line without the signs that stood around what was taken out of it."""
+    return re.sub(r"^\s{0,9}[—–:] ", "", _SPACED.sub(r"\1\2", line).rstrip())
+
+
+def _stashed(text: str) -> tuple[str, list[str]]:
+    """A text with a mark for each piece of code, which stays as it is; and the pieces."""
+    spans: list[str] = []
+
+    def stash(found: re.Match[str]) -> str:
+        if len(spans) == MOST_CODE or _LEADING.fullmatch(found[2]):
+            return found[0]
+        spans.append(found[2])
+        return f"{found[1]}{chr(_PRIVATE + len(spans) - 1)}{found[1]}"
+
+    return _SPAN.sub(stash, text), spans
 
 
 def without_steps(message: str) -> str:
@@ -142,7 +186,11 @@ def without_steps(message: str) -> str:
 def request(message: str, changelog: str = "") -> str:
     """What a message, and what the change log says of the same work, ask for."""
     subject, _, body = clean(without_steps(message)).partition("\n")
-    subject = _sentence(_WITH_TESTS.sub("", _PREFIX.sub("", subject.strip(" ;…"))))
+    subject = subject.strip(" ;…")
+    kind = _PREFIX.match(subject)
+    area = f"{kind[1].strip()}: " if kind and (kind[1] or "").strip() else ""
+    subject = _WITH_TESTS.sub("", subject[kind.end() :] if kind else subject)
+    subject = area + _sentence(subject, begins=not area)
     told = [subject, _unwrapped(body.strip())]
     noted = _unwrapped(clean(changelog))
     if noted and not _says(" ".join(told), noted):
@@ -157,10 +205,14 @@ def compose(
 
     Names and texts are those that the tests look for: a colleague would be told them.
     """
-    prompt = without_leaks(message, source, tests).lstrip("—–- ")
-    words = len(re.findall(r"[^\W\d_]{2,}", prompt))
-    if words < FEWEST_WORDS - bool(names):
+    prompt = without_leaks(message, source, tests)
+    words = re.findall(r"[^\W\d_]\w+", prompt)
+    known = names or any(map(COMPOUND.fullmatch, {*words} & code.names(code.sides(tests).added)))
+    # What is left without its title was said to those who had read that.
+    fewest = FEWEST_WORDS - bool(known) if prompt[:8] == message[:8] else 2 * FEWEST_WORDS
+    if len(words) < fewest:
         return None
+    prompt = re.sub(r"^[—–-]{1,3} ", "", prompt)
     unsaid = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", prompt)]
     if unsaid:
         prompt += f"\n\n{NAMES}{', '.join(f'`{name}`' for name in unsaid)}."
@@ -170,11 +222,11 @@ def compose(
     return prompt
 
 
-def _sentence(text: str) -> str:
+def _sentence(text: str, begins: bool = True) -> str:
     """The beginning of a request: what is to be done."""
     if done := _DONE.match(text):
         text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
-    return text[:1].upper() + text[1:] if re.match(r"[a-z]+ ", text) else text
+    return text[:1].upper() + text[1:] if begins and re.match(r"[a-z]+ ", text) else text
 
 
 def _unwrapped(text: str) -> str:
@@ -202,6 +254,7 @@ def _is_debris(line: str, whole: bool) -> bool:
     return (
         bool(line.strip())
         and not (whole and re.search(r"[\](){}\[]", line))
+        and not _STASHED.search(line)
         and not line.lstrip().startswith("```")
         and re.fullmatch(
             r"(?i)\W*(?:(?:closes?|fix(?:es|ed)?|resolves?|see|refs?|issue|pr|and|gh|of|to|from|in"

@@ -78,7 +78,7 @@ def recipes(
         setup = tuple(command.line for command in found.setup)
         told = Recipe(setup=setup, test=found.test.line, how=f"as {found.test.source} says")
         # Where nothing but a runner is to be had, its age does not matter.
-        made = [told, *made[:1]]
+        made = [told, *made[:1], *_by_npm(found.test.line)]
     if known.commands.test:
         own = Recipe(setup=known.commands.setup, test=known.commands.test, how="as configured")
         made = [own, *made] if known.edited else [*made, own]
@@ -149,6 +149,14 @@ def _python(folder: Folder, test: str, at: datetime, tag: str | None) -> list[Re
         locked = (*_UV, f"{version}{_locked(wanted)}")
         made.insert(1, Recipe(setup=locked, test=line, how="as uv.lock says"))
     return made
+
+
+def _by_npm(test: str) -> list[Recipe]:
+    """Without the package manager that a project is made with, which may not be installed."""
+    line = re.sub(r"\b(?:pnpm exec|bunx|yarn(?! run\b)) ", "npx ", test, count=1)
+    line = re.sub(r"\b(?:pnpm|yarn|bun) run ", "npm run ", line, count=1)
+    setup = ("npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps",)
+    return [] if line == test else [Recipe(setup=setup, test=line, how="with npm")]
 
 
 def _locked(wanted: Wants) -> str:

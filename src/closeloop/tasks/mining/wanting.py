@@ -17,6 +17,8 @@ _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
 _INSTALLS = "uv pip install"
 _OPTIONAL = re.compile(
     r"(?m)^[ +][ \t]+(?:import|from) ([A-Za-z]\w*)|importorskip\([\"']([A-Za-z]\w*)"
+    r"|skipif\([\s+]{0,99}(?:(?:[a-z]\w{0,40}\.){0,3}([A-Za-z]\w*) is None"
+    r"|not HA(?:S|VE)_([A-Z]\w*))"
 )
 
 
@@ -44,7 +46,7 @@ def completed(recipe: Recipe, output: str, packages: frozenset[str]) -> Recipe |
 
 def done_without(tests: str) -> str:
     """What tests skip themselves without, by their patch, said as Python says it."""
-    modules = dict.fromkeys(one or two for one, two in _OPTIONAL.findall(tests))
+    modules = dict.fromkeys(next(filter(None, found)) for found in _OPTIONAL.findall(tests))
     return "\n".join(f"No module named '{name}'" for name in modules)
 
 

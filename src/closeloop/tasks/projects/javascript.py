@@ -16,7 +16,10 @@ _RUNNER = re.compile(
     r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?"
     r"(?:jest|vitest|mocha|(?:node|tsx)(?= [^&|;]*--test(?: |$)))\b[^&|;]*)"
 )
-_CHECKER = re.compile(r"(?:npx +)?(?:xo|eslint|standard|prettier|tsd|tsc +--noEmit)(?: [^|;]*)?")
+_CHECKER = re.compile(
+    r"(?:npx +)?(?:xo|eslint|standard|prettier|tsd|tsc +--noEmit)(?: [^|;]*)?"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:lint|format|type-?check|types|test:types)(?:[:-][\w:-]+)?"
+)
 """What comes before or after the tests in many scripts, and does nothing for them."""
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
