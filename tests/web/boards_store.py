@@ -19,6 +19,7 @@ from closeloop.model.orchestration import (
     Tried,
 )
 from closeloop.model.patches import parse
+from closeloop.model.plan import Made
 from closeloop.model.review import Comment, Commit, Correction, Description, Fact, Push, Review
 from closeloop.model.task import Task
 from closeloop.model.trace import Command, Lane, Message, Trace
@@ -92,32 +93,35 @@ def attempt(store: Store, name: str, place: tuple[str, str, int], said: str, *, 
             Command(number=2, lane="root", command="pytest", output=said, exit_code=int(not good)),
         ),
     )
-    store.save_attempt(
-        Attempt(
-            id=name,
-            origin="experiment",
-            task=task,
-            task_digest=f"d{task}",
-            variant=f"v{variant}",
-            experiment=EXPERIMENT,
-            number=number,
-            started=began,
-            ended=began + timedelta(seconds=30 + 60 * (variant == "hasty")),
-            exit="finished",
-            usage=Usage(input_tokens=100, output_tokens=10, cost=0.01),
-            user="ann",
-        ),
-        trace=trace,
-        change=parse(patch(task)),
-        grade=Grade(
-            attempt=name,
-            grading=f"g{task}",
-            version=1,
-            outcome=Outcome(
-                result="pass" if good else "fail", reasons=() if good else (f"a test fails {said}",)
+    store.keep(
+        Made(
+            attempt=Attempt(
+                id=name,
+                origin="experiment",
+                task=task,
+                task_digest=f"d{task}",
+                variant=f"v{variant}",
+                experiment=EXPERIMENT,
+                number=number,
+                started=began,
+                ended=began + timedelta(seconds=30 + 60 * (variant == "hasty")),
+                exit="finished",
+                usage=Usage(input_tokens=100, output_tokens=10, cost=0.01),
+                user="ann",
             ),
-            fail_to_pass=(int(good), 1),
-        ),
+            trace=trace,
+            change=parse(patch(task)),
+            grade=Grade(
+                attempt=name,
+                grading=f"g{task}",
+                version=1,
+                outcome=Outcome(
+                    result="pass" if good else "fail",
+                    reasons=() if good else (f"a test fails {said}",),
+                ),
+                fail_to_pass=(int(good), 1),
+            ),
+        )
     )
 
 

@@ -30,27 +30,12 @@ NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 expect.set_options(timeout=PATIENCE * 1000)
 
-IS_LIVE = """
-const Plain = EventSource;
-window.EventSource = class extends Plain {
-  constructor(...given) {
-    super(...given);
-    this.addEventListener("here", () => { window.isLive = true; });
-  }
-};
-"""
-"""What is added from then on comes to a page by itself.
-
-Asked by `evaluate`: `wait_for_function` evaluates text in the page whenever it must ask twice,
-which our pages forbid.
-"""
-
 _contexts: list[BrowserContext] = []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One for each worker process."""
+    """Open no longer than its file: meanwhile no other test can run an event loop."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip(NO_BROWSER)
@@ -79,7 +64,6 @@ def open_page(browser: Browser) -> Iterator[Opened]:
     def opened(**options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(PATIENCE * 1000)
-        context.add_init_script(IS_LIVE)
         _contexts.append(context)
         page = context.new_page()
         page.on("console", heard)

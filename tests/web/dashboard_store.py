@@ -89,8 +89,12 @@ def fill(store: Store, said: str = "plain words") -> None:
     _keep(store, HANDOFF, "reminders", "spiraller", 2, _handoff(said), said, "fail")
     _keep(store, LONG, "reminders", "closer", 3, _long(), said, "unscored")
     _keep(store, SEALED, SECRET_NAME, "closer", 4, _short(said), said, "fail")
-    store.save_attempt(
-        Attempt(id=BARE, origin="production", exit="crashed", cause=said, user=said, summary=said)
+    store.keep(
+        Made(
+            attempt=Attempt(
+                id=BARE, origin="production", exit="crashed", cause=said, user=said, summary=said
+            )
+        )
     )
     store.held_out.add_look(
         Look(

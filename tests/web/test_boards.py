@@ -149,7 +149,7 @@ def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestCli
     assert known["task completion rate"] is not None
     assert ("spiral", "spiraller") in {(one.rule, one.variant) for one in view.numbers.found}
     text = client.get("/").text
-    assert "is worse than" in text
+    assert "is better than" in text
     assert "31 of 32" in text
 
 
@@ -202,7 +202,7 @@ def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
             texts = [client.get(path).text for path in ("/plans", "/plans/0123")]
             return ["under way" in text and "stopped" not in text for text in texts]
 
-        assert store.claim(begun.job, "elsewhere:1:7", 60)
+        assert store.claim(begun.job, "elsewhere:1:7", 3600)
         assert states() == [True, True]
         first = client.get("/").text
         assert 'href="/plans/0123"' in first

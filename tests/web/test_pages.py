@@ -28,6 +28,7 @@ from dashboard_store import (
 from starlette.testclient import TestClient
 
 from closeloop.model.attempt import Attempt
+from closeloop.model.plan import Made
 from closeloop.store import Store, open_store
 from closeloop.web.app import application
 from closeloop.web.page import Page
@@ -187,6 +188,16 @@ def test_an_answer_that_is_known_is_not_sent_again(client: TestClient) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+def test_a_page_that_is_kept_up_to_date_is_sent_again_only_when_there_is_more() -> None:
+    with open_store(":memory:") as opened:
+        app = application(opened, token=None)
+        with TestClient(app, base_url=HERE, headers=HTML) as client:
+            known = {"if-none-match": client.get("/attempts").headers["etag"]}
+            assert client.get("/attempts", headers=known).status_code == 304
+            opened.keep(Made(attempt=Attempt(id="new", origin="experiment", exit="finished")))
+            assert client.get("/attempts", headers=known).status_code == 200
+
+
 def test_a_page_may_load_nothing_from_elsewhere(client: TestClient) -> None:
     answer = client.get("/attempts")
     policy = answer.headers["content-security-policy"]
@@ -275,7 +286,7 @@ def test_a_list_is_walked_to_its_end_without_a_gap(tmp_path: Path) -> None:
             # Several start at once, and some have no start at all.
             began = START + timedelta(hours=number // 3) if number % 5 else None
             made = Attempt(id=f"{number:012}", origin="experiment", exit="finished", started=began)
-            opened.save_attempt(made)
+            opened.keep(Made(attempt=made))
         everything = [row.id for row in opened.attempts()]
         with TestClient(application(opened, token=None), base_url=HERE) as client:
             seen: list[str] = []

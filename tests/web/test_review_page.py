@@ -28,7 +28,7 @@ PEOPLE: dict[str, tuple[Scope, ...]] = {
 ONE_EACH = Settings(review=ReviewSettings(double=0.0, golden=0.0))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def store() -> Iterator[Store]:
     with open_store(":memory:") as opened:
         fill_boards(opened)
@@ -38,7 +38,7 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(store: Store) -> Iterator[TestClient]:
     desk = Desk(store, ONE_EACH)
     desk.counting.patience = None

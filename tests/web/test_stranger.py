@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from html import unescape
+from typing import Literal
 
 import pytest
-from boards_store import NEW, fill_boards
+from boards_store import EXPERIMENT, NEW, fill_boards
 from dashboard_store import HANDOFF, SPIRAL, START
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
 from closeloop.model import attempt as graded
 from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.plan import Made
+from closeloop.model.task import Task
 from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Message, Trace
+from closeloop.model.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 from closeloop.web.app import application
 from closeloop.web.desk import Desk
+from closeloop.web.render import named, points
 
 HERE = "http://127.0.0.1:4318"
 TALKER = "talker000000"
@@ -35,13 +40,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def client(store: Store) -> Iterator[TestClient]:
+@contextmanager
+def shown(store: Store) -> Iterator[TestClient]:
     desk = Desk(store)
     desk.counting.patience = None
-    with TestClient(
-        application(store, token=None, desk=desk), base_url=HERE, headers={"accept": "text/html"}
-    ) as opened:
+    app = application(store, token=None, desk=desk)
+    with TestClient(app, base_url=HERE, headers={"accept": "text/html"}) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[TestClient]:
+    with shown(store) as opened:
         yield opened
 
 
@@ -66,7 +76,7 @@ def talker(store: Store) -> None:
     )
     began = START - timedelta(days=1)
     attempt = Attempt(id=TALKER, origin="production", exit="finished", started=began, cause=LONG)
-    store.save_attempt(attempt, trace=trace)
+    store.keep(Made(attempt=attempt, trace=trace))
 
 
 def told(client: TestClient, path: str) -> str:
@@ -76,8 +86,10 @@ def told(client: TestClient, path: str) -> str:
 
 
 def test_the_first_page_says_which_variant_is_better(client: TestClient) -> None:
-    page = told(client, "/")
-    assert "<strong>steady</strong> is better than hasty on these 8 tasks: pass rate 100 %" in page
+    page = " ".join(told(client, "/").split())
+    better = "<strong>steady</strong> is better than <bdi>hasty</bdi> on these 8 tasks: "
+    assert f"{better}pass rate 100 % against 25 %." in page
+    assert re.search(r"They are 75 points apart \(95 % bounds: \d+ to \d+ points\)", page)
 
 
 def test_a_spiral_is_told_in_the_words_of_the_agent(client: TestClient) -> None:
@@ -119,24 +131,89 @@ def test_versions_of_a_prompt_go_by_twelve_digits(client: TestClient) -> None:
     assert f">{NEW[:13]}" not in told(client, "/prompts")
 
 
+def test_an_experiment_names_its_variants_in_one_order(client: TestClient) -> None:
+    now = client.get(f"/api/experiments/{EXPERIMENT}").json()["now"]
+    assert now["grid"]["variants"] == now["course"]["variants"] == ["steady", "hasty"]
+
+
 def test_a_variant_is_offered_once(client: TestClient) -> None:
     page = told(client, "/compare?variants=steady&variants=steady")
     assert page.count('value="steady"') == 1
 
 
-def test_two_variants_are_a_click_away_where_there_are_no_forms(client: TestClient) -> None:
-    linked = re.search(r'The newest two: <a href="([^"]+)"', told(client, "/compare"))
-    assert linked is not None
-    assert "Where they differ" in told(client, linked[1])
+def test_whoever_chooses_nothing_sees_the_newest_experiment_compared(client: TestClient) -> None:
+    shown = client.get("/api/compare").json()
+    assert shown["asked"]["variants"] == ["steady", "hasty"]
+    assert "Where they differ" in told(client, "/compare")
+
+
+def test_what_was_found_leads_from_a_list_to_the_picture_of_it(client: TestClient) -> None:
+    linked = f'<a class="chip rule" href="/attempts/{SPIRAL}/iterations">spiral</a>'
+    assert linked in told(client, "/attempts")
+    assert linked in told(client, "/tasks/missing-cent")
+
+
+def try_once(
+    store: Store, name: str, how: Literal["pass", "fail"], trace: Trace | None = None
+) -> None:
+    """A variant of that name, and its one attempt at the only task."""
+    store.save_variant(Variant(digest=name, name=name, agent="builtin"))
+    made = Attempt(
+        id=name, origin="experiment", task="t", task_digest="d", variant=name, exit="finished"
+    )
+    grade = Grade(attempt=name, grading="g", version=1, outcome=Outcome(result=how))
+    store.keep(Made(attempt=made, trace=trace, grade=grade))
+
+
+def test_a_comparison_says_what_was_found_in_the_worse_one(store: Store) -> None:
+    with open_store(":memory:") as opened:
+        opened.save_task(Task(id="t", prompt="Do it.", digest="d", grading="g"))
+        try_once(opened, "good", "pass")
+        try_once(opened, "bad", "fail", store.trace(SPIRAL))
+        with shown(opened) as client:
+            page = told(client, "/compare")
+    assert "<bdi>bad</bdi> or <bdi>good</bdi>" in page
+    assert '<a class="chip rule" href="/attempts/bad/iterations">spiral</a>' in page
+
+
+def test_thirty_variants_do_not_fill_the_first_page() -> None:
+    names = [f"v{number:02}" for number in range(30)]
+    with open_store(":memory:") as opened:
+        opened.save_task(Task(id="t", prompt="Do it.", digest="d", grading="g"))
+        for name in names:
+            try_once(opened, name, "pass")
+        opened.save_experiment(Experiment(id="e", tasks=("d",), variants=tuple(names)))
+        with shown(opened) as client:
+            page = told(client, "/")
+            chosen = told(client, "/compare")
+    assert page.count("There is not enough data") == 1
+    assert "28 other variants cannot be told apart from <bdi>v00</bdi>." in page
+    assert "<summary>24 other variants</summary>" in chosen
+
+
+def test_what_rules_find_in_sessions_is_on_the_first_page(store: Store) -> None:
+    with open_store(":memory:") as opened:
+        session = Attempt(id="s", origin="production", exit="finished", started=START)
+        opened.keep(Made(attempt=session, trace=store.trace(SPIRAL)))
+        with shown(opened) as client:
+            page = told(client, "/")
+    assert 'href="/attempts?origin=production&rule=spiral"' in page
+    assert "1 session<" in page
+    assert "No variant was tried yet" in page
+
+
+def test_an_empty_store_says_what_to_do() -> None:
+    with open_store(":memory:") as opened, shown(opened) as client:
+        for command in ("import", "mine", "run"):
+            assert f"<code>closeloop {command}</code>" in told(client, "/")
+        assert "No task was tried yet" in told(client, "/attempts?show=grid")
+        assert "Take a filter away" in told(client, "/attempts?show=grid&task=x")
 
 
 def test_a_name_that_no_folder_can_have_breaks_no_page() -> None:
     with open_store(":memory:") as opened:
         fill_boards(opened, "word" * 300)
-        desk = Desk(opened)
-        desk.counting.patience = None
-        app = application(opened, token=None, desk=desk)
-        with TestClient(app, base_url=HERE) as client:
+        with shown(opened) as client:
             assert client.get("/sets").status_code == 200
 
 
@@ -159,6 +236,12 @@ def test_long_names_dark_screens_and_paper(
         page.emulate_media(media="print")
         colour = "getComputedStyle(document.body).color"
         assert page.evaluate(colour) == "rgb(29, 35, 39)"
+        page.goto(f"{address}/attempts")
+        expect(page.locator("thead")).to_be_visible()
+        expect(page.locator("form.filters")).to_be_hidden()
+        assert page.evaluate("getComputedStyle(document.querySelector('tbody tr')).display") == (
+            "table-row"
+        )
 
 
 def test_tests_that_say_very_much_do_not_make_a_page_of_megabytes() -> None:
@@ -174,11 +257,28 @@ def test_tests_that_say_very_much_do_not_make_a_page_of_megabytes() -> None:
         after=graded.TestRun(when="after", tests=said, ran=True),
     )
     with open_store(":memory:") as opened:
-        opened.save_attempt(
-            Attempt(id="loud00000000", origin="experiment", exit="finished"), grade=grade
+        opened.keep(
+            Made(
+                attempt=Attempt(id="loud00000000", origin="experiment", exit="finished"),
+                grade=grade,
+            )
         )
         with TestClient(application(opened, token=None), base_url=HERE) as client:
             answer = client.get("/attempts/loud00000000/tests")
     assert answer.status_code == 200
     assert "nnn …" in answer.text
     assert len(answer.content) < 400_000
+
+
+def test_long_names_are_told_apart_by_their_ends() -> None:
+    first, second = (named(f"{'model-' * 20}{end}") for end in ("old", "new"))
+    assert first is not None
+    assert first != second
+    assert len(first) == 40
+    assert named("closer") == "closer"
+    assert named(None) is None
+
+
+def test_differences_of_shares_are_told_in_points() -> None:
+    assert [points(share) for share in (0.784, -0.01, 0)] == ["78 points", "1 point", "0 points"]
+    assert points(-0.784, signed=True) == "−78 points"

@@ -11,11 +11,11 @@ def number(value: float | None, metric: Metric) -> str:
     """As people read it: shares as such, money with cents, the rest with three digits."""
     if value is None:
         return "not known"
-    if metric.kind in SHARES:
-        return f"{value:.2f}"
-    if metric.unit == "$":
-        return f"${value:,.2f}"
-    return f"{_short(value)} {metric.unit}".strip()
+    shown = _bare(value, metric)
+    if metric.kind in SHARES or metric.unit in ("", "$"):
+        return shown
+    unit = metric.unit if shown != "1" or metric.unit == "s" else metric.unit.removesuffix("s")
+    return f"{shown} {unit}"
 
 
 def bounds(figure: Figure, metric: Metric) -> str:
@@ -24,13 +24,15 @@ def bounds(figure: Figure, metric: Metric) -> str:
         return ""
     parts = []
     if figure.low is not None and figure.high is not None:
-        plain = [
-            number(each, metric).removesuffix(f" {metric.unit}")
-            for each in (figure.low, figure.high)
-        ]
-        parts.append("–".join(plain))
+        parts.append("–".join(_bare(each, metric) for each in (figure.low, figure.high)))
     parts += [f"{name} {_short(value)}" for name, value in figure.more.items()]
     return ", ".join(parts)
+
+
+def _bare(value: float, metric: Metric) -> str:
+    if metric.kind in SHARES:
+        return f"{value:.2f}"
+    return f"${value:,.2f}" if metric.unit == "$" else _short(value)
 
 
 def _short(value: float) -> str:

@@ -33,17 +33,17 @@ class Delivered(Record):
 class Counts(Part):
     """The part of an open store that counts."""
 
-    def findings(self) -> Counter[tuple[str, str]]:
-        """Attempts by the digest of their variant and by what the rules last found in them."""
+    def findings(self) -> Counter[tuple[str | None, str]]:
+        """Attempts by the digest of their variant, None for sessions, and by what was found."""
         told = measurements.c
         last = select(func.max(told.number)).group_by(told.attempt)
         query = (
             select(attempts.c.variant, told.found, func.count())
             .join(attempts, attempts.c.id == told.attempt)
-            .where(told.number.in_(last), told.findings > 0, attempts.c.variant.is_not(None))
+            .where(told.number.in_(last), told.findings > 0)
             .group_by(attempts.c.variant, told.found)
         )
-        found: Counter[tuple[str, str]] = Counter()
+        found: Counter[tuple[str | None, str]] = Counter()
         for variant, rules, count in self._read(lambda on: on.execute(query).all()):
             for rule in rules.split():
                 found[variant, rule] += count

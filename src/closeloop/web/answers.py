@@ -17,7 +17,7 @@ from starlette.routing import Route
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.evaluation import CRITERIA
 from closeloop.model.queue import Answers, HumanReview
-from closeloop.reviewing.queue import draft_of, item, next_item, save_draft, submit
+from closeloop.reviewing.queue import item, next_item, save_draft, submit
 from closeloop.web.desk import Desk
 from closeloop.web.forms import fields
 from closeloop.web.openapi import Operation, Problem
@@ -94,13 +94,10 @@ def _take(desk: Desk, reviewer: str) -> str | None:
 
 
 def _keep(desk: Desk, review: HumanReview) -> None:
-    """A draft that comes after the answers were sent is late, and one of nothing is none."""
+    """A draft of nothing is none."""
     queue, _ = queue_of(desk)
     with suppress(BadInput):
-        found = item(queue, review.item)
-        known = draft_of(queue, found.id, review.reviewer)
-        if known is None or known.state == "draft":
-            save_draft(queue, replace(review, item=found.id))
+        save_draft(queue, replace(review, item=item(queue, review.item).id))
 
 
 def _of_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:

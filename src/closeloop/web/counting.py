@@ -64,7 +64,7 @@ class Counting:
         self, mark: Callable[[], str], work: Callable[[], Work], patience: float | None = PATIENCE
     ) -> None:
         self.patience = patience
-        """None waits until it is done."""
+        """None waits for numbers of now, however long they take and whenever they were made."""
         self._mark = mark
         self._count = work
         self._work = Made()
@@ -95,7 +95,7 @@ class Counting:
             if len(self._made) > MOST_KEPT:
                 self._made.popitem(last=False)
             stale = made.mark != mark
-            due = not made.waits and time.monotonic() >= made.rests_until
+            due = not made.waits and self._rested(made)
             if stale and due and line.qsize() < MOST_WAITING:
                 made.waits = True
                 made.done.clear()
@@ -105,7 +105,8 @@ class Counting:
             self._wait(made)
         if made.fault is not None:
             raise made.fault
-        return Counted(made.value, fresh=made.mark == mark)
+        # More may have come since somebody asked, and be counted already.
+        return Counted(made.value, fresh=made.mark in (mark, self._mark()))
 
     def _wait(self, made: Made) -> None:
         rested = time.monotonic() - getattr(self._tired, "since", -TIRED) >= TIRED
@@ -135,7 +136,7 @@ class Counting:
                 mark, fault = asked if isinstance(error, BadInput) else None, error
             with self._lock:
                 made.mark, made.value, made.fault = mark, value, fault
-                made.rests_until = _rested(begun)
+                made.rests_until = _rest(begun)
                 made.waits = False
             made.done.set()
 
@@ -145,15 +146,18 @@ class Counting:
         Only the thread for large things comes here.
         """
         mark, known = self._mark(), self._work
-        if known.mark is None or (known.mark != mark and time.monotonic() >= known.rests_until):
+        if known.mark is None or (known.mark != mark and self._rested(known)):
             begun = time.monotonic()
             known.value, known.mark = self._count(), mark
             # Looking through so much for cycles, of which it has none, would hold up some request.
             gc.freeze()
-            known.rests_until = _rested(begun)
+            known.rests_until = _rest(begun)
         return known.mark, known.value
 
+    def _rested(self, made: Made) -> bool:
+        return self.patience is None or time.monotonic() >= made.rests_until
 
-def _rested(begun: float) -> float:
+
+def _rest(begun: float) -> float:
     now = time.monotonic()
     return now + REST * (now - begun)

@@ -88,6 +88,8 @@ class Here(Record):
     page: Page | None
     caller: Caller
     sections: tuple[Page, ...]
+    news: str = ""
+    """What the page was drawn from: by another mark it knows that there is more."""
 
 
 def routes(pages: Iterable[Page], desk: Desk) -> list[Route]:
@@ -145,7 +147,9 @@ def _html(page: Page, desk: Desk, sections: tuple[Page, ...]) -> Endpoint:
 
         def work() -> tuple[int, str]:
             try:
-                return 200, render(page.template, view=_shown(page, desk, request), here=here)
+                # Looked up first: what is added while the page is drawn is news to it.
+                drawn = here if page.part else msgspec.structs.replace(here, news=desk.news())
+                return 200, render(page.template, view=_shown(page, desk, request), here=drawn)
             except Fault as fault:
                 return status_of(fault), render("fault.html", why=str(fault), here=here)
 

@@ -42,9 +42,11 @@ def environment() -> Environment:
         "count": count,
         "duration": duration,
         "money": money,
+        "named": named,
         "moment": moment,
         "percent": percent,
         "plural": plural,
+        "points": points,
         "prose": prose,
         "short": short,
     }
@@ -124,6 +126,13 @@ def percent(share: float | None) -> str:
     return f"{told} %"
 
 
+def points(share: float, signed: bool = False) -> str:
+    """`78 points`, of a difference between shares; `+78 points` where its side matters."""
+    told = plural(abs(round(100 * share)), "point")
+    sign = "−" if share < 0 else "+"
+    return sign + told if signed else told
+
+
 def moment(time: datetime | None) -> str:
     """`2026-03-01 14:05`, in UTC."""
     return ABSENT if time is None else f"{time:%Y-%m-%d %H:%M}"
@@ -135,6 +144,15 @@ def short(text: str | None, most: int = 80) -> str | None:
         return None
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def named(name: str | None, most: int = 40) -> str | None:
+    """A name that may be long: its beginning, and its end, which tells it from others like it."""
+    whole = short(name, 1000)
+    if whole is None or len(whole) <= most:
+        return whole
+    end = most // 3
+    return f"{whole[: most - end - 1]}…{whole[-end:]}"
 
 
 def result(row: AttemptRow) -> str:

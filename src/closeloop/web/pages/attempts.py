@@ -108,8 +108,8 @@ def _choices(desk: Desk, sealed: frozenset[str]) -> Choices:
     return found.value or Choices()
 
 
-def grid_of(desk: Desk, rows: list[AttemptRow]) -> AttemptGrid:
-    """Attempts at tasks, a dot each."""
+def grid_of(desk: Desk, rows: list[AttemptRow], order: Sequence[str] = ()) -> AttemptGrid:
+    """Attempts at tasks, a dot each; variants in the given order, then by name."""
     marks = desk.store.listing.marks([row.id for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
@@ -118,7 +118,8 @@ def grid_of(desk: Desk, rows: list[AttemptRow]) -> AttemptGrid:
             result = row.outcome or "unscored"
             dot = Dot(id=row.id, number=row.number, result=result, findings=told.findings)
             cells.setdefault(row.task, {}).setdefault(row.variant_name or "?", []).append(dot)
-    variants = sorted({name for by_variant in cells.values() for name in by_variant})
+    names = {name for by_variant in cells.values() for name in by_variant}
+    variants = [*(name for name in order if name in names), *sorted(names.difference(order))]
     return AttemptGrid(
         variants=tuple(variants),
         rows=tuple(

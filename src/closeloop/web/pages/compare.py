@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from closeloop.measuring.choosing import Choice, choose
 from closeloop.measuring.compare import compare as held_against
@@ -25,6 +26,7 @@ from closeloop.web.views.events import EventView
 
 MOST_NAMES = 6
 MOST_TASKS = 60
+MOST_MARKED = 5
 
 Name = Annotated[str, Meta(max_length=1000)]
 
@@ -41,6 +43,8 @@ class Repeat(Record):
     id: str | None
     """None where the task is sealed."""
     result: Literal["pass", "fail", "unscored"]
+    rules: tuple[str, ...] = ()
+    """What was found in it; told of the first repeats."""
 
 
 class TaskLine(Record):
@@ -96,6 +100,8 @@ class TracesView(Record):
 def compare(desk: Desk, asked: CompareAsked) -> CompareView:
     known = desk.store.numbers.variants()
     newest = tuple(reversed({one.name: one for one in known.values()}.values()))
+    if not asked.variants:
+        asked = replace(asked, variants=_usual(desk, known, newest))
     if len(set(asked.variants)) < 2:
         return CompareView(asked=asked, known=newest)
     if len(asked.variants) > MOST_NAMES:
@@ -104,7 +110,7 @@ def compare(desk: Desk, asked: CompareAsked) -> CompareView:
 
     def made(work: Work) -> tuple[CompareReport, tuple[PairView, ...]]:
         report = held_against(work, choices, margin=asked.margin)
-        return report, tuple(_pair(work, choices, one) for one in report.pairs)
+        return report, tuple(_pair(desk, work, choices, one) for one in report.pairs)
 
     key = f"compare {asked.margin} {asked.variants}"
     counted = desk.counting.of_work(key, made)
@@ -112,22 +118,50 @@ def compare(desk: Desk, asked: CompareAsked) -> CompareView:
     return CompareView(asked=asked, known=newest, report=report, pairs=pairs, fresh=counted.fresh)
 
 
-def _pair(work: Work, choices: Sequence[Choice], versus: Versus) -> PairView:
+def _usual(desk: Desk, known: Mapping[str, Variant], newest: Sequence[Variant]) -> tuple[str, ...]:
+    """The variants of the newest experiment that has several, or the newest two."""
+    for experiment in desk.store.experiments():
+        names = dict.fromkeys(known[one].name for one in experiment.variants if one in known)
+        if len(names) > 1:
+            return tuple(names)[:MOST_NAMES]
+    return tuple(one.name for one in reversed(newest[:2]))
+
+
+def _pair(desk: Desk, work: Work, choices: Sequence[Choice], versus: Versus) -> PairView:
     sides = {choice.name: choice for choice in choices}
-    first, second = (_repeats(work, sides[name]) for name in (versus.first, versus.second))
+    shown = versus.tasks[:MOST_TASKS]
+    first, second = (
+        _marked(desk, _repeats(work, sides[name]), [one.task for one in shown])
+        for name in (versus.first, versus.second)
+    )
     return PairView(
         versus=versus,
         tasks=tuple(
             TaskLine(
                 task=one.task,
-                first=first.get(one.task, ()),
-                second=second.get(one.task, ()),
+                first=first[one.task],
+                second=second[one.task],
                 differs=sorted(one.first) != sorted(one.second),
             )
-            for one in versus.tasks[:MOST_TASKS]
+            for one in shown
         ),
         more=max(0, len(versus.tasks) - MOST_TASKS),
     )
+
+
+def _marked(
+    desk: Desk, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
+) -> dict[str, tuple[Repeat, ...]]:
+    """The repeats of some tasks, with what the rules found in the first of each."""
+    of = {task: repeats.get(task, ()) for task in tasks}
+    looked = [one.id for each in of.values() for one in each[:MOST_MARKED] if one.id]
+    marks = desk.store.listing.marks(looked)
+    return {
+        task: tuple(
+            replace(one, rules=marks[one.id].rules) if one.id in marks else one for one in each
+        )
+        for task, each in of.items()
+    }
 
 
 def _repeats(work: Work, choice: Choice) -> dict[str, tuple[Repeat, ...]]:

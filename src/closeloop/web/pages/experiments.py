@@ -98,7 +98,7 @@ def _now(desk: Desk, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
         ends=Ends(passed=passed, failed=failed, unscored=len(rows) - passed - failed),
         failed=tuple(bad[:MOST_FAILED]),
         more=max(0, len(bad) - MOST_FAILED),
-        grid=grid_of(desk, rows),
+        grid=grid_of(desk, rows, tuple(dict.fromkeys(course.variants))),
     )
 
 

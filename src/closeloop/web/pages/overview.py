@@ -45,10 +45,12 @@ LATEST = 8
 
 
 class RuleCount(Record):
-    """So many attempts of a variant show what a rule looks for."""
+    """So many attempts of a variant, or sessions, show what a rule looks for."""
 
     rule: str
-    variant: str
+    about: str
+    variant: str | None
+    """None for sessions, which nobody asked for."""
     attempts: int
 
 
@@ -157,11 +159,13 @@ def _verdict(desk: Desk, work: Work) -> Verdict | None:
 
 
 def _found(desk: Desk, work: Work) -> tuple[RuleCount, ...]:
+    about = {one.detector.rule.name: one.detector.rule.about for one in desk.book.chosen}
+    names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
     counts = desk.store.counts.findings().most_common(MOST_FOUND)
     return tuple(
-        RuleCount(rule=rule, variant=work.variants[variant].name, attempts=count)
+        RuleCount(rule=rule, about=about.get(rule, ""), variant=names[variant], attempts=count)
         for (variant, rule), count in counts
-        if variant in work.variants
+        if variant in names
     )
 
 

@@ -124,15 +124,35 @@ class KeyHelp extends HTMLElement {
   }
 }
 
-/** Tells the page when the server has something new: `changed` on the body. */
+/** Tells the page when the server has something that it does not show: `changed` on the body. */
 class LiveUpdates extends HTMLElement {
   connectedCallback() {
+    this.told = this.dataset.mark;
+    this.tell = () => {
+      // What asks just now may be replaced by the answer, which does not listen at once.
+      const busy = document.querySelector(".htmx-request, .htmx-added");
+      if (busy || document.hidden || this.told === this.dataset.mark) return;
+      this.dataset.mark = this.told;
+      document.body.dispatchEvent(new CustomEvent("changed"));
+    };
+    document.addEventListener("visibilitychange", this.tell);
+    document.addEventListener("htmx:afterSettle", this.tell);
+    // What asks again listens only when all scripts are there.
+    if (document.readyState === "complete") this.listen();
+    else addEventListener("load", () => this.listen(), { once: true });
+  }
+  listen() {
     this.source = new EventSource(this.getAttribute("src"));
-    this.source.addEventListener("changed", () => {
-      if (!document.hidden) document.body.dispatchEvent(new CustomEvent("changed"));
-    });
+    for (const name of ["here", "changed"]) {
+      this.source.addEventListener(name, (event) => {
+        this.told = event.data;
+        this.tell();
+      });
+    }
   }
   disconnectedCallback() {
+    document.removeEventListener("visibilitychange", this.tell);
+    document.removeEventListener("htmx:afterSettle", this.tell);
     this.source?.close();
   }
 }

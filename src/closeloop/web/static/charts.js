@@ -31,7 +31,7 @@ class PlotFigure extends HTMLElement {
       marginLeft: 48,
       color: { range: COLOURS, legend: several },
       symbol: { legend: false },
-      y: { percent: true, grid: true, domain: [0, 100], label: this.dataset.label ?? null },
+      y: { percent: true, grid: true, domain: [0, 100], label: `${this.dataset.label} (%)` },
       x: { label: null, type: "utc" },
       marks: [
         Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),

@@ -58,7 +58,7 @@ def figure_table(found: Metrics, most: int, order: Sequence[str] | None = None) 
         name = ", ".join(line.figure.group.values())
         if line.figure.value is not None:
             cells.setdefault(name, {})[line.metric.name] = line
-    names = [name for name in order or sorted(cells) if name in cells]
+    names = [name for name in (sorted(cells) if order is None else order) if name in cells]
     metrics = tuple(
         metric for metric in found.definitions if any(metric.name in cells[name] for name in names)
     )
