@@ -42,6 +42,7 @@ from closeloop.running.forecasting import demand_prices, forecast
 from closeloop.running.keeping import keep
 from closeloop.running.leases import LEASE_SECONDS, keep_leases
 from closeloop.running.pacing import Pace
+from closeloop.running.safekeeping import ATTEMPTS, recover
 from closeloop.running.tools import Tools, base_of, guarded, open_tools, open_workspaces
 from closeloop.runs import grade as grading
 from closeloop.runs import proof as proving
@@ -56,7 +57,6 @@ __all__ = [
     "Progress",
     "Tell",
     "Workshop",
-    "check",
     "choose",
     "expect",
     "guarded",
@@ -65,6 +65,7 @@ __all__ = [
     "open_workshop",
     "open_workspaces",
     "plan",
+    "prove",
     "results",
     "run",
 ]
@@ -102,6 +103,7 @@ async def open_workshop(
     """Open the store, and what attempts are made with; everything is closed again at the end."""
     async with AsyncExitStack() as opened:
         store = opened.enter_context(open_named_store(settings, root))
+        recover(store, root / ATTEMPTS)
         making = open_tools(
             settings, root, variants, environ, lambda name: tuple(store.exchanges(name))
         )
@@ -169,8 +171,9 @@ async def run(
 ) -> None:
     """Fill every slot of the plan, `jobs` at a time. What is already filled is left as it is."""
     ready: dict[str, Proof] = {}
+    faults: list[Fault] = []
     tried = last_tries(plan, workshop.store)
-    crews = workshop.tools.crews
+    crews = workshop.tools.crews.items()
 
     async def prepare_one(task: Task) -> None:
         tell(Progress(stage="preparing", task=task.id))
@@ -189,7 +192,13 @@ async def run(
             return slot.task.id in ready and (mode == "fill" or slot.place in tried)
 
         async def settle_one(slot: Slot) -> None:
-            await settle(slot, ready[slot.task.id], tried.get(slot.place), going)
+            if faults:
+                return
+            try:
+                await settle(slot, ready[slot.task.id], tried.get(slot.place), going)
+            except Fault as fault:
+                # Nothing more is begun; what is under way is paid for, and ends.
+                faults.append(fault)
 
         await each(plan.tasks, prepare_one, jobs=jobs or executor.places)
         with plainly():
@@ -201,12 +210,10 @@ async def run(
                         settle_one,
                         jobs=jobs or executor.places,
                         lane=lambda slot: slot.variant.digest,
-                        room={
-                            key: crew.written.jobs
-                            for key, crew in crews.items()
-                            if crew.written.jobs
-                        },
+                        room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
                     )
+                    if faults:
+                        raise faults[-1]
                 finally:
                     group.cancel_scope.cancel()
                     with suppress(Fault):
@@ -257,7 +264,8 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         tell(slot.told("started"))
         one = Try(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
         made = await going.executor.make(await to_thread.run_sync(briefed, one, workshop))
-        kept = await keep(made, slot.task, workshop.store, one.key)
+        aside = workshop.tools.root / ATTEMPTS
+        kept = await keep(made, slot.task, workshop.store, one.key, aside)
         # None when this process slept so long that another one took over and was first.
         row = row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
         if made.mend is not None:
@@ -342,7 +350,7 @@ def last_tries(plan: Plan, store: Store) -> dict[Place, AttemptRow]:
     return {(row.task_digest, row.variant, row.number): row for row in rows}
 
 
-async def check(
+async def prove(
     tasks: Sequence[Task], store: Store, workspaces: Workspaces, *, repeats: int, tell: Tell
 ) -> list[Proof]:
     """Prove each task by its controls, and remember what came of it."""

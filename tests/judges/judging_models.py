@@ -41,7 +41,7 @@ class Asked:
 
 
 def opened(model: Asked, rubric: Rubric = CODE, samples: int = 1) -> OpenJudge:
-    def door() -> AbstractAsyncContextManager[Any]:
+    def door(before: Usage) -> AbstractAsyncContextManager[Any]:
         return nullcontext(model)
 
     return OpenJudge(judge=checks, model=model.name, door=door, rubric=rubric, samples=samples)

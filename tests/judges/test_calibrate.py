@@ -32,6 +32,7 @@ from closeloop.model.calibration import Calibration, Label
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Criterion, Evaluation, Evaluations, JudgeVersion, Sample
+from closeloop.model.plan import Made
 from closeloop.model.task import Task
 from closeloop.store import open_store
 
@@ -256,7 +257,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 task_digest="d",
                 exit="finished",
             )
-            store.save_attempt(attempt, change=Change(patch=f"+{body}  # {number}\n"))
+            store.keep(Made(attempt=attempt, change=Change(patch=f"+{body}  # {number}\n")))
     rows = [f"a{n:02d},{'pass' if n % 2 else 'fail'}" for n in range(40)]
     (tmp_path / "labels.csv").write_text("\n".join(["item,label", *rows]))
     return tmp_path

@@ -22,6 +22,7 @@ from closeloop.judging.evaluate import evaluate
 from closeloop.model.attempt import Attempt, Grade, Outcome
 from closeloop.model.change import Change
 from closeloop.model.evaluation import Output, PlanTask
+from closeloop.model.plan import Made
 from closeloop.model.settings import ModelSettings
 from closeloop.model.task import Task
 from closeloop.model.variant import Limits
@@ -68,7 +69,7 @@ def save(project: Path, patch: str, **grade: Any) -> None:
             id="abc123", origin="experiment", task="add", task_digest="d1", exit="finished"
         )
         known = Grade(attempt="abc123", grading="g1", version=1, **grade)
-        store.save_attempt(attempt, change=Change(patch=patch), grade=known)
+        store.keep(Made(attempt=attempt, change=Change(patch=patch), grade=known))
 
 
 def test_a_patch_is_judged_and_only_advice_until_the_judge_is_calibrated(
@@ -213,7 +214,7 @@ def test_two_hundred_evaluations_at_once_in_one_process() -> None:
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda: gateway.open("m", served, Limits(), first=True),
+                door=lambda before: gateway.open("m", served, Limits(), first=True),
                 rubric=CODE,
             )
             bench = Bench(judges=(judge,), concurrency=200)

@@ -17,6 +17,7 @@ from closeloop.judging.bench import Bench, open_bench
 from closeloop.model.attempt import Attempt
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Evaluation, Evaluations
+from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.settings import JudgeSettings, Settings
 from closeloop.model.task import Task
@@ -183,7 +184,7 @@ def test_what_was_said_of_a_task_that_is_held_out_by_now_is_not_told(
     attempt = Attempt(id="abc", origin="experiment", task="t", task_digest="d", exit="finished")
     one = Evaluation(id="e1", task="t", attempt="abc", judge="v", passed=True)
     store.save_task(Task(id="t", prompt="Sum.", digest="d", grading="g"))
-    store.save_attempt(attempt)
+    store.keep(Made(attempt=attempt))
     store.judged.save(Evaluations(judges=(), evaluations=(one,), passed=True, summary=""))
     with client(store, tmp_path) as web:
         assert web.get("/api/evaluations/e1", headers=TOKEN).status_code == 200

@@ -29,6 +29,7 @@ from closeloop.model.errors import MachineFailed, PluginFailed
 from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, Output, PlanTask
 from closeloop.model.exchange import Exchange
 from closeloop.model.finding import Finding
+from closeloop.model.plan import Made
 from closeloop.model.report import Report, Risk, ToolRun
 from closeloop.model.settings import ModelSettings
 from closeloop.model.trace import Lane, Message, Trace
@@ -37,7 +38,7 @@ from closeloop.runs.gateway import Gateway
 from closeloop.runs.models.scripts import parse_script
 from closeloop.runs.models.serve import serve
 from closeloop.store import open_store
-from patience import ROUNDS
+from patience import SCALES
 
 SCRIPT = judge_script(("return a [+] b", "yes", "return a + b"), ("BEGIN task", "no", "sum of two"))
 REQUEST = "Make `add` the sum of two."
@@ -135,7 +136,7 @@ def test_what_judges_said_is_shown_with_the_attempt_and_measured_beside_the_rule
     trace = Trace(reader="x", reader_version=1, lanes=(Lane(id="root"),), events=(said,))
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         attempt = Attempt(id="abc123", origin="production", exit="finished")
-        store.save_attempt(attempt, trace=trace)
+        store.keep(Made(attempt=attempt, trace=trace))
         question = Question(name="installs", text="Did it?", severity="warning")
         yes = TraceAnswer(
             attempt="abc123", question=question, verdict="yes", text="It ran pip.", events=(1,)
@@ -206,7 +207,7 @@ def asked_of_plan(
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda: gateway.open("m", served, Limits(), heard.append, first=True),
+                door=lambda before: gateway.open("m", served, Limits(), heard.append, first=True),
                 rubric=CODE,
             )
             outputs = {one.id: Output(task=one.id, text=f"return a + b # {one.id}") for one in plan}
@@ -231,10 +232,9 @@ def test_recorded_requests_share_all_that_a_provider_can_cache(tmp_path: Path) -
 
 
 def test_a_judge_is_answered_before_work_that_came_earlier(tmp_path: Path) -> None:
-    script = b"dialogues: [{turns: [{say: Done., delay: 0.1, repeat: true}]}]"
-
-    async def go() -> int:
+    async def go(scale: int) -> int:
         order: list[str] = []
+        script = b"dialogues: [{turns: [{say: Done., delay: %f, repeat: true}]}]" % (0.1 * scale)
         async with (
             serve(parse_script(script, "slow.yaml")) as address,
             Gateway({}, tmp_path) as gateway,
@@ -252,12 +252,12 @@ def test_a_judge_is_answered_before_work_that_came_earlier(tmp_path: Path) -> No
             async with anyio.create_task_group() as group:
                 for number in range(4):
                     group.start_soon(ask, f"work {number}", False)
-                await anyio.sleep(0.03)
+                await anyio.sleep(0.03 * scale)
                 group.start_soon(ask, "judge", True)
         return order.index("judge")
 
     # On a slow machine much of the work may be done before the judge comes.
-    assert any(anyio.run(go) <= 1 for _ in range(ROUNDS))
+    assert any(anyio.run(go, scale) <= 1 for scale in SCALES)
 
 
 # Nothing that is paid for is lost
@@ -322,7 +322,7 @@ def test_evaluations_and_answers_are_found_again_on_both_engines(store_url: str)
     asked = Question(name="odd", text="Is it?")
     with open_store(store_url) as store:
         for name in ("one", "two"):
-            store.save_attempt(Attempt(id=name, origin="production", exit="finished"))
+            store.keep(Made(attempt=Attempt(id=name, origin="production", exit="finished")))
         yes, no = (
             TraceAnswer(attempt="one", question=asked, verdict=verdict, text="t", events=(1,))
             for verdict in ("yes", "no")

@@ -23,6 +23,7 @@ from closeloop.model.calibration import Label
 from closeloop.model.chat import ModelRequest
 from closeloop.model.errors import MachineFailed
 from closeloop.model.finding import Finding
+from closeloop.model.plan import Made
 from closeloop.model.trace import AnyEvent, Command, Lane, Message, Trace
 from closeloop.store import open_store
 from record_strategies import records
@@ -190,7 +191,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def add(project: Path, name: str, command: str) -> None:
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         attempt = Attempt(id=name, origin="production", exit="finished")
-        store.save_attempt(attempt, trace=trace(command))
+        store.keep(Made(attempt=attempt, trace=trace(command)))
 
 
 def typed(*arguments: str) -> int:
@@ -245,7 +246,7 @@ def test_a_built_in_question_is_asked_only_where_its_rules_found_something(
         (("--name", "root-couse"), "Did you mean 'root-cause'"),
         ((" ",), "The question is empty"),
         (("caf\udce9?",), "The question is not UTF-8"),
-        (("x?", "--limit", "0"), "at least 1"),
+        (("x?", "--limit", "0"), "more than 0"),
         (("x?", "--labels", "none.csv"), "cannot be read"),
     ],
 )

@@ -50,7 +50,7 @@ asked = {"model": os.environ["AGENT_MODEL"], "messages": [{"role": "user", "cont
 address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
 headers = {"content-type": "application/json"}
 sent = urllib.request.Request(address, json.dumps(asked).encode(), headers)
-urllib.request.urlopen(sent, timeout=60).read()
+urllib.request.urlopen(sent, timeout=600).read()
 tried = []
 for path in ("add.py", "new.txt", ".git/config", "other.py"):
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import anyio
 import pytest
 from judging_models import BAD, GOOD, TASK, Asked, bench, seal_in
+from msgspec.structs import replace
 
-from closeloop.judging.comparing import flip_rate, prefer
+from closeloop.judging.comparing import flip_rate, prefer, prefer_one
+from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelRequest
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Output, PlanTask, Preference
@@ -49,6 +52,18 @@ def test_the_better_one_wins_in_both_orders() -> None:
     assert (made.winner, made.flipped) == ("first", False)
     assert made.answers == ("first", "first")
     assert made.usage.input_tokens == 200
+
+
+def test_what_the_first_order_used_counts_against_the_limits_of_the_second() -> None:
+    told: list[Usage] = []
+
+    def door(before: Usage) -> AbstractAsyncContextManager[Any]:
+        told.append(before)
+        return nullcontext(Asked(fair))
+
+    (judge,) = bench(Asked(fair)).judges
+    anyio.run(prefer_one, replace(judge, door=door), case(GOOD), BAD)
+    assert told == [Usage(), Usage(input_tokens=100, output_tokens=10)]
 
 
 @pytest.mark.parametrize("place", ["A", "B"])

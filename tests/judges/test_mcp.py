@@ -15,6 +15,7 @@ import pytest
 from judge_scripts import judge_script
 
 from closeloop.store import open_store
+from patience import PATIENCE
 
 mcp = pytest.importorskip("mcp", reason="the extra closeloop[mcp] is not installed")
 
@@ -51,7 +52,7 @@ def asked(project: Path, ask: Callable[[Any], Awaitable[Any]]) -> Any:
     )
 
     async def go() -> Any:
-        with anyio.fail_after(120):
+        with anyio.fail_after(PATIENCE):
             async with mcp.Client(server) as client:
                 return await ask(client)
 

@@ -59,7 +59,7 @@ def test_work_that_another_process_has_taken_over_is_ended(tmp_path) -> None:
         assert store.claim("job", "me", 0)
         assert store.claim("job", "another", 60)
         with pytest.raises(ExceptionGroup) as ended:
-            run_beside(store, 1, partial(anyio.sleep, 30))
+            run_beside(store, 1, partial(anyio.sleep, PATIENCE))
         assert ended.group_contains(MachineFailed, match="Another process has taken this work")
 
 

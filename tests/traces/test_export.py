@@ -41,7 +41,6 @@ START = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 FORMATS = {
     "atif": (atif.export, atif_reader),
     "otlp json": (otlp.export, otlp_reader),
-    "otlp protobuf": (otlp.export_protobuf, otlp_reader),
 }
 
 

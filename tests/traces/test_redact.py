@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeloop.model.attempt import Usage
 from closeloop.model.leaks import find
 from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace
+from closeloop.model.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace, Turn
 from closeloop.traces.redact import redact, redact_text
 
 ROOT = Path(__file__).parents[2]
@@ -251,8 +252,22 @@ def test_arguments_are_known_by_their_names() -> None:
 def test_texts_that_no_format_can_hold_are_looked_at_too() -> None:
     note = Note(number=1, lane="root", text=f"\ud800 {SECRETS['npm-token']} \udfff")
     cleaned, counts = redact(note)
-    assert cleaned.text == "\ud800 [redacted: npm-token] \udfff"
+    assert cleaned.text == "\ufffd [redacted: npm-token] \ufffd"
     assert counts == {"npm-token": 1}
+
+
+def test_what_a_reader_should_not_have_given_can_be_kept_all_the_same() -> None:
+    turn = Turn(usage=Usage(input_tokens=1 << 70, output_tokens=-(1 << 90)), model="m\ud83d")
+    told = ToolUse(number=1, lane="root", name="x", arguments={"\udc00": [1 << 64, True, "\0"]})
+    trace = Trace(
+        reader="x", reader_version=1, lanes=(Lane(id="root", turns=(turn,)),), events=(told,)
+    )
+    session = Session(id="1\ud800", agent="a", trace=trace, links={"\ud800": "\ud800"})
+    cleaned, counts = redact(session)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(cleaned), type=Session) == cleaned
+    assert cleaned.trace.lanes[0].turns[0].usage.input_tokens == (1 << 63) - 1
+    assert (cleaned.id, cleaned.agent, cleaned.links) == ("1\ufffd", "a", {"\ufffd": "\ufffd"})
+    assert counts == {}
 
 
 _pieces = st.sampled_from([*SECRETS.values(), *VALUES, *HARMLESS.splitlines()]) | st.text(

@@ -98,10 +98,25 @@ def test_nanoseconds_are_a_time_or_nothing() -> None:
         assert values.instant(nothing) is None
 
 
-@pytest.mark.parametrize("value", [b'{"a": "x\\ud83d"}', '{"a": "x\\ud83d"}'])
-def test_half_a_surrogate_pair_does_not_cost_the_rest(value: str | bytes) -> None:
-    assert untrusted.decoded(value) == {"a": "x\ud83d"}
-    assert untrusted.decoded("{") is None
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (rb'"x\ud83d"', "x\ufffd"),
+        (rb'"\ud83d\ude00 \ude00"', "😀 \ufffd"),
+        (b'"x\xff"', "x\ufffd"),
+        (b'"x\xed\xa0\x80"', "x\ufffd\ufffd\ufffd"),
+        (b"NaN", None),
+        (b"-Infinity", None),
+        (b"1e400", None),
+        (b"9" * 5000, None),
+    ],
+)
+def test_what_is_no_text_or_no_number_does_not_cost_the_rest(written: bytes, meant: object) -> None:
+    told = b'{"a": [%s, 1.5, %d, "NaN"], "\\udc00": {}}' % (written, 1 << 70)
+    value = untrusted.decoded(told)
+    assert value == {"a": [meant, 1.5, 1 << 70, "NaN"], "\ufffd": {}}
+    assert untrusted.decoded(told.decode(errors="replace")) == value
+    assert untrusted.decoded(told[:-1]) is None
 
 
 def test_times_are_in_utc() -> None:

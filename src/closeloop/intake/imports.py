@@ -23,7 +23,14 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.intake.reading import Outcome, add, look, spilled_sessions, without_collector
+from closeloop.intake.reading import (
+    Outcome,
+    add,
+    look,
+    name_of,
+    spilled_sessions,
+    without_collector,
+)
 from closeloop.model.errors import MachineFailed
 from closeloop.model.intake import Count, Tally, Wish
 from closeloop.model.record import digest
@@ -83,22 +90,19 @@ def _changed(found: Iterable[File | Closed], shelf: Shelf, wish: Wish) -> Iterat
             if isinstance(each, Closed):
                 shelf.trouble(each.path, each.why)
         there = [each for each in some if isinstance(each, File)]
-        known = shelf.store.imported([_name(file.path) for file in there])
+        known = shelf.store.imported([name_of(file.path) for file in there])
         for file in there:
             if wish.since and datetime.fromtimestamp(file.changed / 1e9, UTC) < wish.since:
                 shelf.unwanted += 1
-            elif (row := known.get(_name(file.path))) is None or not _is_known(file, row, versions):
+            elif (row := known.get(name_of(file.path))) is None or not _is_known(
+                file, row, versions
+            ):
                 yield file
             elif row.reader is None:
                 shelf.others += 1
             else:
                 shelf.unchanged += 1
                 shelf.empty += row.sessions == 0
-
-
-def _name(path: str) -> str:
-    """A path as any database can hold it."""
-    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_known(file: File, row: Imported, versions: Versions) -> bool:
@@ -179,7 +183,7 @@ class Shelf:
         """Something could not be read; the first few are named."""
         self._unreadable += 1
         if len(self._troubles) < MOST_TROUBLES:
-            self._troubles.append(f"{_name(path)}: {why}")
+            self._troubles.append(f"{name_of(path)}: {why}")
 
     def add(self, outcome: Outcome) -> None:
         """One file was looked at."""
@@ -238,7 +242,7 @@ class Shelf:
 def _imported(outcome: Outcome, nobody: int) -> Imported:
     file = outcome.file
     return Imported(
-        path=_name(file.path),
+        path=name_of(file.path),
         size=file.size,
         changed=file.changed,
         parts=outcome.parts,

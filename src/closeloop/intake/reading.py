@@ -149,7 +149,7 @@ def _read(file: File, source: FileSource, reader: Reader, wish: Wish, folder: st
             continue
         add(redacted, found)
         _count(session.trace, counts, unknown)
-        kept.append(pack_session(session, repo, key_of(session, file.path)))
+        kept.append(pack_session(session, repo, key_of(session, name_of(file.path))))
         size += len(kept[-1].trace)
         if size > SPILL_BYTES:
             spilled, size = _spill(kept, spilled, folder), 0
@@ -158,13 +158,18 @@ def _read(file: File, source: FileSource, reader: Reader, wish: Wish, folder: st
         file=file,
         reader=reader.name,
         version=reader.version,
-        parts=tuple((part.path, part.size, part.changed) for part in parts if part),
+        parts=tuple((name_of(part.path), part.size, part.changed) for part in parts if part),
         sessions=tuple(kept),
         spilled=spilled,
         unwanted=unwanted,
         count=Count(**counts, skipped=source.skipped | unknown),
         redacted=redacted,
     )
+
+
+def name_of(path: str) -> str:
+    """A path as any database can hold it."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def pack_session(session: Session, repo: str | None, key: str) -> Packed:
@@ -228,7 +233,7 @@ def _spill(kept: Sequence[Packed], name: str | None, folder: str) -> str:
         os.close(handle)
     with open(name, "ab") as file:  # noqa: PTH123
         for each in kept:
-            body = msgspec.msgpack.encode(each)
+            body = encode(each)
             file.write(len(body).to_bytes(8) + body)
     return name
 

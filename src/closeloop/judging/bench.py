@@ -25,8 +25,11 @@ from closeloop.runs.variants import assemble
 if TYPE_CHECKING:
     from closeloop.runs.gateway import Gateway
 
-Door = Callable[[], AbstractAsyncContextManager[Model]]
-"""A new one for every question: a context of its own, and one failure shuts no other."""
+Door = Callable[[Usage], AbstractAsyncContextManager[Model]]
+"""A new one for every question: a context of its own, and one failure shuts no other.
+
+It is told what the same evaluation used before, as the limits hold for all of it.
+"""
 
 
 class Looks(Model, Protocol):
@@ -55,7 +58,7 @@ class OpenJudge(Record):
     """For tasks that name none."""
     agent: str | None = None
     """Who looks at the files and answers, exactly; None asks the model itself."""
-    look: Callable[[Case], AbstractAsyncContextManager[Looks]] | None = None
+    look: Callable[[Case, Usage], AbstractAsyncContextManager[Looks]] | None = None
     """Opens that agent's eyes on a case."""
     named: Callable[[str], Rubric] | None = None
     """Finds the one that a task names."""
@@ -117,10 +120,10 @@ def door_to(name: str, settings: Settings, gateway: Gateway) -> Door:
     model = settings_of(name, settings.models)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     gateway.prepare(name, model, limits)
-    return lambda: gateway.open(name, model, limits, first=True)
+    return lambda before: gateway.open(name, model, limits, first=True, before=before)
 
 
-def unopened() -> AbstractAsyncContextManager[Model]:
+def unopened(before: Usage) -> AbstractAsyncContextManager[Model]:
     raise AssertionError("nobody is to be asked")
 
 

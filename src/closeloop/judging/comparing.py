@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from closeloop.judges.fences import is_blank
 from closeloop.judges.pairs import Winner, joined, pose_pair, read_pair, work
 from closeloop.judging.bench import Bench, OpenJudge, rubric_for, version_of
+from closeloop.model.attempt import Usage
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Output, Preference
 from closeloop.model.rates import Rate, rate
@@ -46,10 +47,10 @@ async def prefer_one(judge: OpenJudge, case: Case, other: Output) -> Preference:
         winner: Winner = "tie" if blank and blank_too else "second" if blank else "first"
         reason = "Nothing came back for the other." if winner != "tie" else "Nothing came back."
         return Preference(task=case.task.id, judge=version, winner=winner, reasons=(reason,))
-    said, used = [], []
+    said, used = [], list[Usage]()
     for a, b in ((case.output, other), (other, case.output)):
         posed = pose_pair(case, a, b, rubric, judge.temperature)
-        async with judge.door() as model:
+        async with judge.door(total(used)) as model:
             told = await ask(model, posed.request, partial(read_pair, posed=posed))
         used.append(told.usage)
         if told.answer is None:

@@ -18,6 +18,7 @@ from closeloop.judges.windows import window
 from closeloop.judging.bench import OpenJudge
 from closeloop.judging.calibrate import consensus
 from closeloop.model.analysis import Analysis, Question, Tally, TraceAnswer
+from closeloop.model.attempt import Usage
 from closeloop.model.calibration import Label
 from closeloop.model.finding import Finding
 from closeloop.model.plan import Story
@@ -83,7 +84,7 @@ async def ask_traces(
 async def ask_trace(judge: OpenJudge, question: Question, item: Cut) -> TraceAnswer:
     posed = pose_question(question, item.events, judge.temperature)
     read = partial(read_question, posed=posed, attempt=item.attempt, events=item.events)
-    async with judge.door() as model:
+    async with judge.door(Usage()) as model:
         told = await ask(model, posed.request, read)
     answer = told.answer or TraceAnswer(attempt=item.attempt, verdict=None, abstained=told.why)
     return replace(answer, question=question, usage=told.usage)

@@ -40,6 +40,7 @@ from closeloop.model.evaluation import (
     Submission,
 )
 from closeloop.model.record import digest
+from closeloop.model.usage import total
 from closeloop.runs.executors.local import each
 from closeloop.runs.models.asking import Told, ask
 
@@ -123,10 +124,14 @@ async def evaluate_cases(
 async def judge_case(bench: Bench, case: Case) -> tuple[Evaluation, JudgeVersion]:
     """One output, by all who are on the bench."""
     votes, versions = [], []
+    used = Usage()
     for opened in bench.judges:
         rubric = rubric_for(case.task, opened)
         version = version_of(opened, rubric)
-        samples = [await judge_once(opened, case, rubric, version) for _ in range(opened.samples)]
+        samples = []
+        for _ in range(opened.samples):
+            samples.append(await judge_once(opened, case, rubric, version, used))
+            used = total((used, samples[-1].usage))
         votes.append(of_samples(samples, rubric))
         versions.append(version)
     by = panel_version(versions)
@@ -134,9 +139,9 @@ async def judge_case(bench: Bench, case: Case) -> tuple[Evaluation, JudgeVersion
 
 
 async def judge_once(
-    opened: OpenJudge, case: Case, rubric: Rubric, version: JudgeVersion
+    opened: OpenJudge, case: Case, rubric: Rubric, version: JudgeVersion, used: Usage
 ) -> Evaluation:
-    """One asking."""
+    """One asking, after others that used so much of what one evaluation may."""
     started, at = time.perf_counter(), datetime.now(UTC)
     made = Evaluation(
         id="",
@@ -152,7 +157,7 @@ async def judge_once(
         raise BadInput("An agent cannot judge here: unset judge.variant, so that a model does.")
     posed = pose(opened, case, rubric)
     try:
-        told = await answered(opened, case, posed, rubric)
+        told = await answered(opened, case, posed, rubric, used)
     except MachineFailed as fault:
         told = Told(None, str(fault), Usage())
     answers, words = told.answer or ((), "")
@@ -166,12 +171,14 @@ async def judge_once(
     )
 
 
-async def answered(opened: OpenJudge, case: Case, posed: Posed, rubric: Rubric) -> Told[Said]:
+async def answered(
+    opened: OpenJudge, case: Case, posed: Posed, rubric: Rubric, used: Usage
+) -> Told[Said]:
     """What the model says, or the agent once it has looked."""
     if opened.look is None:
-        async with opened.door() as model:
+        async with opened.door(used) as model:
             return await ask(model, posed.request, lambda value: said(opened, value, posed, rubric))
-    async with opened.look(case) as agent:
+    async with opened.look(case, used) as agent:
 
         def read(value: object) -> Said | str:
             seen = replace(posed, shown={**posed.shown, **agent.seen})

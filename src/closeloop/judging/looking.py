@@ -152,7 +152,7 @@ def with_eyes(bench: Bench, settings: Settings, means: Means) -> Bench:
 
 
 @asynccontextmanager
-async def look(looker: Looker, case: Case) -> AsyncIterator[Looking]:
+async def look(looker: Looker, case: Case, before: Usage) -> AsyncIterator[Looking]:
     """A workspace with the change in it, frozen; an empty one where there is no repository."""
     workspaces, gateway = looker.means.workspaces, looker.means.gateway
     limits, site = looker.crew.variant.limits, case.site
@@ -163,7 +163,7 @@ async def look(looker: Looker, case: Case) -> AsyncIterator[Looking]:
         workspace = await opened.enter_async_context(workspaces.open(base, limits))
         if site is not None:
             await prepare(workspace, [*site.beneath, case.output.change or ""])
-        way = gateway.open(looker.model, looker.settings, limits, first=True)
+        way = gateway.open(looker.model, looker.settings, limits, first=True, before=before)
         door = await opened.enter_async_context(way)
         yield Looking(looker, workspace.cage.frozen(), door)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import anyio
 import msgspec
 from anyio import to_thread
 
@@ -10,6 +13,7 @@ from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.running.announcing import ended
+from closeloop.running.safekeeping import keep_finished
 from closeloop.runs.workspaces.branches import branch_name, has_branches, make_branch
 from closeloop.store import Store
 from closeloop.tasks.seal import demand_open
@@ -23,8 +27,11 @@ class Branch(Record):
     attempt: str
 
 
-async def keep(made: Made, task: Task, store: Store, job: str) -> Made | None:
-    """Whole or not at all, in one transaction; None when another process was first."""
+async def keep(made: Made, task: Task, store: Store, job: str, aside: Path) -> Made | None:
+    """Whole or not at all, in one transaction; None when another process was first.
+
+    Where the database takes nothing, it is put aside.
+    """
     unfinished = made.attempt.exit != "finished" and task.split != "held-out"
     if unfinished and made.change is not None and made.change.patch:
         try:
@@ -35,7 +42,9 @@ async def keep(made: Made, task: Task, store: Store, job: str) -> Made | None:
             attempt = msgspec.structs.replace(made.attempt, branch=branch.name)
             made = msgspec.structs.replace(made, attempt=attempt)
     made = msgspec.structs.replace(made, events=ended(made, task))
-    return made if store.keep(made, job) else None
+    with anyio.CancelScope(shield=True):
+        saved = await to_thread.run_sync(keep_finished, made, job, store, aside)
+    return made if saved else None
 
 
 def branch_of(made: Made, task: Task) -> Branch | None:

@@ -1,4 +1,4 @@
-"""Keep what came of tries: together what comes together, and in a file what no database takes."""
+"""Keep what came of work: together what comes together, and in a file what no database takes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ from secrets import token_hex
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 
-from closeloop.model.errors import Fault, MachineFailed
+from closeloop.model.errors import BadInput, Fault, MachineFailed
 from closeloop.model.evaluation import Evaluations, JudgeVersion
 from closeloop.model.orchestration import Assessment, Tried
+from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.store import Store
 from closeloop.store.bodies import pack, unpack
+from closeloop.store.plans import pack_exchanges, unpack_exchanges
 
 ENDING = ".unsaved"
+ATTEMPTS = Path(".closeloop/attempts")
+"""Where those of experiments lie, from the root."""
+
+
+class Finished(Record):
+    """An attempt of an experiment, with the job that it finishes."""
+
+    made: Made
+    exchanges: bytes | None = None
+    """Packed: they are not told with the rest."""
+    job: str
 
 
 class Judged(Record):
@@ -32,6 +46,7 @@ class Batch(Record):
 
     tried: tuple[Tried, ...] = ()
     judged: tuple[Judged, ...] = ()
+    finished: tuple[Finished, ...] = ()
 
 
 class Safe:
@@ -43,6 +58,8 @@ class Safe:
         self._plan = plan
         self._waiting: list[Tried | Judged] = []
         self._turn = anyio.Lock()
+        self._refused: Fault | None = None
+        """By the database."""
         self._broken: Fault | None = None
 
     async def keep(self, one: Tried | Judged) -> None:
@@ -61,30 +78,48 @@ class Safe:
             tried=tuple(one for one in waiting if isinstance(one, Tried)),
             judged=tuple(one for one in waiting if isinstance(one, Judged)),
         )
-        if self._broken is None:
+        if self._refused is None:
             try:
                 save(batch, self._store)
             except Fault as fault:
-                self._broken = MachineFailed(
-                    f"{str(fault).rstrip('.')}; what is finished lies safe in {self._folder}: "
-                    f"`closeloop orchestrate --resume {self._plan}` goes on with it."
-                )
+                self._refused = fault
             else:
                 return
-        try:
-            put_by(batch, self._folder, self._plan)
-        except OSError as error:
-            self._broken = MachineFailed(
-                f"{str(self._broken).partition(';')[0]}, nor can {self._folder} be written "
-                f"({error.strerror}): make room, then `closeloop orchestrate --resume {self._plan}`"
-                " does the last tries again."
-            )
+        again = f"closeloop orchestrate --resume {self._plan}"
+        self._broken = put_aside(batch, self._refused, self._folder, self._plan, again)
 
 
-def put_by(batch: Batch, folder: Path, plan: str) -> None:
+def keep_finished(made: Made, job: str, store: Store, folder: Path) -> bool:
+    """Save an attempt, or put it by; False when another process was first."""
+    try:
+        return store.keep(made, job)
+    except Fault as fault:
+        one = Finished(
+            made=replace(made, exchanges=()), exchanges=pack_exchanges(made.exchanges), job=job
+        )
+        batch, name = Batch(finished=(one,)), made.attempt.id
+        raise put_aside(batch, fault, folder, name, "closeloop run") from fault
+
+
+def put_aside(batch: Batch, fault: Fault, folder: Path, name: str, again: str) -> MachineFailed:
+    """Put by what the database refused: what there is to say of that."""
+    said = str(fault).rstrip(".")
+    try:
+        put_by(batch, folder, name)
+    except OSError as error:
+        return MachineFailed(
+            f"{said}, nor can {folder} be written ({error.strerror}): make room, then `{again}` "
+            "does the last tries again."
+        )
+    return MachineFailed(
+        f"{said}; what is finished lies safe in {folder}: `{again}` goes on with it."
+    )
+
+
+def put_by(batch: Batch, folder: Path, name: str) -> None:
     """In a file, which is whole or not there, even where the machine is lost next."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{plan}-{token_hex(4)}"
+    file = folder / f"{name}-{token_hex(4)}"
     with file.open("wb") as opened:
         opened.write(pack(batch))
         opened.flush()
@@ -93,7 +128,10 @@ def put_by(batch: Batch, folder: Path, plan: str) -> None:
 
 
 def save(batch: Batch, store: Store) -> None:
-    """Everything in two transactions: what judges said, and what that makes of the tries."""
+    """In two transactions what judges said, and what that makes of the tries; attempts in one."""
+    for one in batch.finished:
+        exchanges = unpack_exchanges(one.exchanges) if one.exchanges else ()
+        store.keep(replace(one.made, exchanges=exchanges), one.job)
     judges = {one.id: one for judged in batch.judged for one in judged.judges}
     said = [judged.assessment.evaluation for judged in batch.judged]
     if judges:
@@ -105,19 +143,26 @@ def save(batch: Batch, store: Store) -> None:
                 summary="",
             )
         )
-    store.plans.save(batch.tried, [judged.assessment for judged in batch.judged])
+    if batch.tried or batch.judged:
+        store.plans.save(batch.tried, [judged.assessment for judged in batch.judged])
 
 
-def recover(store: Store, folder: Path, plan: str) -> int:
+def recover(store: Store, folder: Path, name: str = "*") -> int:
     """Save what lies in files because no database took it; how many there were."""
-    files = sorted(folder.glob(f"{plan}-*{ENDING}"))
+    files = sorted(folder.glob(f"{name}-*{ENDING}"))
     for file in files:
         try:
             batch = unpack(file.read_bytes(), Batch)
+        except FileNotFoundError:
+            continue  # another process was quicker
         except MachineFailed as fault:
             raise MachineFailed(
                 f"{file} is damaged: delete it, and what it held is done again."
             ) from fault
-        save(batch, store)
-        file.unlink()
+        try:
+            save(batch, store)
+        except BadInput as fault:
+            said = str(fault).rstrip(".")
+            raise BadInput(f"{said}; or delete {file}, and what it holds is done again.") from fault
+        file.unlink(missing_ok=True)
     return len(files)

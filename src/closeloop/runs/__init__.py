@@ -1,0 +1,1 @@
+"""What an attempt is made with: agents, models, cages, workspaces, tests and their grades."""

@@ -13,8 +13,11 @@ import msgspec
 
 from closeloop.model.leaks import find, without
 from closeloop.model.record import Record
+from closeloop.traces.texts import paired
 
 Kept = TypeVar("Kept", bound=Record)
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def redact(record: Kept) -> tuple[Kept, dict[str, int]]:
@@ -23,8 +26,8 @@ def redact(record: Kept) -> tuple[Kept, dict[str, int]]:
     try:
         if next(find(msgspec.json.encode(record)), None) is None:
             return record, counts
-    except (UnicodeEncodeError, RecursionError):
-        pass  # not everything can be encoded, but every text can be looked at
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        pass  # not everything can be encoded; what is returned can, unless it is nested too deeply
     return _clean(record, counts), counts
 
 
@@ -41,15 +44,17 @@ def redact_json(body: bytes) -> bytes:
 def redact_text(text: str, counts: dict[str, int]) -> str:
     """The text without secrets; they are added to the counts."""
     data = text.encode("utf-8", "surrogatepass")
-    clean = without(data, counts)
-    return text if clean == data else clean.decode("utf-8", "surrogatepass")
+    rest = without(data, counts)
+    return text if rest == data else rest.decode("utf-8", "surrogatepass")
 
 
 def _clean(value: Any, counts: dict[str, int]) -> Any:
-    """A value with all texts in it redacted; itself where that changes nothing."""
+    """A value with all texts in it redacted, and fit to be kept; itself where that is the same."""
     match value:
         case str():
-            return redact_text(value, counts)
+            return redact_text(paired(value), counts)
+        case int() if not _LEAST <= value <= _MOST:
+            return min(max(value, _LEAST), _MOST)
         case msgspec.Struct():
             before = {name: getattr(value, name) for name in value.__struct_fields__}
             after = {name: _clean(each, counts) for name, each in before.items()}

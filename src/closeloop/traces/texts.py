@@ -18,8 +18,11 @@ class Skipped(dict[str, int]):
 
 def clean(text: str) -> str:
     """Without NULs and lone halves of surrogate pairs, which databases and UTF-8 refuse."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
+    return paired(text.replace("\0", "\ufffd") if "\0" in text else text)
+
+
+def paired(text: str) -> str:
+    """Without lone halves of surrogate pairs."""
     if text.isascii():
         return text
     try:

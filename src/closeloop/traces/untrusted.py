@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,8 +18,10 @@ _LARGEST = 1 << 53
 _LABEL = 4096
 _LATEST = 253_402_300_800_000
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][-+]?[0-9]{1,2})?")
-_LENIENT = ("\\ud", "\\uD", "NaN", "Infinity")
+_LENIENT = re.compile(r"\\u[dD]|NaN|Infinity")
 """Signs that a text may only be no JSON because msgspec is strict."""
+_LONGEST = 4300
+"""Digits that Python takes for one number."""
 
 
 def mapping(value: object) -> dict[str, Any]:
@@ -141,18 +142,38 @@ def raw(value: object) -> str:
 
 
 def decode(content: bytes | str) -> Any:
-    """A JSON value; neither half a surrogate pair, which agents cut from texts, nor a NaN, which
-    Python writes, is a reason to lose it."""
+    """A JSON value whose texts and numbers are such: for a lone half of a surrogate pair and for
+    bytes that are no text stands the replacement character, for what is no number None."""
     try:
         return _strict(content)
-    except (msgspec.DecodeError, UnicodeError):
+    except (UnicodeError, msgspec.ValidationError):
+        pass  # what is wrong is a text or a number
+    except msgspec.DecodeError:
         told = content if isinstance(content, str) else content.decode("latin-1")
-        if not any(sign in told for sign in _LENIENT):
+        if not _LENIENT.search(told):
             raise
+    told = content if isinstance(content, str) else content.decode(errors="replace")
     try:
-        return json.loads(content, parse_constant=lambda _: None)
+        return _strict(clean(json.dumps(_lenient(told), ensure_ascii=False)))
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
+
+
+def _lenient(told: str) -> Any:
+    return json.loads(told, parse_constant=_no_number, parse_float=_real, parse_int=_whole)
+
+
+def _no_number(_: str) -> None:
+    """What Python writes for one that is infinite, or none."""
+
+
+def _real(written: str) -> float | None:
+    number = float(written)
+    return number if math.isfinite(number) else None
+
+
+def _whole(written: str) -> int | None:
+    return int(written) if len(written) <= _LONGEST else None
 
 
 def decoded(value: object) -> Any:
@@ -163,11 +184,3 @@ def decoded(value: object) -> Any:
         return decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
-
-
-def first(found: Mapping[str, Any], *names: str) -> str | None:
-    """The first of these that is a text."""
-    for name in names:
-        if (value := text(found.get(name))) is not None:
-            return value
-    return None

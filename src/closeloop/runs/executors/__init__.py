@@ -1,1 +1,1 @@
-"""Where work is done: a task group on this machine."""
+"""Where work is done: in a task group on this machine, or on a Ray cluster."""

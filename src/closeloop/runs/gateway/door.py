@@ -17,7 +17,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.gateway.asking import Asked, Crowd, Out
 from closeloop.runs.gateway.ledger import Entry, Ledger, Listener
 from closeloop.runs.gateway.live import Broken
-from closeloop.runs.models.budget import Budget
+from closeloop.runs.models.budget import NOTHING, Budget
 from closeloop.runs.models.served.speech import Malformed
 
 HUNG_UP = "The agent hung up before the answer was whole."
@@ -55,12 +55,13 @@ class OpenDoor:
         limits: Limits,
         entrance: Entrance,
         listener: Listener | None = None,
+        before: Usage = NOTHING,
     ) -> None:
         self.name = source.name
         self.crowd = Crowd()
         self._entrance = entrance
         self._source = source
-        self._budget = Budget(source.name, limits)
+        self._budget = Budget(source.name, limits, before)
         self._ledger = Ledger(listener)
         self._reason: OutOfBudget | Fault | None = None
         self._shut = asyncio.Event()

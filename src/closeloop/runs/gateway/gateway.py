@@ -10,6 +10,7 @@ from typing import Self
 
 import anyio
 
+from closeloop.model.attempt import Usage
 from closeloop.model.errors import BadInput
 from closeloop.model.exchange import Exchange
 from closeloop.model.settings import ModelSettings
@@ -21,6 +22,7 @@ from closeloop.runs.gateway.live import Live, Relay
 from closeloop.runs.gateway.pace import Pace
 from closeloop.runs.gateway.recording import Kept, load
 from closeloop.runs.gateway.replay import Replay
+from closeloop.runs.models.budget import NOTHING
 from closeloop.runs.models.opening import OpenModel, demand_price, open_model
 
 Recorded = Callable[[str], Iterable[Exchange]]
@@ -111,15 +113,17 @@ class Gateway:
         listener: Listener | None = None,
         *,
         first: bool = False,
+        before: Usage = NOTHING,
     ) -> AsyncIterator[OpenDoor]:
         """A door for one attempt; a listener takes its exchanges as they come.
 
         Who comes in first does not wait behind the others: a judge, for whom work stands still.
+        The limits hold for what was used before, too.
         """
         self.prepare(name, settings, limits)
         entrance = self._entrances.make()
         source = self._source(name, settings, limits, first=first)
-        door = OpenDoor(source, limits, entrance, listener)
+        door = OpenDoor(source, limits, entrance, listener, before)
         try:
             yield door
         finally:

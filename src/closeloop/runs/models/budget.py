@@ -11,16 +11,21 @@ from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.usage import total
 from closeloop.model.variant import Limits
 
+NOTHING = Usage()
+
 
 class Budget:
-    """Counts every reply once. Tokens are all that went in, cached or not, and came out."""
+    """Counts every reply once. Tokens are all that went in, cached or not, and came out.
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    What was used before is no part of the usage, but of what the limits hold for.
+    """
+
+    def __init__(self, name: str, limits: Limits, before: Usage = NOTHING) -> None:
         self._name = name
         self._limits = limits
         self.usage = Usage()
-        self.tokens = 0
-        self.spent = 0.0
+        self.tokens = tokens_of(before)
+        self.spent = before.cost or 0.0
         """What is known to have been paid; `usage.cost` is None when that is not all."""
         self.turns = 0
         self._replies = 0

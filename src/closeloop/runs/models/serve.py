@@ -42,6 +42,8 @@ async def serve(script: Script, port: int = 0) -> AsyncIterator[str]:
                 access_log=False,
                 log_config=None,
                 lifespan="off",
+                # A connection that is closed just as somebody asks again looks like trouble.
+                timeout_keep_alive=600,
                 timeout_graceful_shutdown=1,
             )
         )

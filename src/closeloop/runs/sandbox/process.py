@@ -22,6 +22,7 @@ PATIENCE = 5.0
 """Seconds to wait for killed processes to be gone."""
 ROOTS: set[int] = set()
 """The first processes of all running programs, which are nobody's orphans."""
+FULL = "too much disk"
 FIRST_LOOK, LAST_LOOK = 0.02, 0.1
 """How long the watcher sleeps between looks, at first and later."""
 
@@ -103,6 +104,9 @@ async def execute(
         with anyio.CancelScope(shield=True):
             await run.destroy()
         run.close()
+    if disk is not None and run.stopped == FULL:
+        # What it wrote until it was dead is no growth of the next one, which may clean up.
+        await anyio.to_thread.run_sync(disk.overgrown)
     return run.ended()
 
 
@@ -221,7 +225,7 @@ class _Run:
             self.stopped = self.stopped or self._limit()
             if not self.stopped and disk is not None and disk.due():
                 grown = await anyio.to_thread.run_sync(disk.overgrown, abandon_on_cancel=True)
-                self.stopped = self.stopped or ("too much disk" if grown else None)
+                self.stopped = self.stopped or (FULL if grown else None)
             # With many cages at once the looks themselves must stay cheap.
             pause = max(min(pause * 1.5, LAST_LOOK), min(20 * (time.monotonic() - look), 0.5))
         await self.destroy()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from closeloop.traces.texts import clean
+
 LONGEST = 100_000
 _CALL = re.compile(r"\btools\.(?:exec_command|shell_command)\(\s*\{")
 _FIELD = re.compile(
@@ -41,7 +43,7 @@ def _literal(written: str) -> str | None:
         told = json.loads(f'"{body}"', strict=False)
     except ValueError:
         return None
-    return told if isinstance(told, str) else None
+    return clean(told) if isinstance(told, str) else None
 
 
 def _as_json(found: re.Match[str]) -> str:

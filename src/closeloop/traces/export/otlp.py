@@ -44,28 +44,6 @@ def export(of: Exported, trace: Trace) -> bytes:
     return msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
 
 
-def export_protobuf(of: Exported, trace: Trace) -> bytes:
-    """One ExportTraceServiceRequest in protobuf."""
-    from google.protobuf import json_format  # type: ignore[import-untyped]
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-    request = ExportTraceServiceRequest()
-    group = request.resource_spans.add()
-    service = group.resource.attributes.add(key="service.name")
-    service.value.string_value = OWN
-    scope = group.scope_spans.add()
-    scope.scope.name = OWN
-    for span in spans_of(of, trace):
-        told = _json(span)
-        ids = {key: told.pop(key) for key in ("traceId", "spanId", "parentSpanId") if key in told}
-        made = scope.spans.add()
-        json_format.ParseDict(told, made)
-        made.trace_id = bytes.fromhex(ids["traceId"])
-        made.span_id = bytes.fromhex(ids["spanId"])
-        made.parent_span_id = bytes.fromhex(ids.get("parentSpanId", ""))
-    return bytes(request.SerializeToString())
-
-
 def spans_of(of: Exported, trace: Trace) -> Iterator[Span]:
     """The spans, parents before children."""
     # Not of the id alone: a session that grew, or a task that was tried twice, is told under one.

@@ -28,7 +28,7 @@ def write(traces: Iterable[tuple[Exported, Trace]], file: BinaryIO) -> int:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
     except ImportError:
-        raise BadInput("Parquet needs pyarrow: install closeloop[parquet].") from None
+        raise BadInput("Parquet needs pyarrow: pip install 'closeloop[parquet]'.") from None
     schema = _schema(pyarrow)
     rows = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -31,7 +31,6 @@ _OLD_TOKENS = re.compile(
 _MODEL = re.compile(r"\A(?:Main model|Models?): (\S+?)(?:,| with |\s|\Z)")
 _ADDED = re.compile(r"\AAdded (\S.*?) to the chat(?: \(read-only\))?\.?\Z")
 _TEST = re.compile(r" --test-cmd (.+?)(?= --|\Z)")
-_FAILED = re.compile(r"\A# \d+ SEARCH/REPLACE blocks? failed to match!")
 _FAULT = re.compile(r"\A(?:litellm\.|openai\.|The API provider)")
 _HAPPENED = ("Commit ", "Running ", "^C KeyboardInterrupt", "Only ")
 

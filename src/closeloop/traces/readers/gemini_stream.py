@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
@@ -20,7 +18,17 @@ from closeloop.traces.calls import Origin
 from closeloop.traces.contents import asked, settle, shell_exit
 from closeloop.traces.results import mark_claim
 from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, between, count, label, mapping, moment, raw, text
+from closeloop.traces.untrusted import (
+    arguments,
+    between,
+    count,
+    decoded,
+    label,
+    mapping,
+    moment,
+    raw,
+    text,
+)
 
 name = "gemini-stream"
 version = 2
@@ -83,10 +91,7 @@ def _printed(source: Source) -> Iterator[Any]:
         return
     for line in source.head.splitlines()[:40]:
         if line.startswith(b'{"type"'):
-            try:
-                yield msgspec.json.decode(line)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                continue
+            yield decoded(line)
 
 
 def _exit_code(printed: str, *, failed: bool) -> int | None:

@@ -1,0 +1,123 @@
+"""Attempts that end while the database is away: none is lost, and none is made again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+import small_project
+from closeloop import flow
+from closeloop.cli.config import load
+from closeloop.model.errors import Fault
+from closeloop.model.plan import Progress
+from closeloop.model.settings import ExperimentSettings
+from closeloop.running.safekeeping import ATTEMPTS
+from closeloop.store import engine
+
+VARIANTS = ("closer", "spiraller")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
+    return small_project.build(tmp_path, sandbox="none")
+
+
+def run(
+    project: Path, jobs: int = 1, listen: Callable[[Progress], None] = lambda told: None
+) -> list[str]:
+    """Make what is missing of six attempts; who was begun."""
+    settings = load(project, environ={}).settings
+    begun: list[str] = []
+
+    def tell(told: Progress) -> None:
+        if told.stage == "started":
+            begun.append(f"{told.variant} {told.number}")
+        listen(told)
+
+    async def go() -> None:
+        tasks = flow.choose(settings, project, ["question"])
+        async with flow.open_workshop(settings, project, VARIANTS, {}) as workshop:
+            plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=3))
+            await flow.run(plan, workshop, jobs=jobs, tell=tell)
+
+    try:
+        anyio.run(go)
+    except Fault as fault:
+        begun.append(str(fault))
+    return begun
+
+
+def kept(project: Path) -> dict[str, tuple[bool, int, int]]:
+    """Of every attempt whether it is graded, its events and its exchanges."""
+    with flow.open_named_store(load(project, environ={}).settings, project) as store:
+        rows = store.attempts()
+        assert all(store.trace(row.id) for row in rows)
+        return {
+            f"{row.variant_name} {row.number}": (
+                store.grade(row.id) is not None,
+                row.events or 0,
+                len(list(store.exchanges(row.id))),
+            )
+            for row in rows
+        }
+
+
+def locked(project: Path, after: int) -> tuple[sqlite3.Connection, Callable[[Progress], None]]:
+    """A process that locks the database as soon as so many attempts are begun."""
+    path = project / load(project, environ={}).settings.store
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    left = iter(range(after - 1, -1, -1))
+
+    def listen(told: Progress) -> None:
+        if told.stage == "started" and next(left, None) == 0:
+            other.execute("BEGIN IMMEDIATE")
+
+    return other, listen
+
+
+def test_what_ends_while_the_database_is_locked_is_kept_by_the_next_run(project: Path) -> None:
+    (project / ".closeloop").mkdir(exist_ok=True)
+    other, listen = locked(project, after=2)
+    with closing(other):
+        *begun, said = run(project, jobs=2, listen=listen)
+        other.rollback()
+    assert len(begun) == 2
+    assert f"lies safe in {project / ATTEMPTS}: `closeloop run` goes on" in said
+    assert len(list((project / ATTEMPTS).glob("*.unsaved"))) == 2
+    assert kept(project) == {}
+    again = run(project)
+    assert len(again) == 4
+    assert not set(again) & set(begun)
+    assert not list((project / ATTEMPTS).iterdir())
+    found = kept(project)
+    assert len(found) == 6
+    for variant in VARIANTS:
+        told = {what for name, what in found.items() if name.startswith(variant)}
+        assert len(told) == 1, "those put aside are as whole as the others"
+        assert all(map(all, told))
+    assert run(project) == []
+
+
+def test_where_the_folder_cannot_be_written_either_that_is_said(project: Path) -> None:
+    (project / ".closeloop").mkdir(exist_ok=True)
+    (project / ATTEMPTS).write_text("a file in the way")
+    other, listen = locked(project, after=1)
+    with closing(other):
+        (begun, said) = run(project, listen=listen)
+        other.rollback()
+    assert "nor can" in said
+    assert "`closeloop run` does the last tries again" in said
+    (project / ATTEMPTS).unlink()
+    assert begun in run(project)
+
+
+def test_a_damaged_file_is_named(project: Path) -> None:
+    (project / ATTEMPTS).mkdir(parents=True)
+    (project / ATTEMPTS / "0123-4567.unsaved").write_bytes(b"broken")
+    assert "0123-4567.unsaved is damaged: delete it" in run(project)[-1]
