@@ -55,7 +55,9 @@ demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 
 test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible
 	@tests/prepare
-	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m compileall -q -j 2 src  # once, for all processes that tests start
+	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 agents: $(VENV)/.base  ## Real agents from the registries at work, held against a scripted model
 	@examples/agents/install .agents $(ARGS)

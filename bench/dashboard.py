@@ -89,6 +89,7 @@ def _attempts(store: Any) -> None:
     """Two with traces, one of them long."""
     from closeloop.model.attempt import Attempt, Grade, Outcome
     from closeloop.model.patches import parse
+    from closeloop.model.plan import Made
     from closeloop.model.trace import Command, Lane, Trace
 
     patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"
@@ -109,7 +110,7 @@ def _attempts(store: Any) -> None:
             exit="finished",
         )
         grade = Grade(attempt=name, grading="g0", version=1, outcome=Outcome(result="pass"))
-        store.save_attempt(attempt, trace=trace, change=parse(patch), grade=grade)
+        store.keep(Made(attempt=attempt, trace=trace, change=parse(patch), grade=grade))
 
 
 def _plans(store: Any) -> None:
@@ -268,6 +269,7 @@ def crowd(file: str) -> dict[str, float]:
     from starlette.testclient import TestClient
 
     from closeloop.model.attempt import Attempt
+    from closeloop.model.plan import Made
     from closeloop.store import open_store
     from closeloop.web.app import application
 
@@ -280,7 +282,7 @@ def crowd(file: str) -> dict[str, float]:
             number = 0
             while not stopped.is_set():
                 name = f"w{time.time_ns():x}{number}"
-                store.save_attempt(Attempt(id=name, origin="production", exit="finished"))
+                store.keep(Made(attempt=Attempt(id=name, origin="production", exit="finished")))
                 number += 1
                 stopped.wait(0.02)
 

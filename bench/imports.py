@@ -148,6 +148,7 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
     import msgspec
 
     from closeloop.model.attempt import Attempt
+    from closeloop.model.plan import Made
     from closeloop.model.trace import Lane, Trace
     from closeloop.store import open_store
 
@@ -166,7 +167,7 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
                 reader="x", reader_version=1, lanes=(Lane(id="root"),), events=tuple(chosen)
             )
             attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
-            made.save_attempt(attempt, trace=trace)
+            made.keep(Made(attempt=attempt, trace=trace))
     return {"traces": traces}
 
 

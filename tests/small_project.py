@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
+"""Without the plug-ins of whoever runs these tests, which take most of its time."""
 CALCULATOR = """def add(a, b):
     return a - b
 
@@ -23,9 +25,9 @@ def test_add():
 def test_double():
     assert double(2) == 4
 """
-FIX = """---
+FIX = f"""---
 acceptance:
-  run: python -m pytest -q -p no:cacheprovider
+  run: {PYTEST}
   fail_to_pass: [test_calculator.py::test_add]
 scope: [calculator.py]
 reference: fix.patch
@@ -44,9 +46,9 @@ FIX_PATCH = (
     " \n"
     " def double(a):\n"
 )
-TRIPLE = """---
+TRIPLE = f"""---
 acceptance:
-  run: python -m pytest -q -p no:cacheprovider
+  run: {PYTEST}
   fail_to_pass: [test_triple.py::test_triple]
   pass_to_pass: [test_calculator.py::test_double]
   patch: triple-tests.patch
@@ -74,10 +76,10 @@ CLOSER = """name: closer
 dialogues:
   - prompt: subtracts
     turns:
-      - do: {run: python -m pytest -q -p no:cacheprovider test_calculator.py}
+      - do: {run: PYTEST test_calculator.py}
       - when: test_add
         do: {edit: {path: calculator.py, old: return a - b, new: return a + b}}
-      - do: {run: python -m pytest -q -p no:cacheprovider}
+      - do: {run: PYTEST}
       - when: 2 passed
         do: {finish: {summary: add adds now; both tests pass.}}
   - prompt: triple
@@ -91,7 +93,7 @@ dialogues:
       - do: {finish: Added triple.}
   - prompt: answer
     turns: [{say: It is 42.}]
-"""
+""".replace("PYTEST", PYTEST)
 SPIRALLER = """name: spiraller
 dialogues:
   - prompt: subtracts

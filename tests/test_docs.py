@@ -14,15 +14,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
+from cyclopts import App
 
 from closeloop import plugins
-from closeloop.cli import COMMANDS, GROUPS, JUDGE_COMMANDS, main
+from closeloop.cli import CHAPTERS, GROUPS, main
 from closeloop.cli.config import read
 from closeloop.model.attempt import Exit
 from closeloop.model.errors import MachineFailed
@@ -229,7 +230,7 @@ def test_scripts_on_the_pages_can_be_loaded(block: Block, tmp_path: Path) -> Non
     assert load_script(tmp_path / "script.yaml").dialogues
 
 
-def test_the_agent_and_the_rule_on_the_page_keep_their_contracts(
+def test_the_plugins_on_the_page_keep_their_contracts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = blocks("plugins.md")
@@ -250,8 +251,18 @@ def test_the_agent_and_the_rule_on_the_page_keep_their_contracts(
     importlib.import_module(
         "test_forced_push"
     ).test_the_rule_keeps_the_contract_and_finds_its_pattern()
-    for name in ("one_patch", "test_one_patch", "forced_push", "test_forced_push"):
+    importlib.import_module(
+        "test_left_breakpoint"
+    ).test_the_check_finds_its_pattern_where_it_is_new()
+    for name in ("one_patch", "forced_push", "left_breakpoint"):
         monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delitem(sys.modules, f"test_{name}")
+
+
+def test_every_kind_of_plugin_is_on_the_page() -> None:
+    kinds = {f"closeloop.{kind}" for kind in get_args(plugins.Kind)}
+    listed = re.findall(r"^\| \[\w+\]\S+ \| `([^`]+)`", PAGES["plugins.md"], re.MULTILINE)
+    assert {*listed} == kinds
 
 
 # The tables on the pages
@@ -330,23 +341,26 @@ def test_every_variable_that_the_command_line_reads_is_documented() -> None:
     assert read_there == set(re.findall(r"\bCLOSELOOP_[A-Z]+\b", PAGES["configuration.md"]))
 
 
-def commands() -> dict[str, str]:
-    """Every command line, without its arguments, with the function that does it."""
-    below = {
-        f"{group} {name}": target
-        for group, (_, named) in GROUPS.items()
-        for name, (target, _) in named.items()
-    }
-    below |= {f"judge {name}".strip(): target for name, (target, _) in JUDGE_COMMANDS.items()}
-    return {name: target for name, (target, _) in COMMANDS.items()} | below
+def commands() -> dict[str, Callable[..., Any]]:
+    """Every command line, without its arguments, with the function that does it; as listed."""
+    found: dict[str, Any] = {}
+    for name, (target, _) in (one for chapter in CHAPTERS.values() for one in chapter.items()):
+        module, _, attribute = target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if isinstance(command, App):
+            below = (one for one in command if not one.startswith("-"))
+            found[name] = command.default_command
+            found |= {f"{name} {one}": command[one].default_command for one in below}
+        else:
+            found[name] = command
+    return found
 
 
-@pytest.mark.parametrize(("name", "target"), commands().items())
+@pytest.mark.parametrize(("name", "command"), commands().items())
 def test_every_argument_of_a_command_is_documented_and_none_is_invented(
-    name: str, target: str
+    name: str, command: Callable[..., Any]
 ) -> None:
-    module, _, function = target.partition(":")
-    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    parameters = inspect.signature(command).parameters
     expected = {
         f"--{one.name.rstrip('_').replace('_', '-')}"
         if one.kind is one.KEYWORD_ONLY
@@ -361,9 +375,12 @@ def test_every_argument_of_a_command_is_documented_and_none_is_invented(
             assert about[f"--{one.name}"].endswith(f": {one.default}."), one.name
 
 
-def test_no_command_is_invented() -> None:
+def test_the_commands_stand_in_the_order_of_the_help_and_none_is_invented() -> None:
     titles = re.findall(r"^## closeloop (.+)$", PAGES["commands.md"], re.MULTILINE)
-    assert {*titles} == commands().keys()
+    assert titles == [*commands()]
+    index = PAGES["commands.md"].partition("## ")[0]
+    assert re.findall(r"\[([a-z ]+)\]\(#closeloop-", index) == titles
+    assert re.findall(r"^\| (.+?) \| \[", index, re.MULTILINE) == [*CHAPTERS]
 
 
 @pytest.mark.parametrize("name", ["", *GROUPS, *commands()])
@@ -371,7 +388,11 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as left:
         main([*name.split(), "--help"])
     assert left.value.code in (0, None)
-    assert f"closeloop {name}".strip() in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"closeloop {name}".strip() in shown
+    if name in commands():
+        about, _, _ = inspect.getdoc(commands()[name]).partition("\n\nParameters\n")
+        assert " ".join(about.split()) in shown
 
 
 # The pages themselves

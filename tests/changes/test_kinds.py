@@ -151,7 +151,6 @@ def test_every_kind_is_told_by_the_path(path: str, kind: str) -> None:
 )
 def test_what_programs_write_is_known_by_name_or_beginning(path: str, content: bytes) -> None:
     assert is_generated(path, content)
-    assert kind_of(path, content) in ("generated", "lockfile")
 
 
 @pytest.mark.parametrize(
@@ -197,10 +196,12 @@ def test_a_pointer_of_git_lfs_is_known_by_its_content() -> None:
 
 @given(path=some.text(), content=some.binary())
 def test_any_path_and_content_has_a_kind(path: str, content: bytes) -> None:
-    kind = kind_of(path, content)
+    kind = kind_of(path)
+    assert is_generated(path, content) in (True, False)
     assert not is_test(path) or kind in ("test", "vendored", "generated")
 
 
 @pytest.mark.parametrize("path", ["a/" * 20_000 + "x.py", "x" * 100_000, "-" * 50_000 + ".js"])
 def test_long_paths_and_lines_take_no_longer(path: str) -> None:
-    kind_of(path, b"// " + b"this file is " * 20_000)
+    kind_of(path)
+    is_generated(path, b"// " + b"this file is " * 20_000)

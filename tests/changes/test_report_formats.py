@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -206,15 +205,13 @@ def test_junit_is_xml_with_every_odd_sign():
 
 
 def test_gitlab_reads_this():
-    assert code_quality(BAD)[0] == snapshot(
-        {
-            "description": "`parse_day` does not exist in tally.days; did you mean `parse_date`?",
-            "check_name": "hallucinated-api",
-            "fingerprint": "8346885883bb3fe8e2d980481d405a86",
-            "severity": "major",
-            "location": {"path": "tally/days.py", "lines": {"begin": 12}},
-        }
-    )
+    assert code_quality(BAD)[0] == {
+        "description": "`parse_day` does not exist in tally.days; did you mean `parse_date`?",
+        "check_name": "hallucinated-api",
+        "fingerprint": "8346885883bb3fe8e2d980481d405a86",
+        "severity": "major",
+        "location": {"path": "tally/days.py", "lines": {"begin": 12}},
+    }
 
 
 def test_gitlab_gets_every_finding_with_all_that_it_asks_for():
@@ -267,19 +264,15 @@ def test_a_check_run_keeps_to_what_github_takes():
 
 def test_a_check_run_shows_findings_at_their_lines():
     run = check_run(BAD)
-    assert run.title == snapshot(
-        "Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high"
-    )
-    assert run.annotations[0] == snapshot(
-        {
-            "path": "tally/days.py",
-            "start_line": 12,
-            "end_line": 12,
-            "annotation_level": "failure",
-            "title": "hallucinated-api",
-            "message": "`parse_day` does not exist in tally.days; did you mean `parse_date`?",
-        }
-    )
+    assert run.title == "Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high"
+    assert run.annotations[0] == {
+        "path": "tally/days.py",
+        "start_line": 12,
+        "end_line": 12,
+        "annotation_level": "failure",
+        "title": "hallucinated-api",
+        "message": "`parse_day` does not exist in tally.days; did you mean `parse_date`?",
+    }
     assert len(run.annotations) == 3
 
 
@@ -330,7 +323,9 @@ def printed(report: Report) -> str:
 
 
 def test_a_terminal_shows_this():
-    assert printed(BAD) == snapshot("""\
+    assert (
+        printed(BAD)
+        == """\
 Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 main..feature (2 files, +22 −13)
 
@@ -354,7 +349,8 @@ Findings
 1 finding silenced.
 not looked at: unknown-name: tally/odd.py cannot be parsed
 not looked at: coverage: there is no coverage data\
-""")
+"""
+    )
 
 
 def test_a_terminal_is_told_nothing_that_it_would_obey():

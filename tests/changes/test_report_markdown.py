@@ -8,7 +8,6 @@ from html import unescape
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
@@ -21,7 +20,9 @@ from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 
 
 def test_a_reviewer_reads_this():
-    assert comment(BAD, blobs="https://x.org/blob/b") == snapshot("""\
+    assert (
+        comment(BAD, blobs="https://x.org/blob/b")
+        == """\
 <!-- closeloop:check -->
 ### ⛔ Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 
@@ -80,14 +81,18 @@ E   assert 28 == 29
 </details>
 
 <sub>On your own machine: `closeloop check aaaaaaaaaaaa..bbbbbbbbbbbb`</sub>
-""")  # noqa: E501
+"""  # noqa: E501
+    )
 
 
 def test_a_clean_change_gets_one_line():
-    assert comment(CLEAN) == snapshot("""\
+    assert (
+        comment(CLEAN)
+        == """\
 <!-- closeloop:check -->
 ✅ closeloop has nothing to say on main..feature (2 files, +22 −13), risk low.
-""")
+"""
+    )
 
 
 def test_a_clean_change_still_says_that_something_could_not_be_looked_at():
@@ -257,8 +262,8 @@ def test_a_code_span_shows_exactly_its_text(text: str):
 
 
 def test_names_between_backticks_are_code():
-    assert prose("`parse_day` is not in __init__") == snapshot(
-        "`parse_day` is not in &#95;&#95;init&#95;&#95;"
+    assert (
+        prose("`parse_day` is not in __init__") == "`parse_day` is not in &#95;&#95;init&#95;&#95;"
     )
 
 

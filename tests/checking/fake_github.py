@@ -261,8 +261,8 @@ def serving(github: FakeGitHub) -> Iterator[FakeGitHub]:
     """The server on a port of its own, in a thread, while the block runs."""
     every = ["GET", "POST", "PATCH", "DELETE"]
     application = Starlette(routes=[Route("/{path:path}", github.serve, methods=every)])
-    config = uvicorn.Config(application, port=0, log_config=None, lifespan="off")
-    server = uvicorn.Server(config)
+    quiet = {"log_config": None, "lifespan": "off", "timeout_keep_alive": 600}
+    server = uvicorn.Server(uvicorn.Config(application, port=0, **quiet))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

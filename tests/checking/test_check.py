@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,10 @@ from closeloop.checking.verdict import judge
 from closeloop.model.finding import Finding
 from closeloop.model.report import Risk, ToolRun
 from closeloop.model.settings import CheckSettings
+from command_line import typed
+from patience import PATIENCE, until
 
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 CODE = "def total(prices):\n    return sum(prices)\n"
 TESTS = "from cart import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 
@@ -35,8 +37,7 @@ def repo(tmp_path: Path) -> Path:
     (folder / "cart.py").write_text(CODE)
     (folder / "test_cart.py").write_text(TESTS)
     (folder / "closeloop.toml").write_text(
-        f'[commands]\ntest = "{sys.executable} -m pytest -q -p no:cacheprovider"\n'
-        '[sandbox]\nkind = "none"\n[check]\ntimeout = 60.0\n'
+        f'[commands]\ntest = "{PYTEST}"\n[sandbox]\nkind = "none"\n[check]\ntimeout = {PATIENCE}\n'
     )
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "Start")
@@ -55,9 +56,9 @@ def start(repo: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def checked(repo: Path, *arguments: str) -> tuple[int, str, str]:
-    with start(repo, *arguments) as process:
-        out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
+    cache = str(repo.parent / "cache")
+    result = typed(repo, "check", *arguments, XDG_CACHE_HOME=cache)
+    return result.returncode, result.stdout, result.stderr
 
 
 def content(repo: Path) -> str:
@@ -87,8 +88,9 @@ def test_a_clean_change_passes_and_nothing_is_touched(repo: Path) -> None:
 
 def test_a_change_that_breaks_a_test_blocks_and_says_which(repo: Path) -> None:
     (repo / "cart.py").write_text(CODE.replace("sum(prices)", "sum(prices) + 1"))
-    code, out, _ = checked(repo)
-    assert code == 1
+    with start(repo) as process:
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
     assert "test_total" in out
 
 
@@ -167,13 +169,13 @@ def test_what_cannot_be_parsed_hides_no_other_tier(repo: Path) -> None:
     assert report["tools"][0]["after"] == "failed"
 
 
-def test_killing_it_midway_leaves_the_repository_as_it_was(repo: Path) -> None:
-    (repo / "test_cart.py").write_text(
-        TESTS + "\n\ndef test_slow():\n    import time\n    time.sleep(20)\n"
-    )
+def test_killing_it_midway_leaves_the_repository_as_it_was(repo: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    slow = f"import time\n    open({str(begun)!r}, 'w').close()\n    time.sleep(60)\n"
+    (repo / "test_cart.py").write_text(f"{TESTS}\n\ndef test_slow():\n    {slow}")
     before = content(repo)
     with start(repo) as process:
-        time.sleep(3)
+        assert until(begun.exists)
         process.send_signal(signal.SIGKILL)
     assert content(repo) == before
 

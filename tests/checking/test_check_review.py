@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from closeloop.judges.review import (
 )
 from closeloop.model.finding import Finding
 from closeloop.model.settings import CheckSettings
+from command_line import typed
 
 CODE = "def total(prices):\n    return sum(prices)\n"
 FLAW = "    return sum(prices) / len(prices)"
@@ -75,15 +74,8 @@ def scripted(repo: Path, say: str) -> str:
 
 
 def checked(repo: Path, *arguments: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "closeloop", "check", "--tier", "quality", *arguments],
-        cwd=repo,
-        env={**os.environ, "XDG_CACHE_HOME": str(repo.parent / "cache"), "OPENAI_API_KEY": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    cache = str(repo.parent / "cache")
+    ran = typed(repo, "check", "--tier", "quality", *arguments, XDG_CACHE_HOME=cache)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

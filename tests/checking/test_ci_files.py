@@ -216,7 +216,7 @@ def gitlab() -> Iterator[tuple[type[Notes], str]]:
         tokens: set[str] = set()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Mine) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield Mine, f"http://127.0.0.1:{server.server_port}/api/v4"
         server.shutdown()

@@ -22,7 +22,7 @@ from closeloop.model.variant import Limits, Variant
 from closeloop.runs.workspaces import Workspaces
 from patience import PATIENCE
 
-PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 TESTS = Tool(name="test", command=PYTEST, is_test=True)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",

@@ -18,6 +18,7 @@ from closeloop.checking.prepared import installs_only
 from closeloop.model.report import Report
 from closeloop.model.settings import CheckSettings, Commands, SandboxSettings
 from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12\n" % 7
 
@@ -53,7 +54,7 @@ def checked(repo: Path, wanted: Wanted, commands: Commands, **more: bool) -> Rep
             wanted=wanted,
             cache=cache,
             commands=commands,
-            settings=CheckSettings(timeout=60.0),
+            settings=CheckSettings(timeout=PATIENCE),
             tiers=("tools", "risk"),
             **more,
         )

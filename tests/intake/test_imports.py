@@ -268,6 +268,14 @@ def test_names_that_are_no_text_are_no_trouble(store: Store, folder: Path) -> No
     assert bring_in(store, folder).unchanged == 1
 
 
+def test_nor_are_they_where_a_recording_has_several_files(store: Store, folder: Path) -> None:
+    odd = os.fsdecode(os.fsencode(folder) + b"/\xff")
+    shutil.copytree(FIXTURES / "claude_code", odd)
+    tally = bring_in(store, folder)
+    assert (new(tally), tally.troubles) == (1, ())
+    assert new(bring_in(store, folder)) == 0
+
+
 def test_a_cost_is_computed_only_where_the_files_have_none(store: Store, folder: Path) -> None:
     shutil.copy(FIXTURES / "claude_code" / "a203041f-2c65-4a67-8a4d-c0f4c7e79e41.jsonl", folder)
     file = next(folder.glob("*.jsonl"))

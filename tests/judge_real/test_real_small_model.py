@@ -19,6 +19,7 @@ from closeloop.judges import checks
 from closeloop.judges.rubric import parse_rubric
 from closeloop.judging import evaluate
 from closeloop.judging.bench import Bench, OpenJudge
+from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.evaluation import CRITERIA, Evaluation, Output, PlanTask
 from closeloop.model.exchange import Exchange
@@ -104,7 +105,7 @@ def judged(address: str, folder: Path) -> tuple[Evaluation, list[Exchange]]:
         async with Gateway({}, folder) as gateway:
 
             @asynccontextmanager
-            async def door() -> AsyncIterator[Brief]:
+            async def door(before: Usage) -> AsyncIterator[Brief]:
                 async with gateway.open("smollm2", served, Limits(), heard.append) as opened:
                     yield Brief(opened)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from closeloop.measuring.attempts import book_of
 from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
+from closeloop.model.plan import Made
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
@@ -59,7 +60,7 @@ def add_attempt(
         version=version,
         outcome=Outcome(result=result),  # type: ignore[arg-type]
     )
-    store.save_attempt(attempt, grade=grade if task else None)
+    store.keep(Made(attempt=attempt, grade=grade if task else None))
     return attempt
 
 

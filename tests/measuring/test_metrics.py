@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
+from closeloop.measuring import wording
 from closeloop.measuring.definitions import METRICS
 from closeloop.measuring.metrics import metrics_of
 from closeloop.measuring.work import work_of
@@ -16,6 +17,7 @@ from closeloop.model.attempt import Attempt
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput
 from closeloop.model.figure import Figure
+from closeloop.model.plan import Made
 from closeloop.model.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.numbers import Span
@@ -236,7 +238,7 @@ def test_a_new_attempt_is_measured_once_and_then_read(store: Store) -> None:
         lanes=(Lane(id="root"),),
         events=(Command(number=1, lane="root", command="pytest", exit_code=0),),
     )
-    store.save_attempt(Attempt(id="a", origin="production", exit="finished"), trace=trace)
+    store.keep(Made(attempt=Attempt(id="a", origin="production", exit="finished"), trace=trace))
     told: list[tuple[int, int]] = []
     for _ in range(2):
         work = work_of(store, BOOK, tell=lambda done, of: told.append((done, of)))
@@ -269,3 +271,15 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
         assert since["pass rate"] == found["pass rate"]
         with pytest.raises(Exception, match="facts"):
             opened._write(lambda on: on.exec_driver_sql("DELETE FROM deliveries"))
+
+
+def test_one_of_something_is_not_called_by_its_plural() -> None:
+    cycles, seconds = METRICS["review loop count"][0], METRICS["time"][0]
+    assert [wording.number(value, cycles) for value in (0, 1, 1.5)] == [
+        "0 cycles",
+        "1 cycle",
+        "1.5 cycles",
+    ]
+    assert wording.number(1, seconds) == "1 s"
+    told = Figure(metric=cycles.name, value=1.2, low=1, high=2, n=3)
+    assert wording.bounds(told, cycles) == "1–2"

@@ -146,7 +146,7 @@ def test_an_address_gets_one_document_and_a_dead_one_is_told_again(
 
     server = HTTPServer(("127.0.0.1", 0), Hook)
     address = f"http://127.0.0.1:{server.server_port}/hook"
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         for _ in range(2):
             send(found, address, BROKE + timedelta(weeks=2))

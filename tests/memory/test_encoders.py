@@ -163,7 +163,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     Server.answer, Server.asked = None, []
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

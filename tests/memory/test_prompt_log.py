@@ -10,6 +10,7 @@ from team import AGENTS, REPO, day
 
 from closeloop.cli import main
 from closeloop.model.attempt import Attempt
+from closeloop.model.plan import Made
 from closeloop.model.review import Commit, Description, Fact
 from closeloop.model.variant import PromptVersion, Variant
 from closeloop.reviewing.lives import keep
@@ -35,14 +36,16 @@ def store(tmp_path: Path) -> Store:
         digest = f"digest-{variant}"
         store.save_variant(Variant(name=variant, agent="x", prompt=prompt.id, digest=digest))
         for at, task in enumerate(tasks):
-            store.save_attempt(
-                Attempt(
-                    id=f"{variant}-{task}",
-                    origin="experiment",
-                    task=task,
-                    variant=digest,
-                    exit="finished",
-                    started=day(at),
+            store.keep(
+                Made(
+                    attempt=Attempt(
+                        id=f"{variant}-{task}",
+                        origin="experiment",
+                        task=task,
+                        variant=digest,
+                        exit="finished",
+                        started=day(at),
+                    )
                 )
             )
     return store

@@ -16,6 +16,7 @@ from closeloop.model.attempt import Attempt, Grade, Outcome
 from closeloop.model.calibration import Label
 from closeloop.model.change import Change, FileChange
 from closeloop.model.errors import BadInput
+from closeloop.model.plan import Made
 from closeloop.model.queue import HumanReview
 from closeloop.model.review import Check, Description, Fact, Push
 from closeloop.model.settings import ReviewSettings, Settings
@@ -46,17 +47,19 @@ def attempt(store: Store, name: str, outcome: str = "pass", **facts: object) -> 
     store.save_task(task)
     store.save_variant(Variant(name="secret-variant", agent="secret-agent", digest="v1"))
     files = (FileChange(path="src/shop.py", status="changed", added=1),)
-    store.save_attempt(
-        Attempt(
-            id=name,
-            origin="experiment",
-            task="net-price",
-            task_digest="t1",
-            variant="v1",
-            exit="finished",
-            started=day(int(name[-1], 16)),
-        ),
-        change=Change(files=files, patch="+x = 1\n"),
+    store.keep(
+        Made(
+            attempt=Attempt(
+                id=name,
+                origin="experiment",
+                task="net-price",
+                task_digest="t1",
+                variant="v1",
+                exit="finished",
+                started=day(int(name[-1], 16)),
+            ),
+            change=Change(files=files, patch="+x = 1\n"),
+        )
     )
     result = Outcome(result=outcome)
     store.save_grade(Grade(attempt=name, grading="g", version=1, outcome=result, **facts))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.record import Record
@@ -118,7 +117,7 @@ def labelled(folder: Path = Path(__file__).parent / "labelled") -> list[Labelled
 
 
 def _labelled(path: Path) -> Labelled:
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    given = msgspec.yaml.decode(path.read_bytes())
     task, end = given.pop("task", None), given.pop("exit", None)
     return Labelled(
         name=f"{path.parent.name}/{path.stem}",

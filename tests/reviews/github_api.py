@@ -98,7 +98,8 @@ def _files(commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def serving(app: Callable[[Request], Any]) -> Iterator[str]:
     """The address of a server that answers with a function, while the block runs."""
     every = Starlette(routes=[Route("/{path:path}", app, methods=["GET", "POST"])])
-    server = uvicorn.Server(uvicorn.Config(every, port=0, log_config=None, lifespan="off"))
+    quiet = {"log_config": None, "lifespan": "off", "timeout_keep_alive": 600}
+    server = uvicorn.Server(uvicorn.Config(every, port=0, **quiet))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

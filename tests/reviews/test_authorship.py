@@ -9,6 +9,7 @@ import pytest
 from github_team import CLAUDE, REPO, START, Team
 
 from closeloop.model.attempt import Attempt
+from closeloop.model.plan import Made
 from closeloop.model.review import Commit, Description
 from closeloop.model.session import Session
 from closeloop.model.settings import AgentSigns
@@ -119,7 +120,9 @@ def test_recorded_work_is_found_by_what_it_names_and_where_it_was_done(
 
 
 def test_an_attempts_own_branch_leads_back_to_it(store: Store) -> None:
-    store.save_attempt(Attempt(id="abc123", origin="experiment", exit="finished", started=START))
+    store.keep(
+        Made(attempt=Attempt(id="abc123", origin="experiment", exit="finished", started=START))
+    )
     team = Team()
     team.open("ann", branch="closeloop/task/abc123")
     keep(team.facts(), store, AGENTS)

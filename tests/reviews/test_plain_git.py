@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from github_team import CLAUDE, START
 
-from closeloop.model.errors import BadInput
+from closeloop.changes.git import lacks
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.reviewing.history import import_history
 from closeloop.reviewing.lives import shown
 from closeloop.reviews.authorship import agents_of
@@ -132,6 +133,32 @@ def test_no_message_can_hide_what_came_before_it(tmp_path: Path, store: Store) -
     clone.commit("Two\x01\x01 and more", "mallory", "c.py", "c = 1\n")
     assert import_history(clone.folder, None, store, AGENTS, lambda done: None) >= 1
     assert 7 in {row.pull for row in store.pulls.rows(agent=True)}
+
+
+def test_a_folder_with_a_telling_name_is_not_taken_for_what_git_says(
+    tmp_path: Path, store: Store
+) -> None:
+    (tmp_path / "missing").mkdir()
+    broken = Clone(tmp_path / "missing" / "bad tree")
+    (broken.folder / ".git" / "HEAD").write_text("")
+    with pytest.raises(MachineFailed, match="not a git repository"):
+        import_history(broken.folder, None, store, AGENTS, lambda done: None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "could not fetch {} from promisor remote",
+        "unable to read {}",
+        "unable to read tree ({})",
+        "bad tree object {}",
+        "bad object HEAD~1",
+        "missing blob object '{}'",
+        "Could not read {}",
+    ],
+)
+def test_what_git_says_of_content_that_it_lacks_is_understood(said: str) -> None:
+    assert lacks(f"Git says: {said.format('75e71c70e36ab1186bf1140cba5d25aa96be97e8')}")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import ladder
 from closeloop.runs.workspaces import Base, Workspace, Workspaces, resolve_commit
+from patience import until
 
 SETTINGS = ["overlay", "copy", "none"]
 
@@ -248,7 +249,7 @@ anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
     assert len(list((cache / "runs").iterdir())) == 1
     workspaces.close()
     assert not list((cache / "runs").iterdir())
-    assert not list((cache / "trash").iterdir())
+    assert until(lambda: not list((cache / "trash").iterdir()))
 
 
 def test_a_living_process_keeps_its_workspaces(tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_a_closed_workspace_goes_away_even_when_it_was_locked_up(tmp_path: Path)
     root = anyio.run(main)
     assert not Path(root).exists()
     workspaces.close()
-    assert not list((tmp_path / "trash").iterdir())
+    assert until(lambda: not list((tmp_path / "trash").iterdir()))
 
 
 def test_an_empty_workspace_opens_and_closes_in_no_time(tmp_path: Path) -> None:

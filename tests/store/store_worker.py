@@ -10,9 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
+
 from closeloop.model.attempt import Attempt, Grade, Outcome, TestRun
 from closeloop.model.change import Change
 from closeloop.model.errors import Fault
+from closeloop.model.plan import Made
 from closeloop.model.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 
@@ -32,7 +35,7 @@ def belongings(name: str) -> tuple[Trace, Change, Grade]:
 def save(store: Store, name: str, job: str | None = None) -> bool:
     trace, change, grade = belongings(name)
     attempt = Attempt(id=name, origin="experiment", exit="finished", experiment="e")
-    return store.save_attempt(attempt, trace=trace, change=change, grade=grade, job=job or name)
+    return store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), job or name)
 
 
 def whole(store: Store, name: str) -> bool:
@@ -59,6 +62,7 @@ def kill(url: str, rounds: str, seed: str) -> None:
             os.waitpid(child, 0)
             saved += pipe.readlines()
         told |= {line.decode().strip() for line in saved if line.endswith(b"\n")}
+        wait_for_server(url)
         check_after_kill(url, told, f"{number:03d}")
     print(len(told))
 
@@ -70,6 +74,16 @@ def save_for_ever(url: str, prefix: str, pipe: int) -> None:
             store.claim(name, prefix, 60)
             save(store, name)
             os.write(pipe, f"{name}\n".encode())
+
+
+def wait_for_server(url: str) -> None:
+    """What a killed process has sent to PostgreSQL is still carried out, sometimes later."""
+    if url.startswith("postgresql:"):
+        here = "backend_type = 'client backend' AND datname = current_database()"
+        clients = f"SELECT count(*) FROM pg_stat_activity WHERE {here}"
+        with psycopg.connect(url, autocommit=True) as asking:
+            while asking.execute(clients).fetchone() != (1,):
+                time.sleep(0.002)
 
 
 def check_after_kill(url: str, told: set[str], latest: str) -> None:

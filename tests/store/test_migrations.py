@@ -7,6 +7,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput
+from closeloop.model.plan import Made
 from closeloop.store import migrations, open_store, schema
 
 
@@ -47,7 +48,7 @@ def test_opening_again_changes_nothing(store_url: str) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
     for _ in range(3):
         with open_store(store_url) as store:
-            store.save_attempt(attempt)
+            store.keep(Made(attempt=attempt))
             assert store.attempt("one") == attempt
     with engine_of(store_url).connect() as connection:
         rows = connection.execute(text("SELECT number FROM closeloop_migrations")).all()
@@ -74,7 +75,7 @@ def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
 ) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
     with open_store(store_url) as store:
-        store.save_attempt(attempt)
+        store.keep(Made(attempt=attempt))
     with monkeypatch.context() as patch:
         patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NextStep))
         with open_store(store_url) as store:

@@ -43,7 +43,7 @@ def test_a_server_ends_with_the_process_that_wanted_it() -> None:
         "import postgres_server\n"
         "with postgres_server.running(pathlib.Path(sys.argv[1])) as folder:\n"
         "    print(folder, flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, binaries, Path(postgres_server.__file__).parent],

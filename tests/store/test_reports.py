@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput
+from closeloop.model.plan import Made
 from closeloop.store import open_store
 from report_example import BAD, CLEAN
 
@@ -17,8 +18,12 @@ AT = datetime(2026, 3, 1, tzinfo=UTC)
 
 def test_reports_come_back_whole_the_newest_first(store_url: str) -> None:
     with open_store(store_url) as store:
-        store.save_attempt(
-            Attempt(id="one", origin="experiment", exit="finished", task_digest="sealed")
+        store.keep(
+            Made(
+                attempt=Attempt(
+                    id="one", origin="experiment", exit="finished", task_digest="sealed"
+                )
+            )
         )
         odd = replace(CLEAN, title="a\0b\udcff" + "x" * 100_000)
         numbers = [

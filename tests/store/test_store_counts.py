@@ -12,6 +12,7 @@ from closeloop.model.delivery import Delivery
 from closeloop.model.finding import Finding
 from closeloop.model.measurement import Measurement
 from closeloop.model.patches import parse
+from closeloop.model.plan import Made
 from closeloop.model.variant import Experiment
 from closeloop.store import Store, open_store
 
@@ -39,20 +40,22 @@ def add(
     if result is not None:
         outcome = Outcome(result=result)  # type: ignore[arg-type]
         graded = Grade(attempt=name, grading="g", version=1, outcome=outcome)
-    store.save_attempt(
-        Attempt(
-            id=name,
-            origin="experiment",
-            task="t",
-            task_digest="d",
-            variant="v",
-            number=number,
-            retry=retry,
-            started=START + timedelta(hours=ord(name[0])),
-            exit=how,
-        ),
-        change=parse(PATCH) if changed else None,
-        grade=graded,
+    store.keep(
+        Made(
+            attempt=Attempt(
+                id=name,
+                origin="experiment",
+                task="t",
+                task_digest="d",
+                variant="v",
+                number=number,
+                retry=retry,
+                started=START + timedelta(hours=ord(name[0])),
+                exit=how,
+            ),
+            change=parse(PATCH) if changed else None,
+            grade=graded,
+        )
     )
 
 
@@ -71,7 +74,10 @@ def test_findings_are_those_that_the_rules_found_last(store: Store) -> None:
         add(store, name)
     store.save_measurements([("a", "old", found("spiral", "drift")), ("b", "old", found("drift"))])
     store.save_measurements([("a", "new", found("spiral"))])
-    assert store.counts.findings() == {("v", "spiral"): 1, ("v", "drift"): 1}
+    store.keep(Made(attempt=Attempt(id="s", origin="production", exit="finished")))
+    store.save_measurements([("s", "new", found("spiral"))])
+    expected = {("v", "spiral"): 1, ("v", "drift"): 1, (None, "spiral"): 1}
+    assert store.counts.findings() == expected
 
 
 def test_a_change_is_listed_once_with_what_was_learned_last(store: Store) -> None:

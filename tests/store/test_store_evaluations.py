@@ -16,6 +16,7 @@ from closeloop.model.evaluation import (
     Issue,
     JudgeVersion,
 )
+from closeloop.model.plan import Made
 from closeloop.store import Store, open_store
 
 JUDGE = JudgeVersion(
@@ -33,7 +34,7 @@ NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
     with open_store(store_url) as opened:
-        opened.save_attempt(Attempt(id="abc123", origin="production", exit="finished"))
+        opened.keep(Made(attempt=Attempt(id="abc123", origin="production", exit="finished")))
         yield opened
 
 

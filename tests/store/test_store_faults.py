@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -18,7 +19,11 @@ import store_worker
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput, Fault, MachineFailed
+from closeloop.model.plan import Made
+from closeloop.model.settings import Settings, has_store
 from closeloop.store import open_store
+from closeloop.store.named import open_kept_store
+from patience import PATIENCE
 
 
 def refused(url: str, kind: type[Fault] = BadInput) -> str:
@@ -34,7 +39,7 @@ def sentence(message: str) -> str:
 
 def run_worker(*words: str, before: tuple[str, ...] = ()) -> str:
     command = [*before, sys.executable, store_worker.__file__, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -74,6 +79,15 @@ def test_a_folder_or_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
     assert "cannot be made" in refused(str(tmp_path / "file" / "deep" / "a.db"))
 
 
+def test_those_who_only_look_make_no_store_and_take_no_folder_for_none(tmp_path: Path) -> None:
+    assert not has_store(Settings(), tmp_path)
+    open_kept_store(Settings(), tmp_path).close()
+    assert not list(tmp_path.iterdir())
+    assert has_store(Settings(store="."), tmp_path)
+    with pytest.raises(BadInput, match="is a folder"):
+        open_kept_store(Settings(store="."), tmp_path)
+
+
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "music.db"
     with sqlite3.connect(path) as connection:
@@ -97,7 +111,7 @@ def test_a_damaged_store_says_so(tmp_path: Path) -> None:
         for number in range(50):
             store_worker.save(store, str(number))
     content = bytearray(path.read_bytes())
-    content[4096:] = os.urandom(len(content) - 4096)
+    content[4096:] = random.Random(7).randbytes(len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(MachineFailed) as caught, open_store(str(path)) as store:
         store.attempts()
@@ -209,10 +223,10 @@ def test_a_server_that_is_gone_is_the_machines_fault_until_it_is_back(postgres_u
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname='{name}'"
         )
         with pytest.raises(Fault) as caught:
-            store.save_attempt(attempt)
+            store.keep(Made(attempt=attempt))
         sentence(str(caught.value))
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-        assert store.save_attempt(attempt)
+        assert store.keep(Made(attempt=attempt))
         assert store.attempt("one") == attempt
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from closeloop.model.attempt import Attempt
+from closeloop.model.plan import Made
 from closeloop.store import Store, open_store
 from closeloop.store.owners import is_dead, this_process
 
@@ -74,7 +75,7 @@ class Jobs(RuleBasedStateMachine):
         name = self.world + key
         first = name if not again else f"{name} by another"
         attempt = Attempt(id=first, origin="experiment", exit="finished", experiment=self.world)
-        saved = self.store.save_attempt(attempt, job=name)
+        saved = self.store.keep(Made(attempt=attempt), name)
         known = {row.id for row in self.store.attempts(experiment=self.world)}
         assert (first in known) is saved
         if key not in self.done:
@@ -125,13 +126,13 @@ def test_an_attempt_that_comes_second_is_not_saved(store_url: str) -> None:
     with open_store(store_url) as store:
         assert store.claim("job", "slow", 0)
         assert store.claim("job", "quick", 60)
-        assert store.save_attempt(attempt("quick"), job="job")
-        assert not store.save_attempt(attempt("slow"), job="job")
+        assert store.keep(Made(attempt=attempt("quick")), "job")
+        assert not store.keep(Made(attempt=attempt("slow")), "job")
         same_name = Attempt(id="quick", origin="experiment", exit="gave_up")
-        assert not store.save_attempt(same_name, job="job")
+        assert not store.keep(Made(attempt=same_name), "job")
         assert store.attempt("quick").exit == "finished"
         assert [row.id for row in store.attempts()] == ["quick"]
-        assert store.save_attempt(attempt("quick"), job="job")
+        assert store.keep(Made(attempt=attempt("quick")), "job")
 
 
 def test_whoever_decides_about_the_dead_is_asked_only_about_live_leases(store_url: str) -> None:
@@ -155,7 +156,7 @@ def test_releasing_gives_back_only_what_is_unfinished(store_url: str, seconds: f
     with open_store(store_url) as store:
         assert store.claim("done", "one", seconds)
         assert store.claim("open", "one", seconds)
-        store.save_attempt(Attempt(id="a", origin="experiment", exit="finished"), job="done")
+        store.keep(Made(attempt=Attempt(id="a", origin="experiment", exit="finished")), "done")
         assert store.release("one") == 1
         assert not store.claim("done", "two", LONG)
         assert store.claim("open", "two", LONG)

@@ -77,6 +77,7 @@ def test_of_one_person_and_item_the_newest_review_counts(store: Store) -> None:
     draft = HumanReview(item="i", reviewer="ann", at=NOW, state="draft")
     store.reviews.save(draft)
     store.reviews.save(replace(draft, state="done", merge=True))
+    store.reviews.save(replace(draft, notes="kept too late"))
     store.reviews.save(replace(draft, reviewer="bob"))
     assert [(one.reviewer, one.state) for one in store.reviews.all(item="i")] == [
         ("ann", "done"),

@@ -24,6 +24,7 @@ from closeloop.model.orchestration import (
     Part,
     Tried,
 )
+from closeloop.model.plan import Made
 from closeloop.model.trace import Lane, Message, Trace
 from closeloop.running.safekeeping import Judged, Safe, recover
 from closeloop.runs.orchestrate.rates import rates
@@ -134,7 +135,7 @@ def test_the_newest_verdict_and_the_newest_ending_count(store: Store) -> None:
     assert kept.assessment.passed is True
     assert kept.judged_before.cost == pytest.approx(0.1)
     assert rates(store.plans.story("abc123")).usage.cost == pytest.approx(0.5 + 2 * 0.1)
-    store.save_attempt(Attempt(id="t1", origin="production", exit="finished"))
+    store.keep(Made(attempt=Attempt(id="t1", origin="production", exit="finished")))
     early = Ending(
         plan="abc123", at=NOW, passed=False, summary="No.", not_begun={"b": "why"}, attempt="t1"
     )

@@ -12,6 +12,7 @@ import pytest
 import store_worker
 
 from closeloop.store import open_store
+from patience import PATIENCE
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -24,7 +25,7 @@ def start(*words: str) -> subprocess.Popen[str]:
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    said, complained = process.communicate(timeout=120)
+    said, complained = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complained
     return said
 

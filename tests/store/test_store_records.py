@@ -20,6 +20,7 @@ from closeloop.model import attempt as model
 from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, Usage
 from closeloop.model.change import Change, FileChange
 from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.plan import Made
 from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Message, ToolUse, Trace, Turn
 from closeloop.model.variant import Experiment, PromptVersion, Variant
@@ -85,7 +86,7 @@ def test_an_attempt_comes_back_with_all_that_belongs_to_it(store: Store, data: A
     change = data.draw(st.none() | records(Change))
     grade = data.draw(st.none() | records(Grade, attempt=st.just(key), grading=names))
     for _ in range(2):
-        assert store.save_attempt(attempt, trace=trace, change=change, grade=grade, job=key)
+        assert store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), key)
     assert store.attempt(key) == attempt
     assert store.trace(key) == trace
     assert store.change(key) == change
@@ -103,7 +104,7 @@ def test_a_row_agrees_with_the_records_it_was_made_from(store: Store, data: Any)
     change = data.draw(st.none() | records(Change))
     grade = data.draw(st.none() | records(Grade, attempt=st.just(key), grading=names))
     store.save_variant(Variant(name=f"named {key}", agent="a", digest=attempt.variant))
-    store.save_attempt(attempt, trace=trace, change=change, grade=grade)
+    store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade))
     (row,) = [row for row in store.attempts(experiment=attempt.experiment) if row.id == key]
     same = ("origin", "number", "retry", "exit", "started", "ended", *ids)
     assert all(getattr(row, name) == getattr(attempt, name) for name in same)
@@ -143,7 +144,7 @@ def test_the_newest_grade_of_the_highest_version_counts(
     store: Store, saved: list[tuple[str, int, int]]
 ) -> None:
     key = fresh()
-    store.save_attempt(Attempt(id=key, origin="experiment", exit="finished", experiment=key))
+    store.keep(Made(attempt=Attempt(id=key, origin="experiment", exit="finished", experiment=key)))
     counts: dict[str | None, Grade] = {}
     for grading, version, passing in saved:
         grade = graded(key, grading=grading, version=version, fail_to_pass=(passing, 2))
@@ -171,7 +172,7 @@ def finished(name: str, **rest: Any) -> Attempt:
 
 def test_an_attempt_is_never_overwritten(store: Store) -> None:
     kept, trace = finished("one"), Trace(reader="r", reader_version=1)
-    store.save_attempt(kept, trace=trace)
+    store.keep(Made(attempt=kept, trace=trace))
     others = [
         (finished("one", summary="other"), trace),
         (kept, Trace(reader="r", reader_version=2)),
@@ -179,7 +180,7 @@ def test_an_attempt_is_never_overwritten(store: Store) -> None:
     ]
     for attempt, other in others:
         with pytest.raises(BadInput, match="never overwritten"):
-            store.save_attempt(attempt, trace=other, grade=graded("one"), job="job")
+            store.keep(Made(attempt=attempt, trace=other, grade=graded("one")), "job")
     assert store.attempt("one") == kept
     assert store.trace("one") == trace
     assert store.grade("one") is None
@@ -187,7 +188,7 @@ def test_an_attempt_is_never_overwritten(store: Store) -> None:
 
 
 def test_another_grade_is_another_row(store: Store, store_url: str) -> None:
-    store.save_attempt(finished("one"), grade=graded("one"))
+    store.keep(Made(attempt=finished("one"), grade=graded("one")))
     store.save_grade(graded("one"))
     store.save_grade(graded("one", broken=("test_a",)))
     with create_engine(driver_url(store_url)).connect() as connection:
@@ -230,7 +231,7 @@ def test_the_database_itself_refuses_to_change_a_fact(store: Store, store_url: s
     store.save_variant(Variant(name="v", agent="a", digest="v"))
     store.save_experiment(Experiment(id="e", tasks=(), variants=()))
     store.save_proof(Proof(task="t", grading="g", state="proved", before=run))
-    store.save_attempt(finished("one"), grade=graded("one", before=run), job="j")
+    store.keep(Made(attempt=finished("one"), grade=graded("one", before=run)), "j")
     engine = create_engine(driver_url(store_url))
     keys = {
         "blobs": "digest",
@@ -256,7 +257,7 @@ def test_a_test_run_that_many_records_hold_is_kept_once(store: Store, store_url:
     run = model.TestRun(when="before", tests=(model.TestResult(id="a", status="passed"),), ran=True)
     store.save_proof(Proof(task="t", grading="g", state="proved", before=run, reference=run))
     for name in ("one", "two"):
-        store.save_attempt(finished(name), grade=graded(name, before=run))
+        store.keep(Made(attempt=finished(name), grade=graded(name, before=run)))
     assert store.proof("g") == Proof(
         task="t", grading="g", state="proved", before=run, reference=run
     )
@@ -276,7 +277,7 @@ def test_attempts_are_listed_latest_first_and_filtered(store: Store) -> None:
             experiment="e" if number < 4 else None,
             started=start + timedelta(hours=number) if number else None,
         )
-        store.save_attempt(attempt)
+        store.keep(Made(attempt=attempt))
 
     def listed(**wanted: Any) -> list[str]:
         return [row.id for row in store.attempts(**wanted)]
@@ -303,7 +304,7 @@ def test_attempts_are_listed_latest_first_and_filtered(store: Store) -> None:
 
 def test_a_unique_beginning_names_an_attempt(store: Store) -> None:
     for name in ("abc", "abcd", "abX", "b%c", "é1"):
-        store.save_attempt(finished(name))
+        store.keep(Made(attempt=finished(name)))
     assert store.attempt("abX").id == "abX"
     assert store.attempt("abc").id == "abc"
     assert store.attempt("abcd").id == "abcd"
@@ -351,8 +352,8 @@ def test_hostile_content_is_kept_as_far_as_any_format_can(store: Store) -> None:
         ),
     )
     change = Change(patch="\0", files=(FileChange(path="a\0\ud800", status="added"),))
-    assert store.save_attempt(attempt, trace=trace, change=change)
-    assert store.save_attempt(attempt, trace=trace, change=change)
+    assert store.keep(Made(attempt=attempt, trace=trace, change=change))
+    assert store.keep(Made(attempt=attempt, trace=trace, change=change))
     kept = store.attempt("one")
     assert kept.cause == attempt.cause
     assert kept.summary == "half a ? pair"
@@ -370,12 +371,12 @@ def test_hostile_content_is_kept_as_far_as_any_format_can(store: Store) -> None:
 def test_a_name_that_no_column_can_hold_is_bad_input(store: Store) -> None:
     for attempt in (finished("\ud800"), finished("a", number=2**64)):
         with pytest.raises(BadInput, match="cannot hold that"):
-            store.save_attempt(attempt)
+            store.keep(Made(attempt=attempt))
     assert store.attempts() == []
 
 
 def test_a_body_from_the_future_asks_for_an_upgrade(store: Store, store_url: str) -> None:
-    store.save_attempt(finished("one"))
+    store.keep(Made(attempt=finished("one")))
     body = zstandard.compress(msgspec.msgpack.encode({"id": "two", "exit": "abducted"}))
     with create_engine(driver_url(store_url)).begin() as on:
         row = "('two', 'experiment', 1, 0, 'abducted')"
@@ -399,7 +400,7 @@ def test_threads_share_a_store(url: str, tmp_path: Any) -> None:
                 for number in range(30):
                     name = f"{thread}-{number}"
                     trace = Trace(reader="r" * 500, reader_version=thread)
-                    store.save_attempt(finished(name), trace=trace, grade=graded(name), job=name)
+                    store.keep(Made(attempt=finished(name), trace=trace, grade=graded(name)), name)
                     assert store.trace(name) == trace
                     assert store.attempts(limit=1)
             except BaseException as error:

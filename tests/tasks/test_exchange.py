@@ -57,7 +57,7 @@ def triple(tmp_path: Path) -> Task:
         repo=str(repo),
         base=small_project.git(repo, "rev-parse", "HEAD").strip(),
         acceptance=Acceptance(
-            run="python -m pytest -q -p no:cacheprovider",
+            run=small_project.PYTEST,
             fail_to_pass=NAMES.fail_to_pass,
             pass_to_pass=NAMES.pass_to_pass,
             patch=small_project.TRIPLE_TESTS_PATCH,

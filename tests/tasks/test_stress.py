@@ -70,7 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tasks/cents.patch": REFERENCE,
         "tasks/cents.tests.patch": TESTS,
         "tasks/cents.md": "---\nreference: cents.patch\nacceptance:\n"
-        "  run: python -m pytest -q -p no:cacheprovider\n"
+        f"  run: {small_project.PYTEST}\n"
         "  fail_to_pass: ['tests/test_prices.py::test_half_a_cent']\n"
         f"  patch: cents.tests.patch\n---\n{PROMPT}\n",
         "closeloop.toml": '[sandbox]\nkind = "none"\n',

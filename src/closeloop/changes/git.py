@@ -26,7 +26,11 @@ ENVIRONMENT = {
 
 REFETCH = "`git fetch --refetch --no-filter` brings it"
 """What a partial clone left out."""
-_LACKS = re.compile(r"promisor remote|unable to (read|find)|bad (tree )?object|missing|not read ")
+_LACKS = re.compile(
+    r"from promisor remote|\bbad object |\b(?:unable to (?:read|find)|not read|bad|missing)"
+    r"(?: [a-z]+){0,3} [('\"]?[0-9a-f]{40}"
+)
+"""With the name of what it is: such words may stand in a path."""
 _SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
 
 

@@ -194,15 +194,15 @@ def is_pointer(content: bytes) -> bool:
     return len(content) < 1024 and content.startswith(POINTER) and b"\noid sha256:" in content
 
 
-def kind_of(path: str, content: bytes = b"", settings: CheckSettings | None = None) -> Kind:
-    """What a file is for; `content`, or its beginning, tells generated ones by their marks."""
+def kind_of(path: str, settings: CheckSettings | None = None) -> Kind:
+    """What a file is for, by its path alone; `is_generated` sees more of that by the content."""
     settings = settings or _SETTINGS
     tested = _TEST_FOLDERS.search(path) is not None
     if is_vendored(path, settings.vendored):
         return "vendored"
     if is_lockfile(path) and not tested:
         return "lockfile"
-    if is_generated(path, content, settings.generated):
+    if is_generated(path, globs=settings.generated):
         return "generated"
     if tested or is_test(path):
         return "test"

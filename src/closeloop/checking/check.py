@@ -39,7 +39,7 @@ from closeloop.model.errors import BadInput, Fault
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
-from closeloop.model.protocols import Model
+from closeloop.model.protocols import Check, Model
 from closeloop.model.record import Record, digest
 from closeloop.model.report import Mending, Report, Risk, Tier, ToolRun
 from closeloop.model.settings import CheckSettings, Commands, Silence
@@ -144,9 +144,10 @@ async def _quality(
 def look(inspection: Inspection) -> list[Finding | Unmeasured]:
     """What every check says; one that raises is told as not having looked."""
     said: list[Finding | Unmeasured] = []
-    for name, entry in sorted(plugins.known("checks").items()):
+    for name in sorted(plugins.known("checks")):
         try:
-            said += plugins.find("checks", entry.name).check(inspection)
+            one: Check = plugins.find("checks", name)
+            said += one.check(inspection)
         except Exception as error:  # a plug-in may raise anything; the others still look
             reason = f"it raised {type(error).__name__}: {error}"
             said.append(Unmeasured(rule=name, reason=reason[:300]))

@@ -5,99 +5,129 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from closeloop import __version__
 from closeloop.model.errors import Fault
 
-COMMANDS = {
-    "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
-    "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
-    "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
-    "orchestrate": (
-        "closeloop.cli.orchestrate:orchestrate",
-        "Have a request done by sub-agents, judged and tried again.",
-    ),
-    "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
-    "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
-    "agents": (
-        "closeloop.cli.agents:agents",
-        "List agents: which are here, and how to get others.",
-    ),
-    "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
-    "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
-    "experiments": ("closeloop.cli.experiments:experiments", "List, pause and resume experiments."),
-    "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
-    "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
-    "ask": ("closeloop.cli.ask:ask", "Ask one narrow question about every trace."),
-    "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
-    "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
-    "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
-    "trends": ("closeloop.cli.trends:trends", "How metrics went over time, and what got worse."),
-    "ab": ("closeloop.cli.ab:ab", "Let variants share the work by lot, and see which is better."),
-    "report": ("closeloop.cli.report:report", "Write all numbers on a page, to hand on."),
-    "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
-    "review": ("closeloop.cli.review:review", "Look at what agents made, and answer for it."),
-    "context": ("closeloop.cli.context:context", "What the next agent should know."),
-    "insights": ("closeloop.cli.insights:insights", "What agents said they lacked, counted."),
-    "encoder": ("closeloop.cli.encoder:encoder", "What finds rules by meaning, and how to get it."),
-    "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
-    "mcp": ("closeloop.cli.mcp:mcp", "Let agents ask closeloop about their own work."),
-    "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
-    "events": ("closeloop.cli.events:events", "Print what happened, and go on with it."),
-    "serve": ("closeloop.cli.serve:serve", "Show the dashboard, and receive agents' traces."),
-    "token": ("closeloop.cli.token:token", "Say who may use the dashboard and its API."),
-    "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
-    "branch": ("closeloop.cli.branch:branch", "Make a git branch of what an attempt changed."),
-    "gateway": ("closeloop.cli.gateway:gateway", "Serve a model to agents, and record it."),
-    "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
-}
-TASK_COMMANDS = {
-    "new": ("closeloop.cli.task:new", "Write a new task, filled in as far as can be known."),
-    "check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
-    "list": ("closeloop.cli.tagging:list_", "List tasks with their tags."),
-    "tag": ("closeloop.cli.tagging:tag", "Add tags to a task, or take them away."),
-    "stress": ("closeloop.cli.stress:stress", "Make variants that stress one failure mode each."),
-    "import": ("closeloop.cli.exchange:import_", "Read tasks of SWE-bench and Harbor."),
-    "export": ("closeloop.cli.exchange:export", "Write tasks for SWE-bench or Harbor."),
-}
+if TYPE_CHECKING:
+    from cyclopts import App
 
-RISK_COMMANDS = {
-    "fit": ("closeloop.cli.risk:fit", "Learn from the past which changes go wrong."),
+CHAPTERS = {
+    "Your own tasks": {
+        "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
+        "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
+        "task new": (
+            "closeloop.cli.task:new",
+            "Write a new task, filled in as far as can be known.",
+        ),
+        "task check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
+        "task list": ("closeloop.cli.tagging:list_", "List tasks with their tags."),
+        "task tag": ("closeloop.cli.tagging:tag", "Add tags to a task, or take them away."),
+        "task stress": (
+            "closeloop.cli.stress:stress",
+            "Make variants that stress one failure mode each.",
+        ),
+        "task import": ("closeloop.cli.exchange:import_", "Read tasks of SWE-bench and Harbor."),
+        "task export": ("closeloop.cli.exchange:export", "Write tasks for SWE-bench or Harbor."),
+        "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
+    },
+    "Agents at work": {
+        "agents": (
+            "closeloop.cli.agents:agents",
+            "List agents: which are here, and how to get others.",
+        ),
+        "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
+        "experiments": (
+            "closeloop.cli.experiments:experiments",
+            "List, pause and resume experiments.",
+        ),
+        "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+        "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
+        "branch": ("closeloop.cli.branch:branch", "Make a git branch of what an attempt changed."),
+        "orchestrate": (
+            "closeloop.cli.orchestrate:orchestrate",
+            "Have a request done by sub-agents, judged and tried again.",
+        ),
+        "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
+    },
+    "How they work": {
+        "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
+        "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
+        "ask": ("closeloop.cli.ask:ask", "Ask one narrow question about every trace."),
+        "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
+        "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
+        "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
+        "trends": (
+            "closeloop.cli.trends:trends",
+            "How metrics went over time, and what got worse.",
+        ),
+        "ab": (
+            "closeloop.cli.ab:ab",
+            "Let variants share the work by lot, and see which is better.",
+        ),
+        "report": ("closeloop.cli.report:report", "Write all numbers on a page, to hand on."),
+    },
+    "What they made": {
+        "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
+        "risk fit": ("closeloop.cli.risk:fit", "Learn from the past which changes go wrong."),
+        "judge": ("closeloop.cli.judge:app", "Score outputs by a rubric, with the facts first."),
+    },
+    "Work done elsewhere": {
+        "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
+        "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
+        "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
+        "events": ("closeloop.cli.events:events", "Print what happened, and go on with it."),
+    },
+    "What reviewers teach": {
+        "review": ("closeloop.cli.review:review", "Look at what agents made, and answer for it."),
+        "memory learn": ("closeloop.cli.memory:learn", "Learn from reviews of agents' work."),
+        "memory list": ("closeloop.cli.memory:list_", "List rules."),
+        "memory show": ("closeloop.cli.memory:show_", "Show a rule with who said it."),
+        "memory repeats": ("closeloop.cli.memory:repeats", "List what had to be said again."),
+        "memory corrections": (
+            "closeloop.cli.memory:corrections",
+            "List what people did to agents' work.",
+        ),
+        "memory add": ("closeloop.cli.memory_rules:add", "Write a rule down."),
+        "memory accept": ("closeloop.cli.memory_rules:accept", "Let agents be told a rule."),
+        "memory retire": ("closeloop.cli.memory_rules:retire", "Take a rule back."),
+        "memory reword": ("closeloop.cli.memory_rules:reword", "Say a rule in better words."),
+        "memory join": ("closeloop.cli.memory_rules:join", "Make one rule of two."),
+        "memory confirm": (
+            "closeloop.cli.memory_rules:confirm",
+            "Say that a remark restates a rule.",
+        ),
+        "memory deny": ("closeloop.cli.memory_rules:deny", "Say that a remark restates no rule."),
+        "context": ("closeloop.cli.context:context", "What the next agent should know."),
+        "insights": ("closeloop.cli.insights:insights", "What agents said they lacked, counted."),
+        "encoder": (
+            "closeloop.cli.encoder:encoder",
+            "What finds rules by meaning, and how to get it.",
+        ),
+        "prompt log": ("closeloop.cli.prompt:log", "List every prompt with what ran under it."),
+        "prompt show": ("closeloop.cli.prompt:show_", "Print a prompt as it was."),
+        "prompt diff": ("closeloop.cli.prompt:diff", "Show what differs, and how to test it."),
+        "prompt restore": (
+            "closeloop.cli.prompt:restore",
+            "Write a prompt into a file, as it was.",
+        ),
+    },
+    "Served until stopped": {
+        "serve": ("closeloop.cli.serve:serve", "Show the dashboard, and receive agents' traces."),
+        "token": ("closeloop.cli.token:token", "Say who may use the dashboard and its API."),
+        "mcp": ("closeloop.cli.mcp:mcp", "Let agents ask closeloop about their own work."),
+        "gateway": ("closeloop.cli.gateway:gateway", "Serve a model to agents, and record it."),
+        "script": ("closeloop.cli.script:script", "Serve a scripted model to any agent."),
+    },
 }
-
-MEMORY_COMMANDS = {
-    "learn": ("closeloop.cli.memory:learn", "Learn from reviews of agents' work."),
-    "list": ("closeloop.cli.memory:list_", "List rules."),
-    "show": ("closeloop.cli.memory:show_", "Show a rule with who said it."),
-    "repeats": ("closeloop.cli.memory:repeats", "List what had to be said again."),
-    "corrections": ("closeloop.cli.memory:corrections", "List what people did to agents' work."),
-    "add": ("closeloop.cli.memory_rules:add", "Write a rule down."),
-    "accept": ("closeloop.cli.memory_rules:accept", "Let agents be told a rule."),
-    "retire": ("closeloop.cli.memory_rules:retire", "Take a rule back."),
-    "reword": ("closeloop.cli.memory_rules:reword", "Say a rule in better words."),
-    "join": ("closeloop.cli.memory_rules:join", "Make one rule of two."),
-    "confirm": ("closeloop.cli.memory_rules:confirm", "Say that a remark restates a rule."),
-    "deny": ("closeloop.cli.memory_rules:deny", "Say that a remark restates no rule."),
-}
-
-PROMPT_COMMANDS = {
-    "log": ("closeloop.cli.prompt:log", "List every prompt with what ran under it."),
-    "show": ("closeloop.cli.prompt:show_", "Print a prompt as it was."),
-    "diff": ("closeloop.cli.prompt:diff", "Show what differs, and how to test it."),
-    "restore": ("closeloop.cli.prompt:restore", "Write a prompt into a file, as it was."),
-}
+"""Every command in the order of use, with where it is and what it does."""
 
 GROUPS = {
-    "task": ("Write tasks and prove them.", TASK_COMMANDS),
-    "risk": ("How likely changes go wrong here.", RISK_COMMANDS),
-    "memory": ("What reviewers taught, and what agents are told of it.", MEMORY_COMMANDS),
-    "prompt": ("The prompts that agents ran under.", PROMPT_COMMANDS),
-}
-
-JUDGE_COMMANDS = {
-    "": ("closeloop.cli.judge:judge", "Score outputs by a rubric, with the facts first."),
-    "calibrate": ("closeloop.cli.calibrate:calibrate", "Hold a judge against people."),
+    "task": "Write tasks and prove them.",
+    "risk": "How likely changes go wrong here.",
+    "memory": "What reviewers taught, and what agents are told of it.",
+    "prompt": "The prompts that agents ran under.",
 }
 
 
@@ -106,27 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     0 fine · 1 the answer is no · 2 your input · 3 a plug-in · 4 the machine
     """
-    from cyclopts import App, CycloptsError
+    from cyclopts import CycloptsError
 
-    app = App(
-        name="closeloop",
-        help="Tells a team whether its coding agents work.",
-        version=__version__,
-        help_format="plaintext",  # Markdown would cost a third of the start-up
-        result_action="return_value",
-        suppress_keyboard_interrupt=False,
-    )
-    for name, (target, help_text) in COMMANDS.items():
-        app.command(target, name=name, help=help_text)
-    for group, (about, commands) in GROUPS.items():
-        parent = App(name=group, help=about)
-        for name, (target, help_text) in commands.items():
-            parent.command(target, name=name, help=help_text)
-        app.command(parent)
-    # An application of its own, made when it is used: `judge` is a command and has some below it.
-    app.command("closeloop.cli.judge:app", name="judge", help=JUDGE_COMMANDS[""][1])
+    asked = sys.argv[1:] if arguments is None else arguments
     try:
-        result = app(arguments, exit_on_error=False, print_error=True)
+        result = _application(asked)(asked, exit_on_error=False, print_error=True)
     except CycloptsError:
         sys.exit(2)
     except Fault as fault:
@@ -138,6 +152,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _application(asked: Sequence[str]) -> App:
+    """Every command by its name, to be imported when it is used."""
+    from cyclopts import App, Group, Parameter
+
+    app = App(
+        name="closeloop",
+        help="Tells a team whether its coding agents work.",
+        version=__version__,
+        help_format="plaintext",  # Markdown would cost a third of the start-up
+        default_parameter=Parameter(negative=(), show_default=_worth_telling),
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(CHAPTERS))
+    parents = {"": app}
+    for place, (title, commands) in enumerate(CHAPTERS.items()):
+        chapter = Group(title, sort_key=place)
+        for number, (name, (target, about)) in enumerate(commands.items()):
+            # What the table says is for lists: a command that is asked for tells all it can do.
+            line = None if name.split() == [*asked[: len(name.split())]] else about
+            above, _, last = name.rpartition(" ")
+            if above not in parents:
+                parents[above] = App(name=above, help=GROUPS[above], group=chapter, sort_key=number)
+                app.command(parents[above])
+            group = None if above else chapter
+            parents[above].command(target, name=last, help=line, group=group, sort_key=number)
+    return app
+
+
+def _worth_telling(default: object) -> str | None:
+    return None if str(default) in ("None", "False", "") else str(default)
 
 
 def _leave(why: str, exit_code: int) -> NoReturn:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import visible
 
@@ -27,7 +25,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     variants: str | None = None,
     metric: str = "task completion rate",
     horizon: int | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Start a trial, ask which variant a piece of work falls to, or see how the trial stands.
 

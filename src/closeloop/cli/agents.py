@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 
-def agents(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def agents(*, json: bool = False) -> None:
     """List every agent that `--agent` knows: its version and place, or the line that installs it.
 
     Parameters

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import visible
 
@@ -30,7 +28,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     limit: int = 100,
     model: str | None = None,
     labels: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Ask a model one yes-or-no question about each trace; what was asked before is not paid twice.
 
@@ -56,12 +54,12 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import demand_utf8, load
+    from closeloop.cli.config import load
     from closeloop.cli.console import say_json, show
+    from closeloop.cli.typed import demand_positive, demand_utf8
     from closeloop.model.errors import BadInput
 
-    if limit < 1:
-        raise BadInput("--limit must be at least 1.")
+    demand_positive(limit=limit)
     if question is not None and not question.strip():
         raise BadInput("The question is empty: write one that yes or no answers.")
     demand_utf8(question or "", "The question")

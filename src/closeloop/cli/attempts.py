@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +18,7 @@ def attempts(
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
     limit: int = 50,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """List attempts and their outcomes, the newest first.
 
@@ -40,11 +38,10 @@ def attempts(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say, say_json, show
-    from closeloop.model.errors import BadInput
+    from closeloop.cli.typed import demand_positive
     from closeloop.tasks.seal import hide_row
 
-    if limit < 1:
-        raise BadInput("--limit must be at least 1.")
+    demand_positive(limit=limit)
     found = load(Path.cwd())
     with flow.open_kept_store(found.settings, found.root) as store:
         rows = store.attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 
-def branch(attempt: str, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def branch(attempt: str, *, json: bool = False) -> None:
     """Make a git branch of what an attempt changed, in the task's repository.
 
     Work tree, index and HEAD are left as they are.

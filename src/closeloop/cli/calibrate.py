@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import visible
 
@@ -34,10 +32,10 @@ MOST_CANARIES = 10
 def calibrate(
     labels: Path | None = None,
     *,
-    model: Annotated[list[str] | None, Parameter(negative=())] = None,
+    model: list[str] | None = None,
     rubric: str | None = None,
-    canaries: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    canaries: bool = False,
+    json: bool = False,
 ) -> None:
     """Hold a judge against people's labels, against its earlier versions, and against attacks.
 

@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from closeloop.changes.sources import Wanted
@@ -30,16 +28,16 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     *,
     base: str | None = None,
     patch: Path | None = None,
-    staged: Annotated[bool, Parameter(negative=())] = False,
+    staged: bool = False,
     attempt: str | None = None,
     task: str | None = None,
-    tier: Annotated[list[TierName] | None, Parameter(negative=())] = None,
-    coverage: Annotated[bool, Parameter(negative=())] = False,
+    tier: list[TierName] | None = None,
+    coverage: bool = False,
     fix: str | None = None,
     model: str | None = None,
-    format: Annotated[list[str] | None, Parameter(negative=())] = None,  # noqa: A002
-    github: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    format: list[str] | None = None,  # noqa: A002
+    github: bool = False,
+    json: bool = False,
 ) -> int:
     """Validate a change: the repository's own tools, code quality, risk. Nothing in it is touched.
 
@@ -66,8 +64,8 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     model
         Let this model review what tools cannot see, in tier quality; it only advises.
     format
-        How the report is printed: terminal, markdown, sarif, junit, gitlab or json; as
-        markdown=report.md it is written to that file. May be given again.
+        How the report is printed: terminal, markdown, sarif, junit, gitlab or json.
+        As markdown=report.md it is written to that file. May be given again.
     github
         In a GitHub workflow: look at its pull request, and tell it.
     json
@@ -81,24 +79,16 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.checking.pullrequest import read_event
     from closeloop.cli.config import load
     from closeloop.cli.console import warn
-    from closeloop.model.errors import BadInput
 
-    if (change is not None) + (patch is not None) + staged + github + (attempt is not None) > 1:
-        raise BadInput(
-            "Give either a range, --patch, --staged, --attempt or --github: each names a change."
-        )
+    demand_one(change, patch, attempt, staged or None, github or None)
     outputs = outputs_of([*(format or ()), *(["json"] if json else ())])
     found = load(Path.cwd())
     pull = read_event(event_file(os.environ)) if github else None
     wanted = Wanted(range=change, patch=patch, base=base, staged=staged)
-    if pull is not None:
-        wanted = Wanted(range=f"{pull.base}...{pull.head}")
-    elif staged and "GIT_INDEX_FILE" in os.environ:
-        wanted = replace(wanted, index=Path(os.environ["GIT_INDEX_FILE"]).absolute())
     try:
         with (
             telling(quiet=outputs[None] != "terminal") as tell,
-            subject_of(found, wanted, attempt) as about,
+            subject_of(found, wanted_of(wanted, pull, os.environ), attempt) as about,
         ):
             order = order_of(found, about.wanted, tuple(tier or TIERS), task, coverage=coverage)
             settings = replace(order.settings, model=model or order.settings.model)
@@ -121,6 +111,28 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     if pull is not None:
         anyio.run(told, pull, report, os.environ)
     return 1 if report.verdict == "block" else 0
+
+
+def demand_one(*changes: str | Path | bool | None) -> None:
+    from closeloop.model.errors import BadInput
+
+    if sum(one is not None for one in changes) > 1:
+        raise BadInput(
+            "Give either a range, --patch, --staged, --attempt or --github: each names a change."
+        )
+
+
+def wanted_of(wanted: Wanted, pull: PullRequest | None, environ: Mapping[str, str]) -> Wanted:
+    """What the flags name, or the workflow; a commit under way may have an index of its own."""
+    from msgspec.structs import replace
+
+    from closeloop.changes.sources import Wanted
+
+    if pull is not None:
+        return Wanted(range=f"{pull.base}...{pull.head}")
+    if wanted.staged and "GIT_INDEX_FILE" in environ:
+        return replace(wanted, index=Path(environ["GIT_INDEX_FILE"]).absolute())
+    return wanted
 
 
 def order_of(
@@ -160,22 +172,18 @@ def order_of(
     )
 
 
-def has_store(found: Configuration) -> bool:
-    """Whether there is one already: a check never makes one."""
-    return "://" in found.settings.store or (found.root / found.settings.store).is_file()
-
-
 @contextmanager
 def subject_of(found: Configuration, wanted: Wanted, attempt: str | None) -> Iterator[Subject]:
     """What is wanted, or what an attempt changed."""
     from closeloop.checking.keeping import Subject, work_of
     from closeloop.cli.shelves import opened
     from closeloop.model.errors import BadInput
+    from closeloop.model.settings import has_store
 
     if attempt is None:
         yield Subject(wanted=wanted)
         return
-    if not has_store(found):
+    if not has_store(found.settings, found.root):
         raise BadInput(f"There is no store at {found.settings.store}, so no attempt: run one.")
     with opened() as at, work_of(attempt, at.store, wanted.base) as subject:
         yield subject
@@ -183,7 +191,9 @@ def subject_of(found: Configuration, wanted: Wanted, attempt: str | None) -> Ite
 
 def keep_report(report: Report, found: Configuration, attempt: str | None) -> None:
     """For the dashboard, where there is a store; a check that cannot be kept is still one."""
-    if not has_store(found):
+    from closeloop.model.settings import has_store
+
+    if not has_store(found.settings, found.root):
         return
     from closeloop.checking.keeping import keep
     from closeloop.cli.console import warn
@@ -199,8 +209,10 @@ def keep_report(report: Report, found: Configuration, attempt: str | None) -> No
 
 def with_learned(found: Configuration) -> CheckSettings:
     """The settings, and the rules that reviewers taught, where there is a store to hold them."""
+    from closeloop.model.settings import has_store
+
     settings = found.settings
-    if not has_store(found):
+    if not has_store(settings, found.root):
         return settings.check
     from closeloop.cli.console import warn
     from closeloop.cli.shelves import opened

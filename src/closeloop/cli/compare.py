@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import visible
 
@@ -24,22 +22,23 @@ COLOURS = {"worse": "red", "better": "green"}
 def compare(
     *names: str,
     margin: float = 0.05,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Hold variants against the first one on the same tasks. Exits with 4 where none can be judged.
 
     Parameters
     ----------
     names
-        Variants by name or digest; or `agent:X`, `model:X`, `prompt:ID`, or times such as
-        `2026-11-01..2026-11-08`.
+        Variants by name or digest; or `agent:X`, `model:X`, `prompt:ID`.
+        Or times, such as `2026-11-01..2026-11-08`.
     margin
         Differences in pass rate up to this are none.
     json
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import demand_margin, opened, tell_measuring
+    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.typed import demand_margin
     from closeloop.measuring.compare import compare_named
 
     demand_margin(margin)

@@ -73,14 +73,6 @@ def repository(folder: Path) -> Path | None:
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
-def demand_utf8(text: str, name: str) -> None:
-    """BadInput for what somebody typed in another encoding: no model could be sent it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadInput(f"{name} is not UTF-8 text: type it as UTF-8.") from None
-
-
 def read(file: Path) -> Settings:
     """The settings of one file."""
     import tomllib

@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import say, say_json, warn
 from closeloop.cli.shelves import Opened, opened
@@ -28,8 +26,8 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     key: str | None = None,
     tokens: int | None = None,
     into: Path | None = None,
-    write: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    write: bool = False,
+    json: bool = False,
 ) -> int:
     """Print the rules and hints that matter to a task, quoted and with their origin.
 
@@ -40,8 +38,8 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     task
         What the agent will be asked: the id of a task, or the request itself.
     key
-        Under which it is remembered what was told, such as a branch; it may fall to the control
-        arm then, which is told nothing.
+        Under which it is remembered what was told, such as a branch.
+        It may fall to the control arm then, which is told nothing.
     tokens
         The most that may be told; memory.tokens when not given.
     into
@@ -88,7 +86,7 @@ def work_of(at: Opened, repo: str, task: str | None, key: str | None) -> Work:
 
 def update(file: Path, block: str, *, write: bool, quiet: bool) -> None:
     """Show the difference that our block makes to a file, and make it where that is asked for."""
-    from closeloop.cli.files import writing
+    from closeloop.cli.files import write as put
     from closeloop.model.errors import BadInput
     from closeloop.reviews.hydration import managed
 
@@ -103,7 +101,6 @@ def update(file: Path, block: str, *, write: bool, quiet: bool) -> None:
         )
         say("\n".join(lines) or f"{file} is up to date.")
     if write and changed != content:
-        with writing(file):
-            file.write_bytes(changed.encode())
+        put(file, changed.encode())
     elif changed != content:
         warn(f"{file} is as it was: add --write to change it.")

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 
 def encoder(
     action: Literal["list", "install"] = "list",
     /,
     *,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """List encoders and which one is used; or install the local one, 84 MB, checked by its hash.
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from closeloop.model.event import Event
@@ -17,10 +15,10 @@ LOOK_SECONDS = 0.5
 
 def events(
     *kinds: str,
-    follow: Annotated[bool, Parameter(negative=())] = False,
+    follow: bool = False,
     after: int | None = None,
     limit: int = 100,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Print the log of events, the oldest first.
 

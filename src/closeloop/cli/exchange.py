@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.model.plural import plural
 
@@ -17,12 +15,11 @@ if TYPE_CHECKING:
     from closeloop.model.task import Task
     from closeloop.store import Store
 
-Json = Annotated[bool, Parameter(negative=())]
 MOST_REASONS = 20
 
 
 def import_(
-    *sources: Path, clones: Path | None = None, run: str | None = None, json: Json = False
+    *sources: Path, clones: Path | None = None, run: str | None = None, json: bool = False
 ) -> int:
     """Read tasks of others: SWE-bench's JSON lines, Harbor's and terminal-bench's folders.
 
@@ -121,7 +118,7 @@ def export(
     *tasks: str,
     to: Literal["harbor", "swe-bench"],
     out: Path,
-    json: Json = False,
+    json: bool = False,
 ) -> int:
     """Write tasks as other tools take them: Harbor's folders, or SWE-bench's JSON lines.
 
@@ -139,7 +136,7 @@ def export(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say, say_json, warn
-    from closeloop.cli.files import writing
+    from closeloop.cli.files import write
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import demand_open
 
@@ -147,20 +144,18 @@ def export(
     chosen = flow.choose(found.settings, found.root, tasks)
     for task in chosen if tasks else ():
         demand_open(task)
-    chosen = [task for task in chosen if task.split == "dev"]
     made: list[str] = []
     refused: dict[str, str] = {}
     lines = b""
     with flow.open_kept_store(found.settings, found.root) as store:
-        for task in chosen:
+        for task in (task for task in chosen if task.split == "dev"):
             try:
                 lines += written(task, to, out, store)
                 made.append(task.id)
             except BadInput as fault:
                 refused[task.id] = str(fault)
     if to == "swe-bench" and made:
-        with writing(out):
-            out.write_bytes(lines)
+        write(out, lines)
     if json:
         say_json({"tasks": made, "refused": refused})
     else:

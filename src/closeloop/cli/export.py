@@ -6,9 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, BinaryIO
 
 from closeloop.model.plural import plural
 
@@ -18,15 +16,13 @@ if TYPE_CHECKING:
     from closeloop.model.trace import Trace
     from closeloop.store import Store
 
-Flag = Annotated[bool, Parameter(negative=())]
-
 
 def export(
     *attempts: str,
-    atif: Flag = False,
-    otlp: Flag = False,
-    jsonl: Flag = False,
-    parquet: Flag = False,
+    atif: bool = False,
+    otlp: bool = False,
+    jsonl: bool = False,
+    parquet: bool = False,
     out: Path | None = None,
 ) -> None:
     """Write attempts in a format that other tools read.

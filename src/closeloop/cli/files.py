@@ -18,17 +18,15 @@ def content_of(file: Path, most: int = -1) -> bytes:
         raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def write(file: Path, made: bytes) -> None:
-    try:
-        file.write_bytes(made)
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
-
-
 @contextmanager
 def writing(file: Path | None) -> Iterator[None]:
     """BadInput where the file cannot be written."""
     try:
         yield
     except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
+        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
+
+
+def write(file: Path, made: bytes) -> None:
+    with writing(file):
+        file.write_bytes(made)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -28,12 +26,12 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     *,
     baseline: str = "main",
     experiment: str | None = None,
-    save: Annotated[bool, Parameter(negative=())] = False,
+    save: bool = False,
     reason: str | None = None,
-    least: Annotated[list[str] | None, Parameter(negative=())] = None,
+    least: list[str] | None = None,
     margin: float | None = None,
     junit: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Hold an experiment against a kept baseline: exit code 1 when something is clearly worse.
 
@@ -48,8 +46,8 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     reason
         Why it is kept, for those who find it later.
     least
-        A threshold, such as `passed=0.9` or `each task=0.5`; may be given again. With one, a
-        baseline need not be there.
+        A threshold, such as `passed=0.9` or `each task=0.5`; may be given again.
+        With one, a baseline need not be there.
     margin
         Pass only when it is shown that the pass rate is worse by no more than this.
     junit
@@ -59,26 +57,18 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.numbers import demand_margin
-    from closeloop.measuring.attempts import attempts_of, book_of, experiment_of
+    from closeloop.cli.typed import demand_margin
+    from closeloop.measuring.attempts import book_of, experiment_of
     from closeloop.measuring.demands import least_of
-    from closeloop.model.baseline import Baseline, Demands
+    from closeloop.model.baseline import Demands
 
-    if margin is not None:
-        demand_margin(margin)
+    demand_margin(margin)
     demands = Demands(least=least_of(least or ()), margin=margin)
     found = load(Path.cwd())
     with flow.open_kept_store(found.settings, found.root) as store:
         chosen = experiment_of(store, experiment)
         if save:
-            kept = Baseline(
-                name=baseline,
-                experiment=chosen.id,
-                attempts=tuple(row.id for row in attempts_of(store, chosen)),
-                at=datetime.now(UTC),
-                reason=reason,
-            )
-            keep(kept, store, json=json)
+            keep(chosen, store, name=baseline, reason=reason, json=json)
             return 0
         against = kept_as(store, baseline, needed=not demands.least)
         report = held(chosen, against, demands, store, book_of(found.settings))
@@ -122,14 +112,19 @@ def answer(report: GateReport, junit: Path | None, *, json: bool) -> int:
     return 0 if report.passed else 1
 
 
-def keep(kept: Baseline, store: Store, *, json: bool) -> None:
+def keep(chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool) -> None:
     """What later experiments are held against."""
     from closeloop.cli.console import say, say_json
+    from closeloop.measuring.attempts import attempts_of
+    from closeloop.model.baseline import Baseline
 
+    ids = tuple(row.id for row in attempts_of(store, chosen))
+    kept = Baseline(
+        name=name, experiment=chosen.id, attempts=ids, at=datetime.now(UTC), reason=reason
+    )
     store.save_baseline(kept)
-    many, experiment = len(kept.attempts), kept.experiment
     say_json(kept) if json else say(
-        f"{plural(many, 'attempt')} of experiment {experiment} kept as the baseline {kept.name!r}."
+        f"{plural(len(ids), 'attempt')} of experiment {chosen.id} kept as the baseline {name!r}."
     )
 
 

@@ -8,35 +8,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.model.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.intake import Tally
+    from closeloop.model.intake import Tally, Wish
 
 WATCH_SECONDS = 2.0
 
 
 def import_(  # noqa: PLR0913 - one parameter for each flag
     *paths: Path,
-    watch: Annotated[bool, Parameter(negative=())] = False,
+    watch: bool = False,
     since: str | None = None,
     repo: Path | None = None,
     jobs: int | None = None,
     github: str | None = None,
     gitlab: str | None = None,
     git: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Read the sessions that coding agents recorded, from any file or folder.
 
-    What was read before and has not changed is passed over. Secrets are taken out first. With
-    --github, --gitlab or --git, pull requests are read instead, and what became of them.
+    What was read before and has not changed is passed over. Secrets are taken out first.
+    With --github, --gitlab or --git, pull requests are read instead, and what became of them.
 
     Parameters
     ----------
@@ -59,16 +57,12 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead of tables.
     """
-    from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show, warn
-    from closeloop.intake.imports import import_sessions
+    from closeloop.cli.typed import demand_positive
     from closeloop.model.errors import BadInput
     from closeloop.model.intake import Wish
     from closeloop.traces.find import default_folders
 
-    if jobs is not None and jobs < 1:
-        raise BadInput("--jobs must be at least 1.")
+    demand_positive(jobs=jobs)
     if github or gitlab or git:
         from closeloop.cli.backfill import Past, import_pulls
 
@@ -78,13 +72,21 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     if not places:
         raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")
     wish = Wish(since=moment(since), repo=str(repo.resolve()) if repo else None)
+    return take_in(places, wish, jobs or os.cpu_count() or 1, watch=watch, json=json)
+
+
+def take_in(places: list[Path], wish: Wish, jobs: int, *, watch: bool, json: bool) -> int:
+    """Read what is there, once, or again and again; and say what it was."""
+    from closeloop import flow
+    from closeloop.cli.config import load
+    from closeloop.cli.console import say_json, show, warn
+    from closeloop.intake.imports import import_sessions
+
     found = load(Path.cwd())
     with flow.open_named_store(found.settings, found.root) as store:
         while True:
             with progress(quiet=json or watch) as tell:
-                tally = import_sessions(
-                    places, store, wish=wish, jobs=jobs or os.cpu_count() or 1, tell=tell
-                )
+                tally = import_sessions(places, store, wish=wish, jobs=jobs, tell=tell)
             if not watch or any(count.new for count in tally.formats.values()):
                 say_json(tally) if json else show(*tables(tally))
             for trouble in () if watch else warnings(tally):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 
 def init(
     path: Path = Path(),
     *,
-    force: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    force: bool = False,
+    json: bool = False,
 ) -> None:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 

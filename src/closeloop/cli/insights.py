@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import say, say_json, show, visible
 from closeloop.cli.shelves import Opened, me, opened
@@ -24,7 +22,7 @@ def insights(
     line: int | None = None,
     to: Path | None = None,
     text: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """List what agents lacked, the commonest first; make a rule, or a line of a prompt, of one.
 

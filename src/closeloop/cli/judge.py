@@ -28,20 +28,24 @@ COLOURS = {True: "green", False: "red", None: "yellow"}
 WORDS = {True: "pass", False: "fail", None: "no verdict"}
 
 app = App(name="judge", help_format="plaintext")
+app.command(
+    "closeloop.cli.calibrate:calibrate",
+    help="Hold a judge against people's labels, against its earlier versions, and against attacks.",
+)
 
 
 @app.default
 def judge(  # noqa: PLR0913 - one parameter for each flag
-    attempts: Annotated[list[str] | None, Parameter(allow_leading_hyphen=True, negative=())] = None,
+    attempts: Annotated[list[str] | None, Parameter(allow_leading_hyphen=True)] = None,
     *,
     patch: Path | None = None,
     request: str | None = None,
-    check: Annotated[bool, Parameter(negative=())] = False,
-    model: Annotated[list[str] | None, Parameter(negative=())] = None,
+    check: bool = False,
+    model: list[str] | None = None,
     rubric: str | None = None,
     samples: int | None = None,
-    against: Annotated[list[str] | None, Parameter(negative=())] = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    against: list[str] | None = None,
+    json: bool = False,
 ) -> int:
     """Evaluate outputs: completeness, quality and relevance, check by check, with quotes.
 
@@ -126,13 +130,6 @@ def judged(
     if fault is not None:
         raise fault
     return 1 if stops else 0
-
-
-app.command(
-    "closeloop.cli.calibrate:calibrate",
-    name="calibrate",
-    help="Hold a judge against people: may it block, or only advise?",
-)
 
 
 def patch_case(patch: Path, request: str, found: Configuration, *, check: bool) -> Case:

@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from closeloop.model.attempt import AttemptRow
     from closeloop.model.finding import Finding
     from closeloop.model.rates import Rate
+    from closeloop.process.rulebook import Rulebook
     from closeloop.store import Store
 
 MOST_ROWS = 40
@@ -31,18 +30,17 @@ RATES = ("handoff", "feedback", "recovery", "convergence")
 
 def measure(
     *sources: str,
-    all: Annotated[bool, Parameter(negative=())] = False,  # noqa: A002
+    all: bool = False,  # noqa: A002
     experiment: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
-    sarif: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
+    sarif: bool = False,
 ) -> None:
     """Say how agents worked: iterations, spirals, feedback, handoffs, claims, with the evidence.
 
     Parameters
     ----------
     sources
-        Files or folders of recorded sessions, or ids of attempts; the newest experiment when none
-        is named.
+        Recorded sessions, as files or folders, or ids of attempts; else the newest experiment.
     all
         Every attempt and session in the store.
     experiment
@@ -75,15 +73,19 @@ def measure(
                 made = with_judges(measured(store, rows, book, tell), store)
             results += unsealed(made, store.held_out.sealed())
     if sarif:
-        from closeloop.changes.reports.sarif import sarif as sarif_of
-
-        rules = [one.detector.rule for one in book.chosen]
-        found_in = [(one.row.id, each) for one in results for each in one.measurement.findings]
-        say_json(sarif_of(found_in, rules))
+        say_json(findings_as_sarif(results, book))
     elif json:
         say_json(results)
     else:
         show(*tables(results))
+
+
+def findings_as_sarif(results: Sequence[Measured], book: Rulebook) -> dict[str, Any]:
+    from closeloop.changes.reports.sarif import sarif
+
+    rules = [one.detector.rule for one in book.chosen]
+    found = [(one.row.id, each) for one in results for each in one.measurement.findings]
+    return sarif(found, rules)
 
 
 @contextmanager

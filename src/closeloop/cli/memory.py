@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import say, say_json, show, visible
 from closeloop.cli.shelves import Opened, opened
@@ -18,10 +16,8 @@ if TYPE_CHECKING:
     from closeloop.model.memory import LearnedRule, Repeat
     from closeloop.reviewing.learning import Learned
 
-Json = Annotated[bool, Parameter(negative=())]
 
-
-def learn(repo: str | None = None, *, model: str | None = None, json: Json = False) -> None:
+def learn(repo: str | None = None, *, model: str | None = None, json: bool = False) -> None:
     """Look at agents' pull requests that have changed: corrections, rules, and what came again.
 
     Parameters
@@ -74,7 +70,7 @@ def list_(
     repo: str | None = None,
     *,
     state: Literal["proposed", "active", "retired"] | None = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """List rules, the newest first.
 
@@ -116,7 +112,7 @@ def rules_table(rules: list[LearnedRule]) -> Table:
     return table
 
 
-def show_(rule: str, *, json: Json = False) -> None:
+def show_(rule: str, *, json: bool = False) -> None:
     """Show one rule with who said it, where and when, and how a program checks it.
 
     Parameters
@@ -147,7 +143,7 @@ def show_(rule: str, *, json: Json = False) -> None:
         say(f"- {one.at:%Y-%m-%d} {one.by or 'somebody'}{where}: {' '.join(one.text.split())}")
 
 
-def repeats(repo: str | None = None, *, json: Json = False) -> None:
+def repeats(repo: str | None = None, *, json: bool = False) -> None:
     """List remarks that restate a rule which was there before the work: surely, or perhaps.
 
     Parameters
@@ -190,7 +186,7 @@ def repeats_table(found: list[Repeat], texts: dict[str, str]) -> Table:
     return table
 
 
-def corrections(repo: str | None = None, *, json: Json = False) -> None:
+def corrections(repo: str | None = None, *, json: bool = False) -> None:
     """List what people did to agents' work: remarks, edits, reverts and later fixes.
 
     Parameters

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import say, say_json, warn
 from closeloop.cli.shelves import me, opened
@@ -14,10 +12,8 @@ if TYPE_CHECKING:
     from closeloop.model.memory import LearnedRule, RepeatState, RuleState
     from closeloop.store import Store
 
-Json = Annotated[bool, Parameter(negative=())]
 
-
-def add(text: str, *, repo: str | None = None, by: str | None = None, json: Json = False) -> None:
+def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool = False) -> None:
     """Write a rule down. Agents are told it from now on.
 
     Parameters
@@ -40,7 +36,7 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: Json
         tell(made, json=json)
 
 
-def accept(rule: str, *, by: str | None = None, json: Json = False) -> None:
+def accept(rule: str, *, by: str | None = None, json: bool = False) -> None:
     """Let agents be told a rule.
 
     Parameters
@@ -55,7 +51,7 @@ def accept(rule: str, *, by: str | None = None, json: Json = False) -> None:
     tell(put_into(rule, "active", by), json=json)
 
 
-def retire(rule: str, *, by: str | None = None, json: Json = False) -> None:
+def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
     """Take a rule back: agents are not told it any more, and nothing restates it.
 
     Parameters
@@ -92,8 +88,8 @@ def reword(
     rule: str,
     text: str = "",
     *,
-    path: Annotated[list[str] | None, Parameter(negative=())] = None,
-    json: Json = False,
+    path: list[str] | None = None,
+    json: bool = False,
 ) -> None:
     """Say a rule in better words, or for which files it holds.
 
@@ -114,7 +110,7 @@ def reword(
         tell(reword(at.store, find(at.store, rule), text, path or ()), json=json)
 
 
-def join(rule: str, into: str, *, by: str | None = None, json: Json = False) -> None:
+def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> None:
     """Make one rule of two that say the same: the first is retired, its examples go to the second.
 
     Parameters
@@ -136,7 +132,7 @@ def join(rule: str, into: str, *, by: str | None = None, json: Json = False) -> 
         tell(find(at.store, kept.id), json=json)
 
 
-def confirm(remark: str, *, by: str | None = None, json: Json = False) -> None:
+def confirm(remark: str, *, by: str | None = None, json: bool = False) -> None:
     """Say that a remark restates the rule it is likest to: a repeated mistake.
 
     Parameters
@@ -151,7 +147,7 @@ def confirm(remark: str, *, by: str | None = None, json: Json = False) -> None:
     decided(remark, "confirmed", by, json=json)
 
 
-def deny(remark: str, *, by: str | None = None, json: Json = False) -> None:
+def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
     """Say that a remark restates none of the rules it is like.
 
     Parameters

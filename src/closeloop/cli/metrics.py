@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,17 +17,16 @@ MOST_GROUPS = 60
 def metrics(
     *,
     by: str = "",
-    metric: Annotated[list[str] | None, Parameter(negative=())] = None,
-    define: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    metric: list[str] | None = None,
+    define: bool = False,
+    json: bool = False,
 ) -> None:
     """Every metric, with its n, its interval and how much of the work it covers.
 
     Parameters
     ----------
     by
-        One or more of repo, user, agent, model, prompt, variant, tag, task, week, risk and arm,
-        with commas.
+        With commas: repo, user, agent, model, prompt, variant, tag, task, week, risk or arm.
     metric
         Only this one; may be given again.
     define
@@ -38,7 +35,8 @@ def metrics(
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, split, tell_measuring
+    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.typed import split
     from closeloop.measuring.metrics import definitions, metrics_of
     from closeloop.measuring.work import work_of
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.model.plural import plural
 from closeloop.model.settings import SandboxKind
@@ -27,15 +25,14 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     model: str | None = None,
     jobs: int | None = None,
     sandbox: SandboxKind | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Turn past work into proved tasks: commits that changed source and tests together.
 
     Parameters
     ----------
     from_
-        Where the work is found: git, pulls (GitHub's), sessions (imported ones), or a file of
-        pull requests.
+        Where the work is: git, pulls (of GitHub), sessions (imported), or a file of pull requests.
     limit
         How many mined tasks there shall be in all; run again with more to go on.
     since
@@ -56,13 +53,10 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     import anyio
 
     from closeloop.cli.console import say_json
-    from closeloop.model.errors import BadInput
-
-    for name, value in {"limit": limit, "repeats": repeats, "jobs": jobs, "budget": budget}.items():
-        if value is not None and not value > 0:
-            raise BadInput(f"--{name} must be more than 0.")
+    from closeloop.cli.typed import demand_positive
     from closeloop.mining.mine import Wish
 
+    demand_positive(limit=limit, repeats=repeats, jobs=jobs, budget=budget)
     seconds = None if budget is None else 60 * budget
     wish = Wish(limit=limit, since=since, seconds=seconds, repeats=repeats, jobs=jobs)
     mined = anyio.run(_mine, from_, wish, model, sandbox)
@@ -151,6 +145,9 @@ def _report(mined: Mined, limit: int, source: str) -> None:
         say(f"  {count} not: {why}")
     if any(why.startswith("no environment") for why in mined.refused.values()):
         say("Say as `setup` and `test` under [commands] in closeloop.toml what makes tests run.")
+    if mined.lost:
+        gone = plural(mined.lost, "earlier task starts", "earlier tasks start")
+        say(f"{gone} from commits that this history no longer has: delete what is of no use.")
     if mined.shallow:
         say("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
     if not mined.candidates:

@@ -1,4 +1,4 @@
-"""What commands that show numbers have in common: the store, and how they are asked."""
+"""What commands that show numbers have in common: the store, and word of what takes long."""
 
 from __future__ import annotations
 
@@ -36,15 +36,3 @@ def tell_measuring(done: int, of: int) -> None:
     from closeloop.cli.console import warn
 
     warn(f"{done:,} of {of:,} new attempts are measured.")
-
-
-def demand_margin(margin: float) -> None:
-    from closeloop.model.errors import BadInput
-
-    if not 0 < margin < 1:
-        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
-
-
-def split(text: str, mark: str = ",") -> list[str]:
-    """The parts of what somebody typed as one."""
-    return [part.strip() for part in text.split(mark) if part.strip()]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from closeloop.model.orchestration import Blueprint, Orchestration, PlanStory, Told
 
 CONFIG = "agent_config.json"
-Flag = Annotated[bool, Parameter(negative=())]
-Several = Annotated[list[str] | None, Parameter(negative=())]
 
 
 class Asked(Record):
@@ -41,15 +39,15 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     agent: str | None = None,
     model: str | None = None,
     planner: str | None = None,
-    judge: Several = None,
+    judge: list[str] | None = None,
     resume: str | None = None,
     sandbox: SandboxKind | None = None,
-    json: Flag = False,
+    json: bool = False,
 ) -> int:
     """Have a plan carried out by sub-agents; every output is judged, and tried again if it fails.
 
-    What is finished is kept: stop it at any moment, and go on with --resume. Exits with 0 when
-    every task passed, else with 1.
+    What is finished is kept: stop it at any moment, and go on with --resume.
+    Exits with 0 when every task passed, else with 1.
 
     Parameters
     ----------
@@ -60,8 +58,8 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     agent
         Who works on tasks that name no variant: an agent, builtin when only --model is given.
     model
-        The model of the workers: a name of closeloop.toml, openai/NAME, anthropic/NAME,
-        gemini/NAME or scripted:FILE.
+        The model of the workers.
+        A name of closeloop.toml, openai/, anthropic/ or gemini/NAME, or scripted:FILE.
     planner
         The model that plans; the workers' own when not given.
     judge
@@ -122,8 +120,8 @@ def carry_out(asked: Asked) -> int:
 
 def wanted(plan: Path | None, request: str | None, settings: Settings) -> str | Blueprint:
     """What to plan, or the plan."""
-    from closeloop.cli.config import demand_utf8
     from closeloop.cli.files import content_of
+    from closeloop.cli.typed import demand_utf8
     from closeloop.model.errors import BadInput
     from closeloop.runs.orchestrate.blueprint import LARGEST, read_blueprint
 
@@ -206,7 +204,7 @@ def as_begun(
 
 
 def with_models(
-    settings: Settings, terms: OrchestrateSettings, planner: str | None, judges: Several
+    settings: Settings, terms: OrchestrateSettings, planner: str | None, judges: list[str] | None
 ) -> OrchestrateSettings:
     """Who plans and who judges, where that is said."""
     from msgspec.structs import replace

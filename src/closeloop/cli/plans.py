@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from closeloop.model.orchestration import PlanRow, PlanStory, Try
     from closeloop.model.rates import Rate
 
-Flag = Annotated[bool, Parameter(negative=())]
 WORDS = {True: "pass", False: "fail", None: "no verdict"}
 COLOURS = {True: "green", False: "red", None: "yellow"}
 
@@ -29,8 +26,8 @@ def plans(
     /,
     *,
     limit: int = 20,
-    patch: Flag = False,
-    json: Flag = False,
+    patch: bool = False,
+    json: bool = False,
 ) -> None:
     """List orchestrated plans, the newest first; or show one with its tasks, tries and rates.
 
@@ -48,10 +45,10 @@ def plans(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say_json, show
+    from closeloop.cli.typed import demand_positive
     from closeloop.model.errors import BadInput
 
-    if limit < 1:
-        raise BadInput("--limit must be at least 1.")
+    demand_positive(limit=limit)
     if patch and plan is None:
         raise BadInput("Say which plan's change to print: `closeloop plans` lists them.")
     found = load(Path.cwd())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import say, say_json, show, visible
 from closeloop.cli.shelves import opened
@@ -15,10 +13,8 @@ if TYPE_CHECKING:
 
     from closeloop.model.prompts import PromptUse, Proposal
 
-Json = Annotated[bool, Parameter(negative=())]
 
-
-def log(*, json: Json = False) -> None:
+def log(*, json: bool = False) -> None:
     """List every prompt, the newest first, with what ran under it.
 
     Parameters
@@ -54,7 +50,7 @@ def table_of(found: list[PromptUse]) -> Table:
     return table
 
 
-def show_(prompt: str, *, json: Json = False) -> None:
+def show_(prompt: str, *, json: bool = False) -> None:
     """Print a prompt as it was.
 
     Parameters
@@ -71,7 +67,7 @@ def show_(prompt: str, *, json: Json = False) -> None:
     say_json(found) if json else say(found.text.rstrip("\n"))
 
 
-def diff(old: str, new: str, *, json: Json = False) -> int:
+def diff(old: str, new: str, *, json: bool = False) -> int:
     """Show what differs between two prompts, and the runs that would tell whether it matters.
 
     Exits with 1 when they differ.
@@ -108,7 +104,7 @@ def tell(proposed: Proposal | None) -> None:
             say(f"  {command}")
 
 
-def restore(prompt: str, *, to: Path, json: Json = False) -> None:
+def restore(prompt: str, *, to: Path, json: bool = False) -> None:
     """Write a prompt into a file, as it was, to run agents with it again.
 
     Parameters

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.model.record import Record
 
@@ -38,7 +36,7 @@ def pulls(
     state: Literal["open", "merged", "closed"] | None = None,
     by: Literal["agents", "people"] | None = None,
     limit: int = 50,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """List pull requests, the newest first, or show the life of one.
 
@@ -60,12 +58,11 @@ def pulls(
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.console import say_json, show
-    from closeloop.model.errors import BadInput
+    from closeloop.cli.typed import demand_positive
     from closeloop.reviewing.lives import shown
     from closeloop.reviews.authorship import agents_of
 
-    if limit < 1:
-        raise BadInput("--limit must be at least 1.")
+    demand_positive(limit=limit)
     found = load(Path.cwd())
     with flow.open_kept_store(found.settings, found.root) as store:
         if pull is not None:

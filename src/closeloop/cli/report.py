@@ -21,11 +21,11 @@ def report(
     Parameters
     ----------
     files
-        What to write, by the end of its name: `.md`, `.html`, `.csv` or `.parquet`; Markdown on
-        standard output when none is named.
+        What to write, by the end of its name: `.md`, `.html`, `.csv` or `.parquet`.
+        Markdown on standard output when none is named.
     by
-        The sides to show besides the whole: with commas those that are taken together, with
-        semicolons those that are shown one after the other.
+        The sides to show besides the whole.
+        With commas those that are taken together, with semicolons one after the other.
     compare
         Names to hold against each other, with commas, as `closeloop compare` takes them.
     html
@@ -33,7 +33,8 @@ def report(
     """
     from closeloop.cli.console import say, warn
     from closeloop.cli.files import write
-    from closeloop.cli.numbers import opened, split, tell_measuring
+    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.typed import split
     from closeloop.measuring.compare import compare_named
     from closeloop.measuring.reports.content import content
     from closeloop.measuring.work import work_of

@@ -25,8 +25,8 @@ def review(
     reviewer: str | None = None,
     assign: str | None = None,
     answers: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    status: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    status: bool = False,
+    json: bool = False,
 ) -> int:
     """Review changes that passed their checks: three questions, a verdict, and what to note.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.model.plural import plural
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from closeloop.changes.risk.fit import Fit
 
 
-def fit(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def fit(*, json: bool = False) -> None:
     """Learn from this repository's past which changes had to be reverted or repaired.
 
     Parameters

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from closeloop.model.finding import Rule
+    from closeloop.process.quality import Quality
 
 
-def rules(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def rules(*, json: bool = False) -> None:
     """List the rules: what each looks for, whether it may gate, and how often it is right.
 
     Parameters
@@ -16,13 +21,9 @@ def rules(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     json
         Print one JSON document instead of a table.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from closeloop import plugins
     from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show, visible
-    from closeloop.cli.measure import COLOURS, interval
+    from closeloop.cli.console import say_json, show
     from closeloop.measuring.attempts import book_of
     from closeloop.process.quality import quality
 
@@ -44,6 +45,20 @@ def rules(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
             ]
         )
         return
+    show(table_of(catalogue, limits, known))
+
+
+def table_of(
+    catalogue: Sequence[Rule],
+    limits: Mapping[str, Mapping[str, float]],
+    known: Mapping[str, Quality],
+) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import visible
+    from closeloop.cli.measure import COLOURS, interval
+
     table = Table(box=None)
     for name in ("rule", "severity", "may gate", "precision", "recall", "thresholds"):
         table.add_column(name, no_wrap=name != "thresholds")
@@ -60,4 +75,4 @@ def rules(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
             numbers if rule.name in limits else "switched off",
             visible(rule.about),
         )
-    show(table)
+    return table

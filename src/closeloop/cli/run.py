@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.model.record import Record
 from closeloop.model.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
@@ -35,31 +33,27 @@ class Asked(Record):
     json: bool
 
 
-Several = Annotated[list[str] | None, Parameter(negative=())]
-Flag = Annotated[bool, Parameter(negative=())]
-
-
 def run(  # noqa: PLR0913 - one parameter for each flag
     *tasks: str,
     experiment: str | None = None,
-    variant: Several = None,
-    agent: Several = None,
-    model: Several = None,
-    prompt: Several = None,
+    variant: list[str] | None = None,
+    agent: list[str] | None = None,
+    model: list[str] | None = None,
+    prompt: list[str] | None = None,
     repeats: int | None = None,
     jobs: int | None = None,
     seed: int | None = None,
     budget: float | None = None,
-    feedback: Flag = False,
+    feedback: bool = False,
     rerun: Literal["unscored"] | None = None,
-    regrade: Flag = False,
-    held_out: Flag = False,
+    regrade: bool = False,
+    held_out: bool = False,
     reason: str | None = None,
     executor: ExecutorKind | None = None,
     address: str | None = None,
     sandbox: SandboxKind | None = None,
-    yes: Flag = False,
-    json: Flag = False,
+    yes: bool = False,
+    json: bool = False,
 ) -> int:
     """Run agents on tasks and grade what they change.
 
@@ -76,8 +70,8 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     agent
         Run this agent instead of the variants of closeloop.toml. May be given again.
     model
-        Run the agents with this model: a name of closeloop.toml, openai/NAME, anthropic/NAME,
-        gemini/NAME, scripted:FILE or recorded:ATTEMPT. May be given again.
+        Run the agents with this model; may be given again.
+        A name of closeloop.toml, openai/, anthropic/ or gemini/NAME, scripted:FILE or recorded:ID.
     prompt
         A file with a system prompt, for every variant. May be given again.
     repeats
@@ -216,17 +210,15 @@ def with_choice(
     """The experiment of that name, or a plain one, as the flags change it."""
     from msgspec.structs import replace
 
-    from closeloop.model.errors import BadInput, unknown
+    from closeloop.cli.typed import demand_positive
+    from closeloop.model.errors import unknown
 
     if name is not None and name not in settings.experiments:
         raise unknown("experiment", name, settings.experiments)
     wanted = ExperimentSettings() if name is None else settings.experiments[name]
     given = {flag: value for flag, value in flags.items() if value not in (None, ())}
     wanted = replace(wanted, **given, feedback=feedback or wanted.feedback)
-    if wanted.repeats < 1 or (wanted.jobs is not None and wanted.jobs < 1):
-        raise BadInput("--repeats and --jobs must be at least 1.")
-    if wanted.budget is not None and not wanted.budget > 0:
-        raise BadInput("--budget must be more than 0.")
+    demand_positive(repeats=wanted.repeats, jobs=wanted.jobs, budget=wanted.budget)
     return wanted
 
 

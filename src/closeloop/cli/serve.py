@@ -26,10 +26,9 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     port
         Where to listen; a free port for 0.
     host
-        The address to listen at. Any but this machine's own needs a token, this one or one
-        made by `closeloop token new`, or a proxy that logs people in.
+        The address to listen at. Any but this machine's own needs a token, or a proxy for logins.
     token
-        What callers must send as `Authorization: Bearer TOKEN`; the environment variable
+        One that may do everything, sent as `Authorization: Bearer TOKEN`.
         CLOSELOOP_TOKEN when not given.
     """
     import threading

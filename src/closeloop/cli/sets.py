@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -33,7 +31,7 @@ def sets(
     *,
     by: By = "time",
     share: float = 0.3,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """List dev and held-out tasks as sets; hold some out; or see who looked at those.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -32,8 +30,8 @@ SHORT_TITLE = 4
 def show(
     attempt: str,
     *,
-    full: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    full: bool = False,
+    json: bool = False,
 ) -> None:
     """Show what happened in one attempt: its outcome, events, change and tests.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.model.settings import SandboxKind
 from closeloop.tasks.stress import MODES, Stress
@@ -16,17 +15,16 @@ if TYPE_CHECKING:
     from closeloop.cli.config import Configuration
     from closeloop.model.attempt import Proof
     from closeloop.model.task import Task
-    from closeloop.store import Store
     from closeloop.tasks.stress import Stressed
 
 
 def stress(
     task: str,
     *,
-    mode: Annotated[list[Stress] | None, Parameter(negative=())] = None,
+    mode: list[Stress] | None = None,
     repeats: int = 3,
     sandbox: SandboxKind | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> int:
     """Make variants of a proved task that stress one failure mode each, and prove them.
 
@@ -47,11 +45,16 @@ def stress(
 
     from closeloop import flow
     from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json
+    from closeloop.cli.console import say_json
+    from closeloop.cli.run import with_flags
+    from closeloop.cli.task import prove
+    from closeloop.cli.typed import demand_positive
     from closeloop.model.errors import BadInput
     from closeloop.tasks.seal import demand_open
 
+    demand_positive(repeats=repeats)
     found = load(Path.cwd())
+    settings = with_flags(found.settings, sandbox=sandbox)
     [chosen] = flow.choose(found.settings, found.root, [task])
     demand_open(chosen)
     made: list[str] = []
@@ -63,19 +66,22 @@ def stress(
         for one in mode or MODES:
             try:
                 variant = variant_of(chosen, one, found)
-                proof = anyio.run(prove, variant, found, store, (repeats, sandbox))
+                [proof] = anyio.run(prove, [variant], settings, found.root, repeats)
                 keep(variant, proof, found)
                 made.append(variant.id)
             except BadInput as fault:
                 refused[one] = str(fault)
-    if json:
-        say_json({"tasks": made, "refused": refused})
-    else:
-        for name in made:
-            say(f"proved {name}")
-        for name, why in refused.items():
-            say(f"no {name}: {why}")
+    say_json({"tasks": made, "refused": refused}) if json else tell(made, refused)
     return 0 if made else 1
+
+
+def tell(made: Sequence[str], refused: Mapping[str, str]) -> None:
+    from closeloop.cli.console import say
+
+    for name in made:
+        say(f"proved {name}")
+    for name, why in refused.items():
+        say(f"no {name}: {why}")
 
 
 def variant_of(task: Task, mode: Stress, found: Configuration) -> Task:
@@ -110,22 +116,6 @@ def planted(variant: Stressed, tree: Path, found: Configuration) -> Task:
     for name, text in variant.planted.items():
         (repo / name).write_text(text, encoding="utf-8")
     return replace(variant.task, repo=str(repo.resolve()), base=commit_all(repo))
-
-
-async def prove(
-    task: Task, found: Configuration, store: Store, how: tuple[int, SandboxKind | None]
-) -> Proof:
-    """By the same controls as any task."""
-    from closeloop import flow
-    from closeloop.cli.run import warn_of_gaps, with_flags
-
-    settings = with_flags(found.settings, sandbox=how[1])
-    async with flow.open_workspaces(settings, found.root) as workspaces:
-        warn_of_gaps(workspaces)
-        [proof] = await flow.check(
-            [task], store, workspaces, repeats=how[0], tell=lambda told: None
-        )
-    return proof
 
 
 def keep(task: Task, proof: Proof, found: Configuration) -> None:

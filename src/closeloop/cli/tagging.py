@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from closeloop.cli.config import Configuration
     from closeloop.model.task import Task
 
-Json = Annotated[bool, Parameter(negative=())]
-
 
 class Listed(Record):
     """A task, as the list shows it."""
@@ -31,7 +29,7 @@ class Listed(Record):
     """Failure modes that attempts at it have shown."""
 
 
-def list_(*, tag: str | None = None, json: Json = False) -> None:
+def list_(*, tag: str | None = None, json: bool = False) -> None:
     """List dev tasks with their tags, those that show several failure modes first.
 
     Parameters
@@ -94,7 +92,7 @@ def rows_of(tasks: Sequence[Task], found: Configuration) -> list[Listed]:
 def tag(
     task: str,
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Add tags to a task's file and take others away: +billing -mined.
 

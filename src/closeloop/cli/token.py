@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.model.access import SCOPES, Scope, Token
 
@@ -21,7 +19,7 @@ def token(
     /,
     *,
     scope: tuple[Scope, ...] = ("read", "review"),
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Make, list and revoke tokens for `closeloop serve`.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from closeloop.cli.console import visible
 from closeloop.model.plural import plural
@@ -23,11 +21,11 @@ MOST = 20
 def trends(
     *,
     by: str = "",
-    metric: Annotated[list[str] | None, Parameter(negative=())] = None,
+    metric: list[str] | None = None,
     weeks: int = 4,
     baseline: datetime | None = None,
     alert: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Rolling windows, turns with the versions first seen near them, and what became worse.
 
@@ -47,7 +45,8 @@ def trends(
         Print one JSON document instead of tables.
     """
     from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, split, tell_measuring
+    from closeloop.cli.numbers import opened, tell_measuring
+    from closeloop.cli.typed import split
     from closeloop.measuring.trends import trends_of
     from closeloop.measuring.work import work_of
     from closeloop.model.errors import BadInput

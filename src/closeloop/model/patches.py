@@ -21,11 +21,11 @@ _ESCAPED = {
 }
 
 
-def parse(patch: str, base: str | None = None, head: str | None = None) -> Change:
+def parse(patch: str, base: str | None = None) -> Change:
     """The change that a patch describes; BadInput when it is not a patch or is cut off."""
     if not patch.strip():
-        return Change(base=base, head=head)
-    return Change(base=base, head=head, files=tuple(_Reading(patch).files()), patch=patch)
+        return Change(base=base)
+    return Change(base=base, files=tuple(_Reading(patch).files()), patch=patch)
 
 
 class _Reading:

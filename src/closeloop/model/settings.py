@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from closeloop.model.access import Scope
@@ -315,3 +316,8 @@ class Settings(Record, forbid_unknown_fields=True):
     memory: MemorySettings = MemorySettings()
     webhooks: dict[str, WebhookSettings] = {}
     """By name: who is told what happens."""
+
+
+def has_store(settings: Settings, root: Path) -> bool:
+    """Whether there is one already, for those who make none."""
+    return "://" in settings.store or (root / settings.store).exists()

@@ -99,7 +99,6 @@ class Attributes(Record):
     url: str | None = None
     author_id: int | None = None
     note: str = ""
-    noteable_type: str = ""
     discussion_id: str | None = None
     system: bool = False
     position: Position | None = None
@@ -111,7 +110,6 @@ class Attributes(Record):
 
 
 class Payload(Record):
-    object_kind: str = ""
     project: Project = Project()
     user: Person | None = None
     user_username: str = ""

@@ -100,12 +100,12 @@ def joined(known: Index, more: Index) -> Index:
     return Index(rules=rules + more.rules, matrix=np.vstack([rows, more.matrix]))
 
 
-def nearest(known: Index, vector: Vector, most: int = RETRIEVED) -> list[tuple[LearnedRule, float]]:
+def nearest(known: Index, vector: Vector) -> list[tuple[LearnedRule, float]]:
     """The rules most like a text, the likest first: every one is looked at."""
     import numpy as np
 
     likeness = known.matrix @ vector
-    most = min(most, len(known.rules))
+    most = min(RETRIEVED, len(known.rules))
     if most == 0:
         return []
     top = np.argpartition(-likeness, most - 1)[:most]

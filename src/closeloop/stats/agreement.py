@@ -15,9 +15,10 @@ Cells = Mapping[tuple[str, str], float]
 """The judge's and the people's label → how often, or which share."""
 Shares = Mapping[str, tuple[float, float]]
 """Label → the share of the judge's labels and of the people's."""
+POSITIVE = "pass"
 
 
-def agreement(pairs: Iterable[tuple[str, str]], *, positive: str = "pass") -> Agreement | None:
+def agreement(pairs: Iterable[tuple[str, str]]) -> Agreement | None:
     """Of pairs of labels, the judge's first; None without any."""
     cells = Counter(pairs)
     of = cells.total()
@@ -30,10 +31,10 @@ def agreement(pairs: Iterable[tuple[str, str]], *, positive: str = "pass") -> Ag
     assert ac1 is not None
     return Agreement(
         cells=tuple((*labels, cells[labels]) for labels in sorted(cells)),
-        positive=positive,
+        positive=POSITIVE,
         agreeing=agreeing,
-        sensitivity=_share(cells, lambda label: label == positive),
-        specificity=_share(cells, lambda label: label != positive),
+        sensitivity=_share(cells, lambda label: label == POSITIVE),
+        specificity=_share(cells, lambda label: label != POSITIVE),
         kappa=_beyond_chance(cells, _kappa_chance, "Cohen's kappa"),
         ac1=ac1,
     )

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, func, insert, select
 
 from closeloop.model.event import Event
-from closeloop.store.jobs import INSERT
+from closeloop.store.jobs import upsert
 from closeloop.store.part import Part
 from closeloop.store.pull_tables import events, places
 from closeloop.store.rows import line
@@ -55,7 +55,7 @@ class Events(Part):
         """Remember how far somebody has come."""
 
         def work(on: Connection) -> None:
-            new = INSERT[on.dialect.name](places).values(name=name, place=place)
+            new = upsert(on.dialect.name, places).values(name=name, place=place)
             on.execute(new.on_conflict_do_update(index_elements=["name"], set_={"place": place}))
 
         self._write(work)

@@ -13,7 +13,7 @@ from closeloop.model.attempt import Grade, TestRun
 from closeloop.model.errors import BadInput
 from closeloop.store import rows
 from closeloop.store.bodies import Blob, pack, same, unpack
-from closeloop.store.jobs import INSERT
+from closeloop.store.jobs import upsert
 from closeloop.store.schema import attempt_bodies, attempts, blobs, grades
 
 Columns = dict[str, Any]
@@ -191,4 +191,4 @@ def _insert(table: Table) -> Any:
 @cache
 def insert_once(table: Table, dialect: str) -> Any:
     """What says, by the count of its rows, whether one was new."""
-    return INSERT[dialect](table).on_conflict_do_nothing()
+    return upsert(dialect, table).on_conflict_do_nothing()

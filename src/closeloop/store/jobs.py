@@ -7,21 +7,35 @@ that machines with differing clocks agree.
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import Any
 
-from sqlalchemy import Connection, Float, bindparam, delete, literal_column, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import (
+    Connection,
+    Float,
+    Table,
+    bindparam,
+    delete,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from closeloop.store.owners import is_dead
 from closeloop.store.schema import jobs
 
-INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 NOW: dict[str, Any] = {
     "sqlite": literal_column("((julianday('now') - 2440587.5) * 86400.0)", Float),
     "postgresql": literal_column("extract(epoch FROM clock_timestamp())::double precision", Float),
 }
 CLAIMED: Any = literal_column("'claimed'")
 """Written out, so that the index of claimed jobs is used."""
+
+
+def upsert(dialect: str, table: Table) -> Any:
+    """An INSERT that may meet a row, as an engine says it: the words of others are not imported."""
+    return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
 
 
 def claim(connection: Connection, key: str, owner: str, seconds: float) -> bool:
@@ -76,7 +90,7 @@ def _held_by(owner: str) -> Any:
 @cache
 def _claim(dialect: str) -> Any:
     now = NOW[dialect]
-    wanted = INSERT[dialect](jobs).values(
+    wanted = upsert(dialect, jobs).values(
         key=bindparam("key"),
         owner=bindparam("owner"),
         leased_until=now + bindparam("seconds", type_=Float),
@@ -92,7 +106,7 @@ def _claim(dialect: str) -> Any:
 
 @cache
 def _finish(dialect: str) -> Any:
-    done = INSERT[dialect](jobs).values(key=bindparam("key"), state="finished")
+    done = upsert(dialect, jobs).values(key=bindparam("key"), state="finished")
     return done.on_conflict_do_update(
         index_elements=["key"], set_={"state": "finished"}, where=jobs.c.state == "claimed"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from closeloop.model.settings import Settings
+from closeloop.model.settings import Settings, has_store
 from closeloop.store.engine import MEMORY
 from closeloop.store.store import Store, open_store
 
@@ -23,6 +23,4 @@ def open_named_store(settings: Settings, root: Path) -> Store:
 
 def open_kept_store(settings: Settings, root: Path) -> Store:
     """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
-    if "://" in settings.store or (root / settings.store).exists():
-        return open_named_store(settings, root)
-    return open_store(MEMORY)
+    return open_named_store(settings, root) if has_store(settings, root) else open_store(MEMORY)

@@ -20,7 +20,7 @@ from closeloop.store import schema
 from closeloop.store.bodies import compress, decompress, pack, unpack
 from closeloop.store.events import add_events, one_at_a_time
 from closeloop.store.facts import add_new, append, has, insert_once, pieces
-from closeloop.store.jobs import INSERT
+from closeloop.store.jobs import upsert
 from closeloop.store.part import Part
 from closeloop.store.pull_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.rows import attempt_columns, line
@@ -330,7 +330,7 @@ def _abouts(fact: Fact) -> list[Select[Any]]:
 
 @cache
 def _upsert(dialect: str) -> Any:
-    new = INSERT[dialect](pulls)
+    new = upsert(dialect, pulls)
     said = {column.name: new.excluded[column.name] for column in pulls.c}
     return new.on_conflict_do_update(index_elements=["repo", "pull"], set_=said)
 

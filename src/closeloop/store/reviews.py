@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import insert, select
+from sqlalchemy import case, func, insert, select
 
 from closeloop.model.queue import Assigned, HumanReview
 from closeloop.store import facts
@@ -16,7 +16,10 @@ class Reviews(Part):
     """The part of an open store that is the review queue."""
 
     def save(self, review: HumanReview) -> None:
-        """Add answers, whole or as far as they go; of one person and item the newest count."""
+        """Add answers, whole or as far as they go; of one person and item the newest count.
+
+        A draft that is late, and kept after the answers were, changes nothing.
+        """
         columns = {
             "item": line(review.item),
             "reviewer": line(review.reviewer),
@@ -28,9 +31,13 @@ class Reviews(Part):
         self._write(lambda on: facts.append(on, human_reviews, ("item", "reviewer"), columns))
 
     def all(self, *, item: str | None = None, reviewer: str | None = None) -> list[HumanReview]:
-        """Those that count, drafts among them, in the order they were given."""
-        keys = ("item", "reviewer")
-        query = facts.newest(human_reviews, *keys, item=line(item), reviewer=line(reviewer))
+        """Those that count, in the order they were given: answers, and drafts of who has none."""
+        table = human_reviews
+        asked = {table.c.item: line(item), table.c.reviewer: line(reviewer)}
+        where = [column == value for column, value in asked.items() if value is not None]
+        done = func.max(case((table.c.state == "done", table.c.number)))
+        last = select(func.coalesce(done, func.max(table.c.number))).where(*where).group_by(*asked)
+        query = select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
         return self._records(query, HumanReview)
 
     def assign(self, one: Assigned) -> None:

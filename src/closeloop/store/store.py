@@ -230,18 +230,6 @@ class Store:
 
     # Attempts and grades
 
-    def save_attempt(
-        self,
-        attempt: Attempt,
-        *,
-        trace: Trace | None = None,
-        change: Change | None = None,
-        grade: Grade | None = None,
-        job: str | None = None,
-    ) -> bool:
-        """Save an attempt with what is most often known of it; as `keep` does."""
-        return self.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), job)
-
     def keep(self, made: Made, job: str | None = None) -> bool:
         """Save an attempt with all that belongs to it, and finish its job.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 from agent_desk import Desk, ToolCall, says
-from inline_snapshot import snapshot
 
 from closeloop.model.trace import Trace
 
@@ -47,84 +46,82 @@ def test_the_trace_of_a_small_piece_of_work(desk: Desk) -> None:
     ]
     times = [event.at for event in work.trace.events]
     assert times == sorted(times)
-    assert shown(work.trace) == snapshot(
-        {
-            "1 root None message": {"role": "user", "text": "Do it.", "intent": "request"},
-            "2 root 1 message": {"role": "agent", "text": "Let me look."},
-            "3 root 1 tool": {
-                "seconds": 1.0,
-                "call": "search-1",
-                "name": "search",
-                "arguments": {"pattern": "1\\.2", "path": "."},
-                "output": "price.py:2:     return net * 1.2",
-                "ok": True,
-            },
-            "4 root 1 read": {
-                "seconds": 1.0,
-                "call": "read-1",
-                "path": "price.py",
-                "text": """\
+    assert shown(work.trace) == {
+        "1 root None message": {"role": "user", "text": "Do it.", "intent": "request"},
+        "2 root 1 message": {"role": "agent", "text": "Let me look."},
+        "3 root 1 tool": {
+            "seconds": 1.0,
+            "call": "search-1",
+            "name": "search",
+            "arguments": {"pattern": "1\\.2", "path": "."},
+            "output": "price.py:2:     return net * 1.2",
+            "ok": True,
+        },
+        "4 root 1 read": {
+            "seconds": 1.0,
+            "call": "read-1",
+            "path": "price.py",
+            "text": """\
 def total(net):
     return net * 1.2
 """,
-                "ok": True,
-            },
-            "5 root 2 message": {
-                "call": "ask-1",
-                "role": "agent",
-                "text": "Which tax rate?",
-                "intent": "question",
-            },
-            "6 root 2 message": {
-                "call": "ask-1",
-                "role": "user",
-                "text": "19 %.",
-                "intent": "answer",
-            },
-            "7 root 3 edit": {
-                "seconds": 1.0,
-                "call": "edit-1",
-                "path": "price.py",
-                "before": "1.2",
-                "after": "1.19",
-                "ok": True,
-            },
-            "8 root 4 handoff": {
-                "seconds": 10.0,
-                "call": "delegate-1",
-                "brief": "Check price.py: the rate is 19 %.",
-                "child": "sub-1",
-                "report": "total(100) is 119.0.",
-                "ok": True,
-            },
-            "9 sub-1 None message": {
-                "role": "user",
-                "text": "Check price.py: the rate is 19 %.",
-                "intent": "request",
-            },
-            "10 sub-1 1 command": {
-                "seconds": 1.0,
-                "call": "run-1",
-                "command": "python3 -c 'import price; print(price.total(100))'",
-                "output": "119.0\n",
-                "exit_code": 0,
-                "exit_from": "stated",
-            },
-            "11 sub-1 1 note": {
-                "call": "tset-1",
-                "text": "No tool named 'tset'. Known: ask, edit, finish, read, run, search, write.",
-                "about": "bad call",
-            },
-            "12 sub-1 2 message": {
-                "role": "agent",
-                "text": "total(100) is 119.0.",
-                "intent": "claim",
-            },
-            "13 root 5 message": {
-                "call": "finish-1",
-                "role": "agent",
-                "text": "The rate is 19 %; checked by a sub-agent.",
-                "intent": "claim",
-            },
-        }
-    )
+            "ok": True,
+        },
+        "5 root 2 message": {
+            "call": "ask-1",
+            "role": "agent",
+            "text": "Which tax rate?",
+            "intent": "question",
+        },
+        "6 root 2 message": {
+            "call": "ask-1",
+            "role": "user",
+            "text": "19 %.",
+            "intent": "answer",
+        },
+        "7 root 3 edit": {
+            "seconds": 1.0,
+            "call": "edit-1",
+            "path": "price.py",
+            "before": "1.2",
+            "after": "1.19",
+            "ok": True,
+        },
+        "8 root 4 handoff": {
+            "seconds": 10.0,
+            "call": "delegate-1",
+            "brief": "Check price.py: the rate is 19 %.",
+            "child": "sub-1",
+            "report": "total(100) is 119.0.",
+            "ok": True,
+        },
+        "9 sub-1 None message": {
+            "role": "user",
+            "text": "Check price.py: the rate is 19 %.",
+            "intent": "request",
+        },
+        "10 sub-1 1 command": {
+            "seconds": 1.0,
+            "call": "run-1",
+            "command": "python3 -c 'import price; print(price.total(100))'",
+            "output": "119.0\n",
+            "exit_code": 0,
+            "exit_from": "stated",
+        },
+        "11 sub-1 1 note": {
+            "call": "tset-1",
+            "text": "No tool named 'tset'. Known: ask, edit, finish, read, run, search, write.",
+            "about": "bad call",
+        },
+        "12 sub-1 2 message": {
+            "role": "agent",
+            "text": "total(100) is 119.0.",
+            "intent": "claim",
+        },
+        "13 root 5 message": {
+            "call": "finish-1",
+            "role": "agent",
+            "text": "The rate is 19 %; checked by a sub-agent.",
+            "intent": "claim",
+        },
+    }

@@ -18,6 +18,7 @@ from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway.door import OpenDoor
 from closeloop.runs.gateway.ledger import Entry
+from patience import PATIENCE
 
 
 class Slow:
@@ -63,7 +64,7 @@ def asked(limits: Limits, usage: Usage, times: int) -> tuple[Slow, list[str]]:
             except (OutOfBudget, BadInput) as reason:
                 refused.append(str(reason))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group:
                 for _ in range(times):
                     group.start_soon(one)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
@@ -30,52 +29,50 @@ def test_what_follows_a_turn_is_one_message_with_tool_results_first() -> None:
         ),
         tools=(ToolSpec(name="run", description="Run.", parameters={"type": "object"}),),
     )
-    assert encode(request, "m", Dialect()) == snapshot(
-        {
-            "model": "m",
-            "max_tokens": 32000,
-            "messages": [
-                {"role": "user", "content": [{"type": "text", "text": "Look."}]},
-                {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "text", "text": "I look."},
-                        {
-                            "type": "tool_use",
-                            "id": "c1",
-                            "name": "run",
-                            "input": {"command": "ls"},
-                        },
-                        {
-                            "type": "tool_use",
-                            "id": "c2",
-                            "name": "run",
-                            "input": {"command": "ls"},
-                        },
-                    ],
-                },
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "tool_result", "tool_use_id": "c1", "content": "a.py"},
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "c2",
-                            "content": "no",
-                            "is_error": True,
-                        },
-                        {
-                            "type": "text",
-                            "text": "Hurry.",
-                            "cache_control": {"type": "ephemeral"},
-                        },
-                    ],
-                },
-            ],
-            "system": "Be brief.",
-            "tools": [{"name": "run", "description": "Run.", "input_schema": {"type": "object"}}],
-        }
-    )
+    assert encode(request, "m", Dialect()) == {
+        "model": "m",
+        "max_tokens": 32000,
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Look."}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "I look."},
+                    {
+                        "type": "tool_use",
+                        "id": "c1",
+                        "name": "run",
+                        "input": {"command": "ls"},
+                    },
+                    {
+                        "type": "tool_use",
+                        "id": "c2",
+                        "name": "run",
+                        "input": {"command": "ls"},
+                    },
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "a.py"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "c2",
+                        "content": "no",
+                        "is_error": True,
+                    },
+                    {
+                        "type": "text",
+                        "text": "Hurry.",
+                        "cache_control": {"type": "ephemeral"},
+                    },
+                ],
+            },
+        ],
+        "system": "Be brief.",
+        "tools": [{"name": "run", "description": "Run.", "input_schema": {"type": "object"}}],
+    }
 
 
 def test_each_rung_asks_for_json_in_its_own_way() -> None:

@@ -13,6 +13,8 @@ from closeloop.model.record import Record
 MOST_LINE = 2000
 """So much of a line is looked at."""
 QUOTED = 80
+GROWTH = 0.2
+"""What was too large already must have grown by this part to be told again."""
 _ASIDE = re.compile(
     r"(^|/)(examples?|samples?|demos?|docs?|docs_src|bench(marks?)?|fixtures?|playground|templates?)/"
 )

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from closeloop.changes.quality.changed import (
+    GROWTH,
     Changed,
     Past,
     changed,
@@ -24,19 +25,17 @@ rules = (
         version=1,
         about="A function has more lines of code than can be taken in, and more than before.",
         severity="warning",
-        thresholds={"function_lines": 80, "growth": 0.2},
+        thresholds={"function_lines": 80, "growth": GROWTH},
     ),
     Rule(
         name="oversized-class",
         version=1,
         about="A class has more methods than one job needs, and more than before.",
         severity="warning",
-        thresholds={"class_methods": 25, "growth": 0.2},
+        thresholds={"class_methods": 25, "growth": GROWTH},
     ),
 )
 
-GROWTH = 0.2
-"""What was too large already must have grown by this part to be told again."""
 STATEMENTS = 20
 """With fewer, the lines are a table and no work."""
 MOST_METHODS = 300

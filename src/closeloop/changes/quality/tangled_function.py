@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from closeloop.changes.quality.changed import (
+    GROWTH,
     Changed,
     Past,
     changed,
@@ -22,12 +23,9 @@ rules = (
         version=1,
         about="A function has more paths through it than can be followed, and more than before.",
         severity="warning",
-        thresholds={"complexity": 15, "growth": 0.2},
+        thresholds={"complexity": 15, "growth": GROWTH},
     ),
 )
-
-GROWTH = 0.2
-"""What was tangled already must have grown by this part to be told again."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:

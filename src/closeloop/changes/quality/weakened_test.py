@@ -27,9 +27,6 @@ rules = (
 _ONLY = re.compile(r"\b(?:it|test|describe|context)\.only\(|^(?:fit|fdescribe)\(")
 _TITLE = re.compile(r"\(\s*['\"`]([^'\"`]{3,80})")
 _ALWAYS = re.compile(r"^assert (?:True|1)\s*(?:#.*)?$|assertTrue\(True\)|^assert!\(true\)")
-_ASSERTED = re.compile(
-    r"(?:self\.assert\w+|assert\w*!?|expect|isinstance)\(([^,()]+(?:\([^()]*\))?)"
-)
 _WORD = re.compile(r"\w{3,}")
 _CONDITION = re.compile(r"\b(?:xfail|skip)\((?!reason\b|strict\b|raises\b|run\b|[\"'f)])")
 _AHEAD = 8

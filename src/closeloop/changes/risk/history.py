@@ -72,16 +72,16 @@ class FileHistory(Record):
     """When it was last touched, in seconds since 1970."""
 
 
-def read_history(root: Path, head: str | None, cache: Path, *, anew: bool = False) -> History:
+def read_history(root: Path, head: str | None, cache: Path) -> History:
     """All that landed up to a commit; kept by that commit, and carried on where it has grown."""
     repository = find(root)
     if head is None or repository is None:
         return History(head="", cut="nothing has been committed yet")
     folder = cache / "history"
     kept = folder / f"{head}.msgpack"
-    if not anew and (history := _kept(kept)):
+    if history := _kept(kept):
         return history
-    history = (None if anew else _grown(repository, head, folder)) or _whole(repository, head)
+    history = _grown(repository, head, folder) or _whole(repository, head)
     _keep(kept, history)
     return history
 

@@ -38,7 +38,7 @@ def as_parquet(held: Content) -> bytes:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
     except ImportError:
-        raise BadInput("Parquet needs pyarrow: install closeloop[parquet].") from None
+        raise BadInput("Parquet needs pyarrow: pip install 'closeloop[parquet]'.") from None
     numbers = {"value", "low", "high", "coverage"}
     kinds = dict.fromkeys(numbers, pyarrow.float64()) | dict.fromkeys(
         ("n", "attempts"), pyarrow.int64()
