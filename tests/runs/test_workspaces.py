@@ -74,7 +74,7 @@ def test_what_one_attempt_changes_no_other_sees(repo: Path, workspaces: Workspac
         base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as one, workspaces.open(base, Limits()) as two:
             await output(one, 'rm -rf .git tool; echo changed > readme; echo mine > "$HOME/mine"')
-            seen = await output(two, "cat readme; ls -A $HOME; git status --short")
+            seen = await output(two, 'cat readme; ls -A "$HOME"; git status --short')
             assert seen == "two\n.closeloop\n"
             assert await output(one, "cat readme") == "changed\n"
         async with workspaces.open(base, Limits()) as three:
@@ -148,14 +148,14 @@ def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
 ) -> None:
     setup = [
         "test ! -e made.txt && mkdir -p 'env [1]' && echo 1 > 'env [1]/lib'",
-        "echo generated > made.txt; echo lock >> readme; echo cached > $HOME/cache; pwd > where",
+        'echo generated > made.txt; echo lock >> readme; echo cached > "$HOME/cache"; pwd > where',
     ]
 
     async def main() -> None:
         commit = git(repo, "rev-parse", "main")
         base = await workspaces.base(str(repo), commit, setup)
         async with workspaces.open(base, Limits()) as workspace:
-            assert await output(workspace, "cat made.txt 'env [1]/lib' readme $HOME/cache") == (
+            assert await output(workspace, 'cat made.txt "env [1]/lib" readme "$HOME/cache"') == (
                 "generated\n1\ntwo\nlock\ncached\n"
             )
             if workspace.cage.sandbox.isolated:
@@ -205,7 +205,7 @@ def test_setup_may_use_the_network_and_the_agent_may_not(
 
 def test_two_who_want_the_same_base_make_it_once(repo: Path, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    setup = [f"echo x >> {count}; sleep 0.3"]
+    setup = [f"echo x >> '{count}'; sleep 0.3"]
     commit = git(repo, "rev-parse", "main")
     script = f"""
 import anyio
@@ -227,7 +227,7 @@ print(anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r}).folder)
 def test_a_base_half_made_by_a_killed_process_is_made_anew(repo: Path, tmp_path: Path) -> None:
     cache, started = tmp_path / "cache", tmp_path / "started"
     commit = git(repo, "rev-parse", "main")
-    setup = [f"echo half > half; if [ ! -e {started} ]; then touch {started}; sleep 30; fi"]
+    setup = [f"echo half > half; if [ ! -e '{started}' ]; then touch '{started}'; sleep 30; fi"]
     script = f"""
 import anyio
 from pathlib import Path

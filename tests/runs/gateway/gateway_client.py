@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,18 +90,12 @@ def upstream(provider: Any, address: str, **more: Any) -> ModelSettings:
 @asynccontextmanager
 async def client(door: OpenDoor, *, caged: bool = False) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP to a door, by its socket or by its address."""
-    with ExitStack() as held:
-        transport = None
-        if caged:
-            # By way of its folder, for its path may be longer than the system takes.
-            folder = os.open(Path(door.socket).parent, os.O_PATH)
-            held.callback(os.close, folder)
-            transport = httpx.AsyncHTTPTransport(uds=f"/proc/self/fd/{folder}/model.sock")
-        base = "http://gateway" if caged else door.address
-        async with httpx.AsyncClient(
-            base_url=base, transport=transport, trust_env=False, timeout=PATIENCE
-        ) as http:
-            yield http
+    transport = httpx.AsyncHTTPTransport(uds=door.socket) if caged else None
+    base = "http://gateway" if caged else door.address
+    async with httpx.AsyncClient(
+        base_url=base, transport=transport, trust_env=False, timeout=PATIENCE
+    ) as http:
+        yield http
 
 
 def path_of(speaks: str, stream: bool) -> str:

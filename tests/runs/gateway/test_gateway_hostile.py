@@ -6,6 +6,7 @@ import json
 import stat
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -180,7 +181,6 @@ def test_a_long_path_to_the_sockets_is_no_hindrance(tmp_path: Path) -> None:
 
     async def go() -> None:
         async with opened(tmp_path, sockets=deep) as door:
-            short = tmp_path / "s"
             short.symlink_to(Path(door.socket).parent)
             transport = httpx.AsyncHTTPTransport(uds=str(short / "model.sock"))
             reached = {"base_url": "http://x", "timeout": PATIENCE}
@@ -188,7 +188,9 @@ def test_a_long_path_to_the_sockets_is_no_hindrance(tmp_path: Path) -> None:
                 assert (await http.head("/")).status_code == 200
         assert not deep.exists()
 
-    anyio.run(go)
+    with TemporaryDirectory() as folder:
+        short = Path(folder) / "s"
+        anyio.run(go)
 
 
 def test_an_attempt_leaves_no_more_than_so_much(
