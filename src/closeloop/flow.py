@@ -91,6 +91,8 @@ class Going(Record):
     pace: Pace
     mode: Mode
     tell: Tell
+    faults: list[Fault] = []
+    """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
 
 
 Tell = Callable[[Progress], None]
@@ -171,7 +173,6 @@ async def run(
 ) -> None:
     """Fill every slot of the plan, `jobs` at a time. What is already filled is left as it is."""
     ready: dict[str, Proof] = {}
-    faults: list[Fault] = []
     tried = last_tries(plan, workshop.store)
     crews = workshop.tools.crews.items()
 
@@ -192,13 +193,12 @@ async def run(
             return slot.task.id in ready and (mode == "fill" or slot.place in tried)
 
         async def settle_one(slot: Slot) -> None:
-            if faults:
+            if going.faults:
                 return
             try:
                 await settle(slot, ready[slot.task.id], tried.get(slot.place), going)
             except Fault as fault:
-                # Nothing more is begun; what is under way is paid for, and ends.
-                faults.append(fault)
+                going.faults.append(fault)
 
         await each(plan.tasks, prepare_one, jobs=jobs or executor.places)
         with plainly():
@@ -212,8 +212,8 @@ async def run(
                         lane=lambda slot: slot.variant.digest,
                         room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
                     )
-                    if faults:
-                        raise faults[-1]
+                    if going.faults:
+                        raise going.faults[-1]
                 finally:
                     group.cancel_scope.cancel()
                     with suppress(Fault):
@@ -270,7 +270,7 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         row = row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
         if made.mend is not None:
             going.pace.mend(slot.variant.digest, made.mend)
-        if row is None or row.exit != "machine" or made.mend is not None:
+        if row is None or row.exit != "machine" or made.mend is not None or going.faults:
             break
     tell(slot.told("settled" if row else "elsewhere", row))
 

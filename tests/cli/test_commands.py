@@ -342,6 +342,12 @@ def help_seconds(project: Path) -> float:
     return used - before.children_user - before.children_system
 
 
+def test_a_command_tells_all_of_itself_wherever_help_is_typed(tmp_path):
+    told = typed(tmp_path, "run", "--help").stdout
+    assert "Finished attempts are kept" in told
+    assert typed(tmp_path, "--help", "run").stdout == told
+
+
 def test_help_is_quick_and_complete(tmp_path):
     # Twice the aim, so that a busy machine does not fail it; `make bench` measures the aim.
     assert any(help_seconds(tmp_path) < 0.5 for _ in range(ROUNDS))

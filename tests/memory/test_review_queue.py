@@ -287,6 +287,18 @@ def test_quitting_keeps_the_answers_and_the_same_command_goes_on(
     assert "Nothing waits for you." in said
 
 
+def test_answers_count_until_all_of_them_are_given_anew(store, project, monkeypatch, capsys):
+    typed(monkeypatch, "y n y y y y y  ", "a1")
+    capsys.readouterr()
+    typed(monkeypatch, "n q", "a1")
+    assert "Your earlier answers still count." in capsys.readouterr().out
+    (kept,) = store.reviews.all()
+    assert (kept.state, kept.contained, kept.merge) == ("done", True, True)
+    typed(monkeypatch, "n n n n y y y  ", "a1")
+    (kept,) = store.reviews.all()
+    assert (kept.state, kept.contained, kept.merge) == ("done", False, False)
+
+
 def test_the_end_of_the_input_is_a_quit(store, project, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     with pytest.raises(SystemExit) as left:

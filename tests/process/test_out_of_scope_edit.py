@@ -27,6 +27,13 @@ def test_a_file_outside_the_declared_scope(event: dict) -> None:
     assert "setup.cfg" in finding.message
 
 
+def test_the_names_of_a_long_scope_stay_whole() -> None:
+    scope = tuple(f"src/package/module_{number}.py" for number in range(9))
+    task = Task(id="t", prompt="", scope=scope)
+    (finding,) = found(RULE, [{"user": "Fix it"}, edit("setup.cfg")], task=task)
+    assert finding.message.endswith(f" is {scope[0]}, {scope[1]}, {scope[2]} and 6 more.")
+
+
 @pytest.mark.parametrize(
     "events",
     [

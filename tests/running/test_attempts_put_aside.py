@@ -13,9 +13,13 @@ import pytest
 import small_project
 from closeloop import flow
 from closeloop.cli.config import load
-from closeloop.model.errors import Fault
-from closeloop.model.plan import Progress
+from closeloop.model.attempt import Attempt
+from closeloop.model.errors import Fault, MachineFailed
+from closeloop.model.plan import Made, Progress, Try
 from closeloop.model.settings import ExperimentSettings
+from closeloop.running.attempting import identity
+from closeloop.running.executing import Executor
+from closeloop.running.pacing import Pace
 from closeloop.running.safekeeping import ATTEMPTS
 from closeloop.store import engine
 
@@ -120,4 +124,42 @@ def test_where_the_folder_cannot_be_written_either_that_is_said(project: Path) -
 def test_a_damaged_file_is_named(project: Path) -> None:
     (project / ATTEMPTS).mkdir(parents=True)
     (project / ATTEMPTS / "0123-4567.unsaved").write_bytes(b"broken")
-    assert "0123-4567.unsaved is damaged: delete it" in run(project)[-1]
+    assert "0123-4567.unsaved cannot be read: upgrade closeloop if" in run(project)[-1]
+
+
+def test_a_file_that_cannot_be_opened_is_named_too(project: Path) -> None:
+    (project / ATTEMPTS / "0123-4567.unsaved").mkdir(parents=True)
+    assert "0123-4567.unsaved cannot be read (Is a directory)" in run(project)[-1]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
+    project: Path, elsewhere: bool
+) -> None:
+    settings = load(project, environ={}).settings
+    faults: list[Fault] = []
+    made: list[str] = []
+
+    async def make(one: Try) -> Made:
+        made.append(one.key)
+        if elsewhere:
+            faults.append(MachineFailed("The database is away: bring it back."))
+        return Made(attempt=Attempt(**identity(one), exit="machine"))
+
+    async def go() -> None:
+        tasks = flow.choose(settings, project, ["question"])
+        async with flow.open_workshop(settings, project, VARIANTS, {}) as workshop:
+            plan = flow.plan(workshop, tasks, ExperimentSettings())
+            going = flow.Going(
+                workshop=workshop,
+                executor=Executor(make=make, places=1),
+                pace=Pace(plan.experiment, workshop.store),
+                mode="fill",
+                tell=lambda told: None,
+                faults=faults,
+            )
+            slot = next(iter(plan.slots()))
+            await flow.settle(slot, await flow.prepare(slot.task, workshop), None, going)
+
+    anyio.run(go)
+    assert len(made) == (1 if elsewhere else 1 + settings.retries)

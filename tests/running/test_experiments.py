@@ -272,7 +272,12 @@ def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
 
 @pytest.mark.parametrize(
     ("shown", "what"),
-    [(".", "the tasks"), (".closeloop", "other attempts"), ("tasks", "the tasks")],
+    [
+        (".", "the tasks"),
+        (".closeloop", "other attempts"),
+        (".closeloop/attempts", "attempts put aside"),
+        ("tasks", "the tasks"),
+    ],
 )
 def test_agents_cannot_be_shown_what_they_are_graded_by(project, shown, what):
     (project / ".closeloop").mkdir(exist_ok=True)

@@ -305,7 +305,7 @@ def test_where_neither_database_nor_disk_takes_it_that_is_said(
 
 def test_a_file_that_is_damaged_is_named(store: Store, tmp_path: Path) -> None:
     (tmp_path / "abc123-1.unsaved").write_bytes(b"")
-    with pytest.raises(MachineFailed, match=r"abc123-1\.unsaved is damaged: delete it"):
+    with pytest.raises(MachineFailed, match=r"abc123-1\.unsaved cannot be read: upgrade"):
         recover(store, tmp_path, "abc123")
 
 

@@ -169,11 +169,12 @@ def _application(asked: Sequence[str]) -> App:
     )
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(CHAPTERS))
     parents = {"": app}
+    words = [word for word in asked if word not in ("--help", "-h")]
     for place, (title, commands) in enumerate(CHAPTERS.items()):
         chapter = Group(title, sort_key=place)
         for number, (name, (target, about)) in enumerate(commands.items()):
             # What the table says is for lists: a command that is asked for tells all it can do.
-            line = None if name.split() == [*asked[: len(name.split())]] else about
+            line = None if name.split() == words[: len(name.split())] else about
             above, _, last = name.rpartition(" ")
             if above not in parents:
                 parents[above] = App(name=above, help=GROUPS[above], group=chapter, sort_key=number)

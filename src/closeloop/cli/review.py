@@ -96,7 +96,8 @@ def go(queue: Queue, item: str | None, who: str, *, json: bool) -> int:
         try:
             done = review_item(chosen, begun, lambda draft: save_draft(queue, draft))
         except Quit:
-            say("Kept as far as it goes.")
+            again = kept is not None and kept.state == "done"
+            say("Your earlier answers still count." if again else "Kept as far as it goes.")
             return 0
         submit(queue, replace(done, at=datetime.now(UTC)))
         if item:

@@ -8,7 +8,7 @@ from closeloop.model.figure import SHARES, Figure, Metric
 
 
 def number(value: float | None, metric: Metric) -> str:
-    """As people read it: shares as such, money with cents, the rest with three digits."""
+    """As people read it: shares as such, money as such, the rest with three digits."""
     if value is None:
         return "not known"
     shown = _bare(value, metric)
@@ -29,10 +29,18 @@ def bounds(figure: Figure, metric: Metric) -> str:
     return ", ".join(parts)
 
 
+def money(amount: float) -> str:
+    """`$1.20`, `$0.01`; below ten cents with the hundredths of a cent, if any: `$0.0042`."""
+    if 0 < abs(amount) < 0.0001:
+        return "< $0.0001"
+    whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
+    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
+
+
 def _bare(value: float, metric: Metric) -> str:
     if metric.kind in SHARES:
         return f"{value:.2f}"
-    return f"${value:,.2f}" if metric.unit == "$" else _short(value)
+    return money(value) if metric.unit == "$" else _short(value)
 
 
 def _short(value: float) -> str:

@@ -13,7 +13,7 @@ from closeloop.model.event import Event
 from closeloop.model.exchange import Exchange
 from closeloop.model.insight import Insight
 from closeloop.model.measurement import Measurement
-from closeloop.model.record import Record
+from closeloop.model.record import Record, Time
 from closeloop.model.session import Session
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
@@ -182,6 +182,8 @@ class Course(Record):
     """Attempts that a process has in hand now."""
     cost: float | None
     """Of all tries; None where none is known."""
+    begun: Time | None
+    """When its first attempt started; None where others had made all of them, or none is made."""
     state: State
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from closeloop.model.steps import Failures, Reading
 from closeloop.process.once import once
 
@@ -12,6 +14,16 @@ def short(text: str, length: int = QUOTED) -> str:
     """The first line of a text, cut where it is long."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names, whole, and how many more there are."""
+    every = [short(name, 2 * QUOTED) for name in names]
+    shown = 1
+    while shown < len(every) and len(", ".join(every[: shown + 1])) <= QUOTED:
+        shown += 1
+    more = len(every) - shown
+    return ", ".join(every[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 def told_failures(failures: Failures) -> str:

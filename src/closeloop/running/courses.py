@@ -42,6 +42,7 @@ def course_of(store: Store, experiment: Experiment, in_hand: Sequence[str]) -> C
         done=done,
         running=running,
         cost=spent,
+        begun=store.course.begun(experiment.id),
         state=state,
     )
 

@@ -120,11 +120,15 @@ def put_by(batch: Batch, folder: Path, name: str) -> None:
     """In a file, which is whole or not there, even where the machine is lost next."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{token_hex(4)}"
-    with file.open("wb") as opened:
-        opened.write(pack(batch))
-        opened.flush()
-        os.fsync(opened.fileno())
-    file.rename(file.with_suffix(ENDING))
+    try:
+        with file.open("wb") as opened:
+            opened.write(pack(batch))
+            opened.flush()
+            os.fsync(opened.fileno())
+        file.rename(file.with_suffix(ENDING))
+    except OSError:
+        file.unlink(missing_ok=True)  # half a file only takes room
+        raise
 
 
 def save(batch: Batch, store: Store) -> None:
@@ -155,9 +159,15 @@ def recover(store: Store, folder: Path, name: str = "*") -> int:
             batch = unpack(file.read_bytes(), Batch)
         except FileNotFoundError:
             continue  # another process was quicker
+        except OSError as error:
+            raise MachineFailed(
+                f"{file} cannot be read ({error.strerror}): mend that, or delete it, and what it "
+                "holds is done again."
+            ) from error
         except MachineFailed as fault:
             raise MachineFailed(
-                f"{file} is damaged: delete it, and what it held is done again."
+                f"{file} cannot be read: upgrade closeloop if a newer one wrote it, else delete "
+                "it, and what it held is done again."
             ) from fault
         try:
             save(batch, store)

@@ -10,6 +10,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
+from closeloop.running.safekeeping import ATTEMPTS
 from closeloop.runs.gateway.gateway import Gateway, Recorded
 from closeloop.runs.variants import Crew, assemble
 from closeloop.runs.workspaces import Base, Workspaces
@@ -71,7 +72,11 @@ def open_workspaces(settings: Settings, root: Path) -> Workspaces:
 
 def demand_secrecy(settings: Settings, root: Path, cache: Path) -> None:
     """BadInput where agents could read what they are graded by, or what others did."""
-    hidden = {"the tasks": root / settings.tasks, "other attempts": cache}
+    hidden = {
+        "the tasks": root / settings.tasks,
+        "other attempts": cache,
+        "attempts put aside": root / ATTEMPTS,
+    }
     if "://" not in settings.store:
         hidden["the store"] = root / settings.store
     for name in settings.sandbox.read:

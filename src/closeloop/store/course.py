@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,13 @@ class Course(Part):
         )
         spent: float | None = self._read(lambda on: on.execute(query).scalar())
         return spent
+
+    def begun(self, experiment: str) -> datetime | None:
+        """When the first attempt that was made for it started."""
+        table = schema.attempts
+        query = select(func.min(table.c.started)).where(table.c.experiment == experiment)
+        begun: datetime | None = self._read(lambda on: on.execute(query).scalar())
+        return begun
 
     def in_hand(self) -> list[str]:
         """The keys of jobs that somebody works on now."""

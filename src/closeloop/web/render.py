@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from closeloop import __version__
+from closeloop.measuring import wording
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.plural import plural
 from closeloop.model.visible import visible
@@ -110,10 +111,8 @@ def _two(large: int, unit: str, rest: int, small: str) -> str:
 
 
 def money(amount: float | None) -> str:
-    """`$0.0042`, `$1.20`."""
-    if amount is None:
-        return ABSENT
-    return f"${amount:.4f}" if 0 < abs(amount) < 0.1 else f"${amount:,.2f}"
+    """As figures have it."""
+    return ABSENT if amount is None else wording.money(amount)
 
 
 def percent(share: float | None) -> str:
@@ -121,15 +120,16 @@ def percent(share: float | None) -> str:
     if share is None:
         return ABSENT
     told = round(share * 100)
-    if (told == 100 and share < 1) or (told == 0 and share > 0):
-        return f"{share * 100:.1f} %"
+    if told in (0, 100) and 0 < share < 1:
+        return f"{min(max(share * 100, 0.1), 99.9):.1f} %"
     return f"{told} %"
 
 
 def points(share: float, signed: bool = False) -> str:
     """`78 points`, of a difference between shares; `+78 points` where its side matters."""
-    told = plural(abs(round(100 * share)), "point")
-    sign = "−" if share < 0 else "+"
+    size = abs(100 * share)
+    told = f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else plural(round(size), "point")
+    sign = "−" if share < 0 else "+" if share else ""
     return sign + told if signed else told
 
 

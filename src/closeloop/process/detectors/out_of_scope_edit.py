@@ -16,7 +16,7 @@ from closeloop.process.edits import is_scratch
 from closeloop.process.held import constraints
 from closeloop.process.needs import same_path
 from closeloop.process.standing import standing
-from closeloop.process.telling import short
+from closeloop.process.telling import listed, short
 
 rule = Rule(
     name="out-of-scope-edit",
@@ -149,11 +149,11 @@ def _flagged(reading: Reading) -> str:
 
 
 def _finding(path: str, steps: Sequence[Step], scope: Scope) -> Finding:
-    allowed = ", ".join(dict.fromkeys(glob.removeprefix("**/") for glob in scope.globs))
+    allowed = listed(dict.fromkeys(glob.removeprefix("**/") for glob in scope.globs))
     told = "The task's scope is" if scope.declared else "The request says to change only"
     finding = found(
         rule,
-        f"{short(path, 120)} was changed. {told} {short(allowed)}.",
+        f"{short(path, 120)} was changed. {told} {allowed}.",
         [*([step.number for step in steps[:_CITED]]), *([scope.number] if scope.number else [])],
         lane=steps[0].event.lane if steps else None,
         confidence=1.0 if scope.declared else 0.7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -100,8 +101,19 @@ class TracesView(Record):
 def compare(desk: Desk, asked: CompareAsked) -> CompareView:
     known = desk.store.numbers.variants()
     newest = tuple(reversed({one.name: one for one in known.values()}.values()))
-    if not asked.variants:
-        asked = replace(asked, variants=_usual(desk, known, newest))
+    if asked.variants:
+        return _compared(desk, asked, known, newest)
+    usual = replace(asked, variants=_usual(desk, known, newest))
+    try:
+        return _compared(desk, usual, known, newest)
+    except BadInput:
+        # They have nothing to compare yet, which nobody asked for: others may be chosen.
+        return CompareView(asked=asked, known=newest)
+
+
+def _compared(
+    desk: Desk, asked: CompareAsked, known: Mapping[str, Variant], newest: tuple[Variant, ...]
+) -> CompareView:
     if len(set(asked.variants)) < 2:
         return CompareView(asked=asked, known=newest)
     if len(asked.variants) > MOST_NAMES:
@@ -141,7 +153,7 @@ def _pair(desk: Desk, work: Work, choices: Sequence[Choice], versus: Versus) -> 
                 task=one.task,
                 first=first[one.task],
                 second=second[one.task],
-                differs=sorted(one.first) != sorted(one.second),
+                differs=fmean(one.first) != fmean(one.second),
             )
             for one in shown
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from closeloop.measuring.choosing import Choice
 from closeloop.measuring.compare import compare
 from closeloop.measuring.groups import NONE
@@ -125,7 +127,9 @@ def numbers_of(desk: Desk, work: Work) -> OverviewNumbers:
         if course.group["variant"] != NONE
     ]
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
-    names = [course.group["variant"] for course in by_variant]
+    names = dict.fromkeys(course.group["variant"] for course in by_variant)
+    names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
+    by_name = metrics_of(work, ("variant",), OF_VARIANTS)
     production = figure_lines(metrics_of(work, (), PRODUCTION))
     return OverviewNumbers(
         attempts=len(work),
@@ -133,7 +137,7 @@ def numbers_of(desk: Desk, work: Work) -> OverviewNumbers:
         production=production,
         delivered=any(line.figure.value is not None for line in production),
         process=figure_lines(metrics_of(work, (), PROCESS)),
-        variants=figure_table(metrics_of(work, ("variant",), OF_VARIANTS), MOST_FOUND, names),
+        variants=figure_table(by_name, MOST_FOUND, tuple(names)),
         trend=trend_points(by_variant[:MOST_VARIANTS]),
         several=any(len(course.stretches) > 1 for course in by_variant[:MOST_VARIANTS]),
         weeks=trends.weeks,
@@ -161,11 +165,13 @@ def _verdict(desk: Desk, work: Work) -> Verdict | None:
 def _found(desk: Desk, work: Work) -> tuple[RuleCount, ...]:
     about = {one.detector.rule.name: one.detector.rule.about for one in desk.book.chosen}
     names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
-    counts = desk.store.counts.findings().most_common(MOST_FOUND)
+    counts: Counter[tuple[str | None, str]] = Counter()
+    for (variant, rule), count in desk.store.counts.findings().items():
+        if variant in names:
+            counts[names[variant], rule] += count
     return tuple(
-        RuleCount(rule=rule, about=about.get(rule, ""), variant=names[variant], attempts=count)
-        for (variant, rule), count in counts
-        if variant in names
+        RuleCount(rule=rule, about=about.get(rule, ""), variant=name, attempts=count)
+        for (name, rule), count in counts.most_common(MOST_FOUND)
     )
 
 

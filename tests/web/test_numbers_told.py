@@ -1,0 +1,257 @@
+"""Numbers and verdicts as people read them: in one way, and true at their edges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import pytest
+from boards_store import EXPERIMENT, fill_boards
+from dashboard_store import SPIRAL, START
+from markupsafe import Markup
+from starlette.testclient import TestClient
+
+from closeloop.measuring.wording import bounds, number
+from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.estimate import Comparison, Estimate
+from closeloop.model.figure import Figure, Metric
+from closeloop.model.plan import Made
+from closeloop.model.task import Task
+from closeloop.model.trace import Trace
+from closeloop.model.variant import Experiment, Variant
+from closeloop.model.versus import PairTable, Versus
+from closeloop.stats.compare import compare
+from closeloop.store import Store, open_store
+from closeloop.web.app import application
+from closeloop.web.desk import Desk
+from closeloop.web.render import environment, money, percent, points
+
+Result = Literal["pass", "fail", "unscored"]
+COST = Metric(name="cost", family="cost", kind="mean", source="attempt", says="Dollars.", unit="$")
+
+
+@contextmanager
+def shown(store: Store) -> Iterator[TestClient]:
+    desk = Desk(store)
+    desk.counting.patience = None
+    app = application(store, token=None, desk=desk)
+    here = "http://127.0.0.1:4318"
+    with TestClient(app, base_url=here, headers={"accept": "text/html"}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        fill_boards(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[TestClient]:
+    with shown(store) as opened:
+        yield opened
+
+
+def tried(
+    store: Store, name: str, task: str, how: Result, trace: Trace | None = None, digest: str = ""
+) -> None:
+    """A variant of that name, and an attempt of it at a task."""
+    digest = digest or name
+    store.save_variant(Variant(digest=digest, name=name, agent="builtin"))
+    store.save_task(Task(id=task, prompt="Do it.", digest=f"d{task}", grading="g"))
+    made = Attempt(
+        id=f"{digest}{task}",
+        origin="experiment",
+        task=task,
+        task_digest=f"d{task}",
+        variant=digest,
+        started=START,
+        ended=START,
+        exit="finished",
+    )
+    grade = Grade(attempt=made.id, grading="g", version=1, outcome=Outcome(result=how))
+    store.keep(Made(attempt=made, trace=trace, grade=grade))
+
+
+def versus(comparison: Comparison) -> Versus:
+    return Versus(
+        first="old",
+        second="new",
+        primary="pass rate",
+        comparison=comparison,
+        words=(),
+        table=PairTable(both=0, only_first=0, only_second=0, neither=0),
+        tasks=(),
+        secondary=(),
+        ratios={},
+    )
+
+
+def drawn(macro: str, *given: object) -> str:
+    """What a macro says, without its tags."""
+    made = environment().get_template("figure_macros.html").make_module()
+    return " ".join(Markup(getattr(made, macro)(*given)).striptags().split())
+
+
+def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float]]:
+    return {f"t{n}": (1.0,) * passed + (0.0,) * failed for n in range(tasks)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"t": (1,)}, {"t": (1,)}, "There is not enough data to say whether new or old is better "
+         "on this task: pass rate 100 % against 100 %."),
+        ({"t": (1,)}, {"u": (1,)}, "There is not enough data to compare new with old."),
+        (repeats(9, 3, 0), repeats(9, 0, 3), "old is better than new on these 9 tasks: "
+         "pass rate 100 % against 0 %."),
+        (repeats(9, 0, 3), repeats(6, 3, 0), "new is better than old on these 6 tasks: "
+         "pass rate 100 % against 0 %."),
+        (repeats(99, 50, 50), repeats(99, 50, 50), "new and old differ by no more than 5 points "
+         "on these 99 tasks: pass rate 50 % against 50 %."),
+    ],
+)  # fmt: skip
+def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
+    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], said: str
+) -> None:
+    assert drawn("verdict", versus(compare(first, second))) == said
+
+
+def test_a_distance_is_never_told_as_negative() -> None:
+    held = compare(repeats(9, 3, 0), repeats(9, 0, 3))
+    assert re.fullmatch(
+        r"They are 100 points apart \(95 % bounds: \d+ to 100 points\)\. "
+        r"On other tasks like these: \d+ to 100 points\.",
+        drawn("apart", held),
+    )
+    few = compare(repeats(5, 3, 0), repeats(5, 0, 3))
+    assert "Whether that holds on other tasks like these is not known yet." in drawn("apart", few)
+
+
+def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -> None:
+    near = Estimate(value=0.02, low=0.004, high=0.036, n=50, method="m")
+    far = Estimate(value=0.02, low=-0.01, high=0.05, n=50, method="m")
+    held = Comparison(
+        tasks=50, margin=0.05, first=0.5, second=0.52, here=near, here_word="better",
+        alike=far, alike_word="no difference larger than the margin",
+    )  # fmt: skip
+    assert drawn("apart", held) == (
+        "They are 2 points apart (95 % bounds: 0.4 to 4 points). "
+        "On other tasks like these they differ by no more than 5 points."
+    )
+
+
+def test_small_shares_and_differences_are_not_rounded_to_none() -> None:
+    shares = (0, 0.0001, 0.004, 0.5, 0.996, 0.99999, 1)
+    told = ["0 %", "0.1 %", "0.4 %", "50 %", "99.6 %", "99.9 %", "100 %"]
+    assert [percent(share) for share in shares] == told
+    differences = (0, 0.00001, -0.004, 0.0096, -1)
+    told = ["0 points", "+0.1 points", "−0.4 points", "+1 point", "−100 points"]
+    assert [points(share, signed=True) for share in differences] == told
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [
+        (0, "$0.00"), (0.00001, "< $0.0001"), (0.0042, "$0.0042"), (0.01, "$0.01"),
+        (0.0125, "$0.0125"), (0.1, "$0.10"), (1234.5, "$1,234.50"),
+    ],
+)  # fmt: skip
+def test_lists_and_figures_tell_money_in_one_way(amount: float, said: str) -> None:
+    assert money(amount) == number(amount, COST) == said
+    assert bounds(Figure(metric="cost", value=1, low=amount, high=1), COST) == f"{said}–$1.00"
+
+
+def test_a_cost_is_the_same_in_every_place(client: TestClient) -> None:
+    assert "$0.31" in client.get(f"/experiments/{EXPERIMENT}").text
+    for path in ("/", "/attempts", f"/experiments/{EXPERIMENT}"):
+        assert set(re.findall(r"\$0\.01\d*", client.get(path).text)) == {"$0.01"}, path
+
+
+def test_an_experiment_says_when_it_began(client: TestClient) -> None:
+    (course,) = client.get("/api/experiments").json()["courses"]
+    rows = client.get(f"/api/attempts?experiment={EXPERIMENT}").json()["lines"]
+    assert course["begun"] == min(line["row"]["started"] for line in rows)
+    began = f'<time datetime="{course["begun"].replace("Z", "+00:00")}"'
+    assert client.get("/experiments").text.count(began) == 1
+    assert f"<dt>Begun</dt><dd>{began}" in client.get(f"/experiments/{EXPERIMENT}").text
+
+
+def test_an_experiment_without_an_attempt_has_not_begun() -> None:
+    with open_store(":memory:") as opened:
+        opened.save_experiment(Experiment(id="e", tasks=("d",), variants=("v",)))
+        with shown(opened) as client:
+            assert "<dt>Begun</dt><dd>–</dd>" in client.get("/experiments/e").text
+
+
+def test_the_only_one_at_work_needs_no_name(client: TestClient) -> None:
+    page = client.get(f"/attempts/{SPIRAL}/iterations").text
+    assert '<h2 id="lane1">Rounds</h2>' in page
+
+
+def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
+    page = client.get("/compare?variants=steady&variants=hasty").text
+    table = page[page.index("<h3>How they work</h3>") :]
+    assert re.search(r'<td class="number">\d+ %</td><td class="number">\d+ %</td>', table)
+    assert not re.search(r'<td class="number">[+-]?[01]\.\d\d</td>', table)
+
+
+def test_words_of_the_trade_are_explained_where_they_stand(client: TestClient) -> None:
+    assert "may gate is precise enough to fail a build" in client.get("/rules").text
+    page = client.get("/review").text
+    assert ">blind</span>" in page
+    assert "<span>nothing here tells which variant made it</span>" in page
+
+
+def test_what_cannot_be_compared_yet_leaves_others_to_choose() -> None:
+    with open_store(":memory:") as opened:
+        tried(opened, "old", "one", "pass")
+        tried(opened, "new", "two", "pass")
+        with shown(opened) as client:
+            page = client.get("/compare")
+            asked = client.get("/compare?variants=old&variants=new")
+    assert page.status_code == 200
+    assert page.text.count('type="checkbox"') == 2
+    assert "Choose what to hold against each other." in page.text
+    assert asked.status_code == 400
+    assert "no task in common" in asked.text
+
+
+def test_more_repeats_that_came_to_the_same_are_no_difference() -> None:
+    with open_store(":memory:") as opened:
+        tried(opened, "old", "one", "pass")
+        tried(opened, "new", "one", "pass")
+        again = Attempt(
+            id="again", origin="experiment", task="one", task_digest="done", variant="new",
+            number=2, exit="finished",
+        )  # fmt: skip
+        grade = Grade(attempt="again", grading="g", version=1, outcome=Outcome(result="pass"))
+        opened.keep(Made(attempt=again, grade=grade))
+        with shown(opened) as client:
+            (line,) = client.get("/api/compare").json()["pairs"][0]["tasks"]
+    assert (len(line["first"]), len(line["second"]), line["differs"]) == (1, 2, False)
+
+
+def test_a_variant_is_listed_although_nothing_of_it_could_be_scored() -> None:
+    with open_store(":memory:") as opened:
+        tried(opened, "lone", "one", "unscored")
+        with shown(opened) as client:
+            page = client.get("/").text
+    assert "No variant was tried yet" not in page
+    assert 'href="/attempts?variant=lone"' in page
+
+
+def test_what_was_found_is_counted_as_the_list_behind_it_counts(store: Store) -> None:
+    with open_store(":memory:") as opened:
+        for digest in ("first", "second"):
+            tried(opened, "same & <name>", "one", "fail", store.trace(SPIRAL), digest)
+        with shown(opened) as client:
+            found = client.get("/api/overview").json()["numbers"]["found"]
+            counts = {one["rule"]: one["attempts"] for one in found}
+            link = "/attempts?variant=same%20%26%20%3Cname%3E&amp;rule=spiral"
+            assert client.get("/").text.count(f'href="{link}"') == 1
+            listed = client.get(f"/api{link.replace('&amp;', '&')}").json()["lines"]
+    assert counts["spiral"] == len(listed) == 2
