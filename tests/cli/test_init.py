@@ -40,6 +40,7 @@ def test_init_writes_what_it_found_and_says_so(
     said = capsys.readouterr().out
     assert "test   go test ./...  (go.mod)" in said
     assert "types  not found" in said
+    assert "closeloop mine" in said
     assert "closeloop task new" in said
     assert git(repo, "status", "--porcelain") == "?? closeloop.toml"
 

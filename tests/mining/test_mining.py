@@ -224,6 +224,25 @@ def test_a_broken_environment_is_told_and_tried_again_another_day(
     assert len(project.mine(Wish(repeats=1), test=mended).tasks) == 1
 
 
+def test_where_no_recipe_works_each_is_tried_at_few_commits_and_why_is_said_alike(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "_UV", ("false",))
+    monkeypatch.setattr(environments, "MOST_TRIALS", 3)
+    project.commit("Use more", {"conftest.py": "import no_such_package\n"})
+    shop, tests = SHOP, TESTS
+    for number in range(5):
+        shop += f"\n\ndef add_{number}(price):\n    return price + {number}\n"
+        tests += f"\n\ndef test_{number}():\n    assert add_{number}(1) == {number + 1}\n"
+        project.commit(
+            f"Add {number} to prices of the shop", {"shop.py": shop, "test_shop.py": tests}
+        )
+    mined = project.mine(Wish(repeats=1, jobs=1))
+    assert (len(mined.refused), len({*mined.refused.values()})) == (5, 1)
+    assert mined.environments == 3 + 1 + 1
+    assert "no test runs (" in next(iter(mined.refused.values()))
+
+
 def test_a_commit_whose_tests_fail_anywhere_says_nothing_of_its_neighbours(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,7 +163,8 @@ def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -
 
 WANTING = {
     "setup.py": "setup(extras_require={'reco': ['python-dateutil', 'simplejson>=3']}, name='shop')",
-    "tox.ini": "[testenv]\ndeps = PyYAML",
+    "tox.ini": "[testenv]\ndeps = PyYAML\nplatform = linux",
+    "setup.cfg": "[metadata]\nclassifiers = Typing :: Typed",
     "shop/__init__.py": "",
     "tools.py": "import rich  # not a manifest",
 }
@@ -180,6 +181,7 @@ PIP = Recipe(setup=("make", "bin/uv pip install -e . pytest"), test="pytest", ho
         (["rich"], None),
         (["numpy"], None),
         (["pytest"], None),
+        (["typing", "platform"], None),
         ([], None),
     ],
 )
@@ -361,6 +363,13 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
         ("Traceback\n\nValueError: no\n", "ValueError: no"),
         ("[\x1b[1;31mERROR\x1b[m] No pom\n[ERROR] Help\n\x1b[0m", "[ERROR] No pom"),
         ("# shop\n./sum_test.go:3:7: undefined: Sum\nFAIL\n", "./sum_test.go:3:7: undefined: Sum"),
+        (
+            "[ERROR] COMPILATION ERROR :\n[ERROR] /a/B.java:[3,7] no C\n",
+            "[ERROR] /a/B.java:[3,7] no C",
+        ),
+        ("> b\na/b.ts(3,7): error TS2304: no C\nnpm ERR!\n", "a/b.ts(3,7): error TS2304: no C"),
+        ("w: file:///a/B.kt:1:1 old\ne: file:///a/B.kt:3:7 no C\n", "e: file:///a/B.kt:3:7 no C"),
+        ("    b_test.go:3: 7 is not 8\n    at a.ts:3:7 so\nFAIL\n", "FAIL"),
         ("", "it said nothing"),
     ],
 )

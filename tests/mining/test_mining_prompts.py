@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeloop.tasks.mining.candidates import score
 from closeloop.tasks.mining.code import introduced, messages
 from closeloop.tasks.mining.leaks import leaked, without_leaks, without_the_way
 from closeloop.tasks.mining.notes import changelog_of
@@ -82,7 +83,9 @@ def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
 
 def test_what_a_conventional_prefix_says_of_the_place_is_part_of_the_request() -> None:
     assert request("fix(total)!: handled half cents (#7)") == "total: handle half cents"
-    assert request("feat(): handle half cents") == "Handle half cents"
+    assert request("fix(http2): handle half cents") == "http2: handle half cents"
+    for none in ("", "12", "SHOP-12"):
+        assert request(f"feat({none}): handle half cents") == "Handle half cents"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,24 @@ def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str
         ("Fixes #12 — totals are lost.", "\n\ntotals are lost."),
         ('The help says "(default )" for it.', 'The help says "(default )" for it.'),
         ("As documented in :raises: of total.", "As documented in :raises: of total."),
+        ("It was right in\na1b2c3d.", "It was right in\nan earlier commit."),
+        ("It is right.\na1b2c3d was not.", "right.\nAn earlier commit was not."),
+        ("As :func:`total` says to :class:`Shop` of `:a:`.", "As `total` says to `Shop` of `:a:`."),
+        ("As `a <https://a.org>`_ and `b #3` of `c` say.", "As a and `b #3` of `c` say."),
+        ("Seen with\nissue #12: it is lost.", "Seen with an earlier change: it is lost."),
+        ("```\n}\n```\n\nref: https://a.org/a/issues/12", "```\n}\n```"),
+        ("It takes () and (+), as (,) does.", "It takes () and (+), as (,) does."),
+        (
+            "Update a/b to v0.0.0-20180306011644-bacd9c7ef1dd now.",
+            "-20180306011644-bacd9c7ef1dd now",
+        ),
+        ("It `fails, see https://a.org/a/pull/12` so.", "It `fails, ` so."),
+        (
+            "As https://a.org/a?r=a12bc3de5f89 and https://a.org/aa9.html say",
+            "https://a.org/aa9.html",
+        ),
+        ("At https://a.org/a/b/pull-requests/12/totals it is.", "it is."),
+        ("It is.\nRelated issue: https://bugs.a.org/issue12", "It is."),
     ],
 )
 def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) -> None:
@@ -338,6 +359,12 @@ def test_what_is_left_without_its_title_must_say_more() -> None:
 def test_tests_are_no_chore_where_the_project_is_about_them() -> None:
     assert request("Fix tests being collected twice") == "Fix tests being collected twice"
     assert request("Fix tests of totals") == ""
+    assert request("Add a test that fails for totals") == ""
+
+
+def test_a_wrapped_sentence_of_tests_is_not_cut_in_two() -> None:
+    told = "Add a test that shows how totals of prices\nare rounded."
+    assert request(f"Round totals\n\n{told}").endswith("how totals of prices are rounded.")
 
 
 def test_the_form_of_a_pull_request_is_no_part_of_what_is_asked() -> None:
@@ -376,8 +403,16 @@ def test_no_message_is_too_strange(message: str) -> None:
             "[a]: ",
             "github.com/",
             "\n\nhttps://a",
+            "https://a/=a",
+            "`" + "https://a/=a0" * 20 + "`",
+            ":`a",
+            "add test that a\n",
         ),
     ],
 )
 def test_long_messages_are_cleaned_in_time(piece: str) -> None:
     assert takes(lambda number: request(f"a{piece * (20_000 + number)}b"), 5) < 5
+
+
+def test_a_title_of_signs_is_scored_in_time() -> None:
+    assert takes(lambda number: score("-" * (20_000 - number), False, [], []), 1) < 1

@@ -51,4 +51,5 @@ def init(
         say(f"  {name:6} {line}  ({found.sources[name]})" if line else f"  {name:6} not found")
     if found.seen:
         say(f"  Also seen: {', '.join(found.seen[:8])}{' …' if len(found.seen) > 8 else ''}")
-    say("Next: look it over, then write a task with `closeloop task new NAME`.")
+    say("Next: look it over, then make tasks of past work with `closeloop mine`,")
+    say("or write one with `closeloop task new NAME`.")

@@ -33,13 +33,16 @@ GLANCE_SECONDS = 3.0
 """Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
 FEWEST_PASSING = 0.5
 MOST_TRIALS = 5
-"""Of one environment, at several commits: the tests of some may not pass anywhere."""
+"""At several commits, as the tests of some may not pass anywhere: all recipes, then one a time."""
 MOST_NAMED = 40
 _OPTION = re.compile(
     r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
     r"|experimental-loader|conditions|test-(?:reporter|timeout|concurrency|name-pattern)[\w-]*)"
 )
-_COMPILER = re.compile(r"[\w./-]{1,200}\.(?:go|java|kt|ts|tsx):\[?\d+[:,]\d+\]?:? ")
+_COMPILER = re.compile(
+    r"(?:\[ERROR\] |e: (?:file://)?)?[\w./-]{1,200}\.(?:go|java|kt|tsx?)"
+    r"(?::\[?|\()\d{1,9}[:,]\d{1,9}[\])]?:? "
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -62,8 +65,8 @@ class Broken(Record):
     """No recipe works."""
 
     why: str
-    made: bool = False
-    """One could be set up, but the tests of the commit do not pass in it."""
+    made: tuple[Recipe, ...] = ()
+    """What could be set up, though the tests of the commit do not pass in it."""
 
 
 class Environments:
@@ -86,11 +89,15 @@ class Environments:
             ways = recipes(folder, self.known, candidate.at, tag)
         key = digest(ways)
         async with self._turns.setdefault(key, anyio.Lock()):
-            found = self._found.get(key)
-            again = isinstance(found, Broken) and found.made and self._trials[key] < MOST_TRIALS
-            if found is None or again:
-                self._trials[key] += 1
-                found = self._found[key] = await self._first(ways, candidate)
+            known = self._found.get(key)
+            again = known.made if isinstance(known, Broken) else ()
+            if known is not None and not (again and self._trials[key] < MOST_TRIALS):
+                return known
+            self._trials[key] += 1
+            found = await self._first(again[:1] or ways, candidate)
+            if isinstance(known, Broken) and isinstance(found, Broken):
+                found = replace(known, made=(*again[1:], *again[:1]))
+            self._found[key] = found
         return found
 
     async def base(self, environment: Environment, commit: str) -> Base:
@@ -125,7 +132,7 @@ class Environments:
         packages = self._packages(candidate)
         troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, Environment] | None = None
-        left, made = deque(ways), False
+        left, made = deque(ways), list[Recipe]()
         while left:
             recipe = left.popleft()
             if recipe.last and best is not None:
@@ -136,7 +143,7 @@ class Environments:
             except (BadInput, MachineFailed) as fault:
                 troubles[telling(str(fault))] = recipe.how
                 continue
-            made = True
+            made += [recipe] if recipe in ways else []
             known = self._neighbour(recipe)
             line = self._glance(known, candidate) if known else recipe.test
             task = plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
@@ -158,7 +165,7 @@ class Environments:
                 best = passed, found
         told = [f"{how}: {why}" for why, how in troubles.items()]
         why = "; ".join(told) or "no command that runs its tests was found"
-        return best[1] if best else Broken(why=why[:1000], made=made)
+        return best[1] if best else Broken(why=why[:1000], made=tuple(made))
 
     def _neighbour(self, recipe: Recipe) -> Environment | None:
         """Another environment that runs its tests alike."""
@@ -283,7 +290,8 @@ def _trouble(run: TestRun) -> str | None:
         return None
     if run.commands[0].stopped and not run.tests:
         return None
-    return f"{failed} of {passed + failed} tests fail ({telling(run.commands[0].output)})"
+    count = f"{failed} of {passed + failed} tests fail" if failed else "no test runs"
+    return f"{count} ({telling(run.commands[0].output)})"
 
 
 def telling(text: str) -> str:

@@ -112,7 +112,7 @@ class _Dig:
         self.environments = Environments(ground.workspaces, ground.repo, known)
         self.entries = read_ledger(ground.ledger)
         proved = [entry for entry in self.entries.values() if entry.state == "proved"]
-        standing = [entry for entry in proved if _stands(entry, ground.repo)]
+        standing = _standing(proved, ground.repo)
         self.before = sum(_is_there(entry, ground.tasks) for entry in standing)
         """Mined earlier, which the limit counts too."""
         self.lost = sum(_is_there(entry, ground.tasks) for entry in proved) - self.before
@@ -285,11 +285,12 @@ def _is_there(entry: Entry, tasks: Path) -> bool:
     return (tasks / f"{entry.task}.md").is_file()
 
 
-def _stands(entry: Entry, repo: Path) -> bool:
-    """Whether the commit that a task starts from is still to be had."""
-    return not entry.base or bool(
-        asked(str(repo), "rev-parse", "--quiet", "--verify", f"{entry.base}^{{commit}}")
-    )
+def _standing(entries: Sequence[Entry], repo: Path) -> list[Entry]:
+    """Those whose task starts from a commit that is still to be had."""
+    bases = "".join(f"{base}\n" for base in {entry.base for entry in entries} if base)
+    said = asked(str(repo), "cat-file", "--batch-check", given=bases) if bases else ""
+    there = {line.split()[0] for line in said.splitlines() if " commit " in line}
+    return [entry for entry in entries if not entry.base or entry.base in there]
 
 
 def _is_open(entry: Entry | None) -> bool:

@@ -12,7 +12,7 @@ from closeloop.runs.testing.golang import read_go
 from closeloop.runs.testing.javascript import read_jest, read_mocha
 from closeloop.runs.testing.node import read_node
 from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
-from closeloop.runs.testing.sheet import Reading
+from closeloop.runs.testing.sheet import Reading, Sheet
 from closeloop.runs.testing.xml import read_junit
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -282,6 +282,15 @@ def test_entities_are_refused():
     reading = read_junit([bomb])
     assert reading.tests == ()
     assert not reading.complete
+
+
+def test_a_name_without_end_is_shortened_alike_each_time_and_stays_its_own():
+    sheet = Sheet()
+    for end in "abb":
+        sheet.add(f"test_a.py::test[{'document' * 1000}{end}]", "failed")
+        sheet.explain(f"test_a.py::test[{'document' * 1000}{end}]", f"not {end}")
+    assert [test.message for test in sheet.found.values()] == ["not a", "not b"]
+    assert all(len(name) < 4000 and name.partition("[")[0] for name in sheet.found)
 
 
 def test_of_two_results_of_one_test_the_worse_counts():

@@ -48,8 +48,7 @@ class Sheet:
         begun: bool = True,
     ) -> None:
         """Note a result; of several results of one test the worst counts."""
-        if len(name) > ID_LIMIT:  # as of a test whose parameter is a whole document
-            name = f"{name[: ID_LIMIT - 40]}…{digest(name.encode('utf-8', 'replace'))[:32]}"
+        name = _bearable(name)
         known = self.found.get(name)
         if not name or (known is None and len(self.found) >= TEST_LIMIT):
             self.unread += 1
@@ -61,6 +60,7 @@ class Sheet:
 
     def explain(self, name: str, message: str) -> None:
         """Add why a test failed, where its result came before its reason."""
+        name = _bearable(name)
         known = self.found.get(name)
         if known is not None and known.message is None and known.status in ("failed", "error"):
             self.found[name] = TestResult(
@@ -71,6 +71,13 @@ class Sheet:
         return Reading(
             tests=tuple(self.found.values()), ran=self.ran, complete=complete, unread=self.unread
         )
+
+
+def _bearable(name: str) -> str:
+    """A name of a length to live with: a test's parameter may be a whole document."""
+    if len(name) <= ID_LIMIT:
+        return name
+    return f"{name[: ID_LIMIT - 40]}…{digest(name.encode('utf-8', 'replace'))[:32]}"
 
 
 def joined(readings: list[Reading]) -> Reading:

@@ -84,7 +84,9 @@ def score(
     points += min(len(body.strip()) + 200 * noted, 300) / 200
     points -= 1.0 if len(message.split()) < FEW_WORDS and not noted else 0.0
     points += 1.5 if _WORTHY.search(subject) else 0.0
-    told = re.sub(r"^(?:\[[^\]\n]{0,40}\] *|\W*\w*\W*(?:\([^()\n]{0,40}\)!?)?: *)", "", message)
+    told = re.sub(
+        r"^(?:\[[^\]\n]{0,40}\] *|\W{0,9}\w{0,40}\W{0,9}(?:\([^()\n]{0,40}\)!?)?: *)", "", message
+    )
     dull = any(map(_CHORE.match, (message, told))) or _ABOUT_TESTS.match(subject)
     points -= 3.0 if dull or _KIND.match(message) else 0.0
     added, removed = sum(file.added for file in tests), sum(file.removed for file in tests)

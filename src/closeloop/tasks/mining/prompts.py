@@ -16,7 +16,7 @@ LONGEST = 6_000
 NAMES = "Names to use: "
 MESSAGES = "Messages, word for word:"
 """What the end of a request begins with, where the tests look for names and texts."""
-BEHAVE = r" (?:being|are|is|that|which|not|never|always|get(?:ting)?) "
+BEHAVE = r" (?:being|are|is|not|never|always|get(?:ting)?) "
 """Behind *tests*: then they are what the project is about, as in a runner of tests."""
 _TRAILER = re.compile(
     r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
@@ -27,12 +27,14 @@ _NUMBER = (
 )
 _MARK = r"(?:[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`|`#\d{1,9}`_{0,2})"
 _COMMIT = (
-    r"\b(?:commit\s[0-9a-f]{7,40}|(?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40})\b(?![.=]\w)"
+    r"\b(?:commit\s[0-9a-f]{7,40}|(?<!\d{9}-)(?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40})\b"
+    r"(?![.=]\w)"
 )
-_HOSTED = (
-    r"https?://(?:[^\s>)\],]{1,300}/(?:commits?|issues|pull|merge_requests|compare|discussions)/"
-    r"|(?:gist\.)?git(?:hub|lab)\.com/)[^\s>)\]'\"]{0,500}"
+_TRACKED = (
+    r"[^\s>)\],`]{1,300}(?:/(?:commits?|issues?|pulls?|pull-?requests?|merge_requests|compare"
+    r"|discussions)/|/issue\d|[/=](?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40}\b(?!\.))"
 )
+_HOSTED = rf"https?://(?:{_TRACKED}|(?:gist\.|www\.)?git(?:hub|lab)\.com/)[^\s>)\]'\"`]{{0,500}}"
 """Where the work itself is told of; other addresses are part of what is said."""
 _SEE = (
     r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
@@ -43,13 +45,13 @@ _ASIDE = re.compile(
 )
 _MEANT = re.compile(
     r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from|completes|extends"
-    rf"|mirrors|continues) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?=,? [a-z])"
+    rf"|mirrors|continues)\s(?:issue\s)?(?:{_NUMBER}|{_MARK}|{_COMMIT})(?=[,:]? [a-z])"
 )
 _MEANT_SO = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
 _CLOSES = re.compile(
     rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
 )
-_LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\s?https?://[^\s)]{1,500}\)")
+_LINK = re.compile(r"\[([^\[\]]{0,200})\]\(\s?https?://[^\s)]{1,500}\)")
 _NAMED = re.compile(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
 _IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
 _TICKED = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
@@ -57,15 +59,15 @@ _TICKED = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){
 _UNFILLED = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
 _URL = re.compile(
     r"(?<=\n\n)[ \t]{0,9}<?https?://\S{1,500}(?=\n\n|\n?\Z)"
-    rf"|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
+    rf"|`{_HOSTED}`|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
 )
 _ABOUT_URL = re.compile(
-    r"(?im)^\W{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of|follow[- ]?up (?:to|of)"
-    r"|amends|reverts)\W{1,3}https?://\S{1,500}$"
+    r"(?im)^[^\w\n]{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of"
+    r"|follow[- ]?up (?:to|of)|amends|reverts)[^\w\n]{1,3}https?://\S{1,500}$"
 )
 _SEE_URL = re.compile(
     r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"
-    r"(?:(?:,| and| or)? https?://[^\s>)\]]{1,500}){1,9}"
+    r"(?:(?:,| and| or)? https?://[^\s>)\]`]{1,500}){1,9}"
 )
 _MEANT_URL = re.compile(
     r"(?im)\b(by|of|since|than|with|to|as|from|in)\s"
@@ -76,8 +78,12 @@ _EMPTY = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;/&+]{0,9}\)")
 _REFERENCE = re.compile(
     r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
 )
-_SPAN = re.compile(r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])")
+_SPAN = re.compile(
+    r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])|[:}]`[^`]{1,300}`|`[^`\n]{1,300}`_"
+)
+"""Code, but for references, whose ends begin none."""
 _LEADING = re.compile(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
+_ANSWER = re.compile(rf"https?://{_TRACKED}")
 _STASHED = re.compile("[\ue000-\uf8ff]")
 _PRIVATE = 0xE000
 """Where Unicode has 6,400 characters that mean nothing: each stands for a piece of code."""
@@ -97,7 +103,7 @@ _CHORE = re.compile(
     r"|missing|failing|first|new|for|required|round-trip|comprehensive|indentation|in|api)\s+){0,9}"
     r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
     r"|documentation|docstrings?|typos?|lint\w*|pre-commit(?! hook)|coverage|type hints?|authors?)"
-    rf"\b(?!{BEHAVE}).{{0,300}}"
+    rf"\b(?!{BEHAVE}| (?:that|which) .{{20,300}}\n[a-z]).{{0,300}}"
     r"|apply suggestions from code review.*|co-authored.*"
     r"|merge (?:pull request|branch|remote|commit from).*"
     r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
@@ -144,12 +150,12 @@ def clean(text: str) -> str:
     text = _MEANT_SO.sub(r"\1 earlier change", text)
     for pattern in (_FENCED_DIFF, _TRAILER, _DIFF, _THANKS, _URL, _CLOSES, _CREDIT, _BY):
         text = _WIDE.sub(" ", pattern.sub("", text))
-    text = re.sub(r"(?m)^(?=an earlier commit)a", "A", _HASH.sub("an earlier commit", text))
-    text = _EMPTY.sub("", text)
+    text = _HASH.sub("an earlier commit", text)
+    text = re.sub(r"(?<![^\n.!?]\n)(?<!.)a(?=n earlier commit)", "A", text)
     text = re.sub(r"(?<=\()[,;]\s{1,9}|[,;]\s{1,9}(?=\))", "", text)
     text = re.sub(r"(?<!`)``(?!`)", "`", _REFERENCE.sub(r"`\1`", text))
     lines = (line if line in original else _mended(line) for line in text.split("\n"))
-    text = "\n".join(line for line in lines if not _is_debris(line, line in original))
+    text = "\n".join(line.rstrip() for line in lines if not _is_debris(line, line in original))
     text = _CHORE.sub("", re.sub(r"(?<=[^.\s/])\.\.(?=\s|$)", ".", text))
     text = _GAPS.sub("\n\n", _UNFILLED.sub("", text)).strip()
     return _STASHED.sub(lambda mark: spans[ord(mark[0]) - _PRIVATE], text)[:LONGEST]
@@ -157,7 +163,7 @@ def clean(text: str) -> str:
 
 def _mended(line: str) -> str:
     """A line without the signs that stood around what was taken out of it."""
-    return re.sub(r"^\s{0,9}[—–:] ", "", _SPACED.sub(r"\1\2", line).rstrip())
+    return re.sub(r"^\s{0,9}[—–:] ", "", _SPACED.sub(r"\1\2", _EMPTY.sub("", line)).rstrip())
 
 
 def _stashed(text: str) -> tuple[str, list[str]]:
@@ -165,7 +171,8 @@ def _stashed(text: str) -> tuple[str, list[str]]:
     spans: list[str] = []
 
     def stash(found: re.Match[str]) -> str:
-        if len(spans) == MOST_CODE or _LEADING.fullmatch(found[2]):
+        leads = found[1] and (_LEADING.fullmatch(found[2]) or _ANSWER.search(found[2]))
+        if not found[1] or leads or len(spans) == MOST_CODE:
             return found[0]
         spans.append(found[2])
         return f"{found[1]}{chr(_PRIVATE + len(spans) - 1)}{found[1]}"
@@ -188,7 +195,8 @@ def request(message: str, changelog: str = "") -> str:
     subject, _, body = clean(without_steps(message)).partition("\n")
     subject = subject.strip(" ;…")
     kind = _PREFIX.match(subject)
-    area = f"{kind[1].strip()}: " if kind and (kind[1] or "").strip() else ""
+    area = kind[1].strip() if kind and kind[1] else ""
+    area = f"{area}: " if not re.fullmatch(r"(?:[A-Z]{2,10}-)?\d*", area) else ""
     subject = _WITH_TESTS.sub("", subject[kind.end() :] if kind else subject)
     subject = area + _sentence(subject, begins=not area)
     told = [subject, _unwrapped(body.strip())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 
 from closeloop.tasks.mining.recipes import REQUIREMENTS, Recipe
 from closeloop.tasks.projects.folder import Folder
@@ -34,7 +35,9 @@ def completed(recipe: Recipe, output: str, packages: frozenset[str]) -> Recipe |
     *before, install = recipe.setup or ("",)
     if _INSTALLS not in install:
         return None
-    modules = list(dict.fromkeys(_MISSING.findall(output)))[:MOST_MODULES]
+    # Packages named like modules of Python are what it once lacked, and break what it has.
+    missing = (name for name in _MISSING.findall(output) if name not in sys.stdlib_module_names)
+    modules = list(dict.fromkeys(missing))[:MOST_MODULES]
     called = ((name, f"python-{name}", f"py{name}") for name in map(_plain, modules))
     found = [next((name for name in names if name in packages), None) for names in called]
     more = [name for name in found if name and name not in shlex.split(install)]
