@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -47,7 +48,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> None:
+def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path, tmp_path: Path) -> None:
+    demo = shutil.copytree(demo, tmp_path / "demo", symlinks=True)
     equal = closeloop(demo, "gate")
     assert equal.returncode == 0, equal.stderr
     assert "Not worse" in equal.stdout
@@ -58,7 +60,6 @@ def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> Non
     assert worse != text
     settings.write_text(worse)
     assert closeloop(demo, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
-    settings.write_text(text)
     report = closeloop(demo, "gate", "--json")
     assert report.returncode == 1
     verdicts = {one["metric"]: one["verdict"] for one in json.loads(report.stdout)["differences"]}
