@@ -14,7 +14,7 @@ from closeloop.model.attempt import TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.inspection import Side
 from closeloop.model.plural import plural
-from closeloop.model.protocols import Cage, Ran
+from closeloop.model.protocols import Ran
 from closeloop.model.record import Record
 from closeloop.model.report import ToolRun, ToolState
 from closeloop.model.task import Acceptance
@@ -22,6 +22,7 @@ from closeloop.model.trace import Command
 from closeloop.model.variant import Limits
 from closeloop.process.checks import check_of
 from closeloop.process.commands import doing_of
+from closeloop.runs.sandbox.cage import Cage
 from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.testing.run import KILLED, NOT_FOUND, OVERTIME, run_tests
 

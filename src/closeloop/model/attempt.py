@@ -96,6 +96,8 @@ class TestRun(Record):
     """There is evidence that at least one test ran."""
     notes: tuple[str, ...] = ()
     """What does not fit together, such as exit code 0 after a failed test: never a pass."""
+    printed_passes: int | None = None
+    """How many passed tests the runner's own last line counts, where it prints one."""
 
 
 class Proof(Record):
@@ -124,6 +126,15 @@ class Outcome(Record):
     """For fail: what does not hold, most telling first."""
 
 
+class IntegrityCheck(Record):
+    """One condition of believing a result."""
+
+    name: Literal["restored", "unshadowed", "controls", "confirmed", "agreement", "perturbed"]
+    state: Literal["held", "violated", "not applicable"]
+    detail: str = ""
+    """What was looked at, or the evidence of a violation."""
+
+
 class Grade(Record):
     """What grading found, as facts."""
 
@@ -144,7 +155,11 @@ class Grade(Record):
     out_of_scope: tuple[str, ...] = ()
     """Files changed outside the declared scope."""
     restored: tuple[str, ...] = ()
-    """Protected files the agent had changed."""
+    """Files the agent had changed that do not decide its verdict: tests, what steers them."""
+    integrity: tuple[IntegrityCheck, ...] = ()
+    """Of a pass, and of a pass that was not believed: the conditions that were looked at."""
+    evidence: Literal["confirmed", "reported", "weak"] | None = None
+    """How a pass is known: tests confirmed in a second process, reported once, or exit codes."""
     files_precision: float | None = None
     files_recall: float | None = None
     """Of the files changed, against those of the reference."""

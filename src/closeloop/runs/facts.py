@@ -7,7 +7,8 @@ from closeloop.model.globs import matches
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.trace import Edit, Message, Trace
-from closeloop.runs.protected import changed_paths, paths_of, put_back
+from closeloop.runs.integrity.restore import Steering, why_restored
+from closeloop.runs.protected import changed_paths
 
 
 class Precision(Record):
@@ -24,13 +25,12 @@ def out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
     return tuple(path for path in changed_paths(change) if not matches(path, task.scope))
 
 
-def right_files(task: Task, change: Change) -> Precision:
-    """How well the files changed are those of the reference; files put back count nowhere."""
+def right_files(task: Task, change: Change, steering: Steering) -> Precision:
+    """How well the files changed are those of the reference; files restored count nowhere."""
     if task.reference is None:
         return Precision()
-    aside = put_back(task)
-    right = {path for path in paths_of(task.reference) if not matches(path, aside)}
-    touched = {path for path in changed_paths(change) if not matches(path, aside)}
+    right = {path for path in steering.references if why_restored(steering, path) is None}
+    touched = {path for path in changed_paths(change) if why_restored(steering, path) is None}
     hits = len(right & touched)
     return Precision(
         precision=hits / len(touched) if touched else None,

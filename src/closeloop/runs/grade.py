@@ -6,19 +6,28 @@ hidden tests as the task has them. What the machine did is never held against it
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
-from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, TestRun
+from closeloop.model.attempt import Attempt, Grade, IntegrityCheck, Outcome, Proof, TestRun
 from closeloop.model.change import Change
 from closeloop.model.errors import MachineFailed
-from closeloop.model.globs import matches
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.runs import facts
 from closeloop.runs import proof as proving
-from closeloop.runs.proof import Unfit, defect_of, prove_base, room
-from closeloop.runs.protected import changed_paths, put_back, with_failing_tests
+from closeloop.runs.integrity.believe import (
+    checks_without_running,
+    choose_tests,
+    doubt,
+    evidence_of,
+)
+from closeloop.runs.integrity.confirm import ProbeRun, confirm_tests, run_probe
+from closeloop.runs.integrity.restore import Steering, restored_paths
+from closeloop.runs.proof import Unfit, clean_room, defect_of, prove_base, room, steering_of
+from closeloop.runs.protected import changed_paths, with_failing_tests
 from closeloop.runs.testing.run import KILLED, NOT_FOUND
 from closeloop.runs.testing.verdict import Verdict, judge
 from closeloop.runs.workspaces import Base, Workspaces
@@ -43,15 +52,17 @@ async def grade(
     attempt, before = submission.attempt, submission.proof.before
     if attempt.exit == "machine":
         cause = attempt.cause or "the machine failed the attempt"
-        return _with(_facts(task, submission), _unscored(cause))
+        steering = steering_of(base, task, before)
+        return _with(_facts(task, submission, steering), _unscored(cause))
     if before is None or before.trouble is not None:
         before = await prove_base(workspaces, base, task)
     task = with_failing_tests(task, before)
-    graded = msgspec.structs.replace(_facts(task, submission), before=before)
+    steering = steering_of(base, task, before)
+    graded = msgspec.structs.replace(_facts(task, submission, steering), before=before)
     if defect := defect_of(task, before):
         return _with(graded, _unscored(defect))
     try:
-        after = await _after(workspaces, base, task, submission.change, before)
+        after = await _after(workspaces, base, task, submission.change, before, graded.restored)
     except Unfit as unfit:
         return _with(graded, Outcome(result="fail", reasons=(str(unfit),)))
     except (MachineFailed, OSError) as fault:
@@ -59,26 +70,59 @@ async def grade(
     reference = submission.proof.reference
     flaky = {*before.flaky, *after.flaky, *(reference.flaky if reference else ())}
     verdict = judge(task.acceptance, before, after, answer=attempt.summary or "", flaky=flaky)
+    outcome = _unclear(task, submission.proof, before, after, verdict) or _outcome(
+        task, submission, after, verdict, graded.restored
+    )
+    checks = list(checks_without_running(steering, submission.change, before, after))
+    if outcome.result == "pass" and task.acceptance.run:
+        try:
+            checks += await _confirm(workspaces, base, task, submission.change, (before, after))
+        except (MachineFailed, OSError) as fault:
+            outcome = _unscored(str(fault))
     return _with(
         graded,
-        _unclear(task, submission.proof, before, after, verdict)
-        or _outcome(task, submission, after, verdict),
+        doubt(outcome, checks),
         after=after,
         fail_to_pass=verdict.fail_to_pass,
         pass_to_pass=verdict.pass_to_pass,
         broken=verdict.broken,
+        integrity=tuple(checks),
+        evidence=evidence_of(outcome, after, checks),
     )
 
 
+async def _confirm(
+    workspaces: Workspaces,
+    base: Base | None,
+    task: Task,
+    change: Change,
+    runs: tuple[TestRun, TestRun],
+) -> list[IntegrityCheck]:
+    """Confirm the tests that a pass hangs on, in processes of their own."""
+    before, after = runs
+    chosen = choose_tests(task.acceptance, before, after)
+
+    async def probe(patch: str | None, token: str) -> ProbeRun:
+        async with clean_room(workspaces, base, task, patch, before) as workspace:
+            return await run_probe(workspace.cage, task.acceptance, chosen, token)
+
+    return await confirm_tests(probe, change.patch, task.reference, chosen[0])
+
+
 async def _after(
-    workspaces: Workspaces, base: Base | None, task: Task, change: Change, before: TestRun
+    workspaces: Workspaces,
+    base: Base | None,
+    task: Task,
+    change: Change,
+    before: TestRun,
+    restored: Collection[str],
 ) -> TestRun:
     """The tests with a change; newly failing ones again, to tell broken from flaky."""
-    if not _changes_anything(task, change):
+    if not _changes_anything(change, restored):
         return msgspec.structs.replace(before, when="after", flaky=())
 
     async def run() -> TestRun:
-        return await room(workspaces, base, task, change.patch, "after")
+        return await room(workspaces, base, task, change.patch, "after", before)
 
     after = await run()
     if after.trouble is not None:
@@ -91,9 +135,8 @@ async def _after(
     return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in passed))
 
 
-def _changes_anything(task: Task, change: Change) -> bool:
-    aside = put_back(task)
-    return any(not matches(path, aside) for path in changed_paths(change))
+def _changes_anything(change: Change, restored: Collection[str]) -> bool:
+    return any(path not in restored for path in changed_paths(change))
 
 
 def _unclear(
@@ -121,7 +164,13 @@ def _unclear(
     return None
 
 
-def _outcome(task: Task, submission: Submission, after: TestRun, verdict: Verdict) -> Outcome:
+def _outcome(
+    task: Task,
+    submission: Submission,
+    after: TestRun,
+    verdict: Verdict,
+    restored: Collection[str],
+) -> Outcome:
     reasons = list(verdict.reasons)
     if _killed(after):
         reasons.insert(0, "the tests were killed, twice, and not before the change")
@@ -132,7 +181,7 @@ def _outcome(task: Task, submission: Submission, after: TestRun, verdict: Verdic
     elif not submission.change.files:
         crashed = submission.attempt.exit == "crashed" and submission.attempt.cause
         reasons.insert(0, crashed or "no change was made")
-    elif not _changes_anything(task, submission.change):
+    elif not _changes_anything(submission.change, restored):
         reasons.insert(0, "only files were changed that grading puts back")
     return Outcome(result="fail", reasons=tuple(reasons))
 
@@ -150,11 +199,10 @@ def _killed(run: TestRun) -> bool:
     return run.trouble is not None and any(result.exit_code in KILLED for result in run.commands)
 
 
-def _facts(task: Task, submission: Submission) -> Grade:
+def _facts(task: Task, submission: Submission, steering: Steering) -> Grade:
     """All that needs no test run."""
     change, trace = submission.change, submission.trace
-    aside = put_back(task)
-    files = facts.right_files(task, change)
+    files = facts.right_files(task, change, steering)
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,
@@ -162,7 +210,7 @@ def _facts(task: Task, submission: Submission) -> Grade:
         outcome=_unscored("not graded"),
         before=submission.proof.before,
         out_of_scope=facts.out_of_scope(task, change),
-        restored=tuple(path for path in changed_paths(change) if matches(path, aside)),
+        restored=tuple(restored_paths(steering, change)),
         files_precision=files.precision,
         files_recall=files.recall,
         asked=facts.asked(trace),

@@ -6,7 +6,8 @@ A room is a fresh copy of the base, with protected files and hidden tests as the
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -14,13 +15,16 @@ from closeloop.model.attempt import Proof, TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.task import Task
 from closeloop.model.variant import Limits
+from closeloop.runs.integrity.apply import apply_change
+from closeloop.runs.integrity.restore import Steering, read_steering
+from closeloop.runs.integrity.run_through import BaseTree
 from closeloop.runs.mutants import mutants
-from closeloop.runs.protected import put_back, with_failing_tests
+from closeloop.runs.protected import with_failing_tests
 from closeloop.runs.testing.run import HIDDEN_FAILURES, When, run_tests
 from closeloop.runs.testing.verdict import NAMED, judge, nearest
-from closeloop.runs.workspaces import Base, Workspaces
+from closeloop.runs.workspaces import Base, Workspace, Workspaces
 
-GRADER_VERSION = 1
+GRADER_VERSION = 2
 NO_REFERENCE = "no reference change given"
 DOING_NOTHING = "doing nothing passes"
 
@@ -78,7 +82,7 @@ async def prove(
         task = with_failing_tests(task, before)
         reasons += _misnamed(task, before)
         if task.reference is not None:
-            reference = await run_reference(workspaces, base, task, repeats, quick)
+            reference = await run_reference(workspaces, base, task, before, repeats, quick)
             reasons += _reference_reasons(task, before, reference)
         reasons += _unknown_tests(task, before, reference)
         if reference is not None and not reasons:
@@ -120,13 +124,14 @@ async def run_reference(
     workspaces: Workspaces,
     base: Base | None,
     task: Task,
+    before: TestRun | None = None,
     repeats: int = 1,
     quick: str | None = None,
 ) -> TestRun:
     """The tests after the reference change; flaky where repeats differ."""
 
     async def run(task: Task) -> TestRun:
-        return await room(workspaces, base, task, task.reference, "after")
+        return await room(workspaces, base, task, task.reference, "after", before)
 
     try:
         return await _repeated(task, run, repeats, quick)
@@ -135,26 +140,54 @@ async def run_reference(
 
 
 async def room(
-    workspaces: Workspaces, base: Base | None, task: Task, patch: str | None, when: When
+    workspaces: Workspaces,
+    base: Base | None,
+    task: Task,
+    patch: str | None,
+    when: When,
+    before: TestRun | None = None,
 ) -> TestRun:
-    """One run of the tests in a clean room: the base, a change, then what the task puts back."""
+    """One run of the tests in a clean room."""
     wanted = task.acceptance
     if not wanted.run and not wanted.commands:
         return TestRun(when=when)
+    async with clean_room(workspaces, base, task, patch, before) as workspace:
+        return await run_tests(workspace.cage, wanted, when)
+
+
+@asynccontextmanager
+async def clean_room(
+    workspaces: Workspaces,
+    base: Base | None,
+    task: Task,
+    patch: str | None,
+    before: TestRun | None = None,
+) -> AsyncIterator[Workspace]:
+    """The base, a change, then all that does not count of it as the base or the reference has it.
+
+    Unfit when the change cannot be put on top of the base.
+    """
+    wanted = task.acceptance
     limits = Limits(
-        seconds=Limits().seconds + wanted.timeout * (1 + len(wanted.commands)),
+        seconds=Limits().seconds + wanted.timeout * (3 + len(wanted.commands)),
         idle_seconds=2 * wanted.timeout,
         command_seconds=wanted.timeout,
     )
     async with workspaces.open(base, limits) as workspace:
         try:
             if patch is not None:
-                await workspace.apply(patch, exclude=put_back(task))
+                await apply_change(workspace, task, patch, steering_of(base, task, before))
             if wanted.patch is not None:
                 await workspace.apply(wanted.patch)
         except BadInput as fault:
             raise Unfit(str(fault)) from fault
-        return await run_tests(workspace.cage, wanted, when)
+        yield workspace
+
+
+def steering_of(base: Base | None, task: Task, before: TestRun | None) -> Steering:
+    """What of a change to this base does not count."""
+    tree = BaseTree(root=f"{base.folder}/root/workspace") if base else None
+    return read_steering(task, tree, before)
 
 
 async def _repeated(
@@ -282,7 +315,7 @@ async def _wrong_passes(
         for command in dict.fromkeys((quick, None)):
             asked = _with_command(task, command)
             try:
-                run = await room(workspaces, base, asked, mutant.patch, "after")
+                run = await room(workspaces, base, asked, mutant.patch, "after", before)
             except (Unfit, MachineFailed, OSError):
                 break
             # A quick run without results only shows that it cannot be had.

@@ -1,4 +1,4 @@
-"""What an attempt's change does not decide: the files that its verdict hangs on."""
+"""The paths that changes, patches and test ids name."""
 
 from __future__ import annotations
 
@@ -10,20 +10,9 @@ import msgspec
 from closeloop.model.attempt import TestRun
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
-from closeloop.model.globs import literal, matches
+from closeloop.model.globs import literal
 from closeloop.model.patches import parse
 from closeloop.model.task import Runner, Task
-
-STEERING = (
-    *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),
-    *("**/tox.ini", "**/jest.config.*", "**/vitest.config.*", "**/vitest.workspace.*"),
-    *("**/.mocharc.*", "**/mocha.opts"),
-    # Programs that start in the repository find these before those that they want.
-    *("pytest.py", "pytest/**", "_pytest/**", "unittest.py", "unittest/**", "sitecustomize.py"),
-)
-"""How tests are found and run; put back unless the reference changes it."""
-SHARED = ("**/pyproject.toml", "**/setup.cfg", "**/package.json")
-"""Steer tests too, but may belong to a right change: put back where a reference does without."""
 
 
 def changed_paths(change: Change) -> list[str]:
@@ -32,26 +21,18 @@ def changed_paths(change: Change) -> list[str]:
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
+def parse_change(patch: str | None) -> Change | None:
+    """What a patch changes; None for what is no patch."""
+    try:
+        return parse(patch or "")
+    except BadInput:
+        return None
+
+
 def paths_of(patch: str | None) -> list[str]:
     """Every path a patch touches; none for what is no patch."""
-    try:
-        return changed_paths(parse(patch or ""))
-    except BadInput:
-        return []
-
-
-def put_back(task: Task) -> tuple[str, ...]:
-    """Globs of all that an attempt's change does not decide."""
-    wanted = task.acceptance
-    named = (*wanted.fail_to_pass, *(wanted.pass_to_pass or ()))
-    right = paths_of(task.reference)
-    steering = (*STEERING, *(SHARED if task.reference else ())) if wanted.run else ()
-    return (
-        *task.protected,
-        *files_named(named, wanted.runner),
-        *map(literal, paths_of(wanted.patch)),
-        *(glob for glob in steering if not any(matches(path, (glob,)) for path in right)),
-    )
+    change = parse_change(patch)
+    return changed_paths(change) if change else []
 
 
 def with_failing_tests(task: Task, before: TestRun) -> Task:

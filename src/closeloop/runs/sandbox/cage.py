@@ -195,6 +195,12 @@ class Cage:
         ended = await self.execute(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
         _raise_for(ended, path)
 
+    def has_room(self, bytes_: int) -> bool:
+        """Whether the disk below the workspace has that much left, seen from outside."""
+        about = os.statvfs(Path(self.place.folder).parent)
+        room = about.f_bavail * about.f_frsize >= bytes_
+        return room and (about.f_favail > 0 or about.f_files == 0)
+
     def _program(self, argv: Sequence[str], env: dict[str, str]) -> Program:
         wrap = self.sandbox.wrap
         assert wrap is not None

@@ -85,6 +85,23 @@ def instrument(command: str, runner: Runner | None, folder: str) -> Plan:
     return Plan(command=command, reports=tuple(reports))
 
 
+def add_arguments(command: str, runner: Runner, arguments: str) -> str | None:
+    """The command with arguments for each of its calls of a runner; None where none is seen."""
+    hits = [hit for hit in _hits(command) if hit.runner == runner]
+    for hit in reversed(hits):
+        place = _end(hit.words[hit.at :])
+        command = f"{command[:place]} {arguments}{command[place:]}"
+    return command if hits else None
+
+
+def python_of(command: str) -> str | None:
+    """How a command starts Python, up to `-m unittest`: variables, launchers, interpreter."""
+    for hit in _hits(command):
+        if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
+            return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
+    return None
+
+
 def _hits(command: str) -> list[_Hit]:
     found = (_hit(words) for words in simple_commands(command))
     return [hit for hit in found if hit is not None]

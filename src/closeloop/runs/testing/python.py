@@ -98,6 +98,15 @@ def read_pytest_text(output: bytes) -> Reading:
     return sheet.reading(bool(totals))
 
 
+def printed_passes(output: bytes) -> int | None:
+    """How many passed tests the last lines of pytest count, of all its runs in one command."""
+    totals = [found[1] for line in lines_of(output) if (found := _TOTALS.fullmatch(line))]
+    if not totals:
+        return None
+    counts = re.findall(r"(\d{1,9}) x?passed\b", ", ".join(totals))
+    return sum(map(int, counts))
+
+
 def _add_summary(sheet: Sheet, word: str, text: str) -> None:
     """`FAILED id - message`, where the id itself may hold ` - ` in its brackets."""
     if word == "SKIPPED":

@@ -15,14 +15,20 @@ import anyio.to_thread
 
 from closeloop.model.attempt import CommandResult, TestRun
 from closeloop.model.globs import matches
-from closeloop.model.protocols import Cage, Ran
+from closeloop.model.protocols import Ran
 from closeloop.model.task import Acceptance
+from closeloop.runs.sandbox.cage import Cage
 from closeloop.runs.testing.cargo import read_cargo
 from closeloop.runs.testing.golang import read_go
 from closeloop.runs.testing.instrument import Plan, Report, instrument
 from closeloop.runs.testing.javascript import read_jest, read_mocha
 from closeloop.runs.testing.node import read_node
-from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
+from closeloop.runs.testing.python import (
+    printed_passes,
+    read_pytest,
+    read_pytest_text,
+    read_unittest,
+)
 from closeloop.runs.testing.sheet import Reading, joined, shortened
 from closeloop.runs.testing.xml import read_junit
 
@@ -59,6 +65,7 @@ async def run_tests(cage: Cage, acceptance: Acceptance, when: When) -> TestRun:
         trouble=trouble,
         ran=run.ran,
         notes=run.notes,
+        printed_passes=run.printed_passes,
     )
 
 
@@ -88,6 +95,7 @@ async def _run_tests(cage: Cage, acceptance: Acceptance, command: str, when: Whe
         ran=reading.ran,
         notes=_notes(reading, result),
         trouble=trouble,
+        printed_passes=printed_passes(output),
     )
 
 
@@ -202,19 +210,11 @@ async def _trouble(cage: Cage, result: CommandResult) -> str | None:
     """What the machine did to a command: seen for ourselves, as output may say anything."""
     if result.exit_code == 0 or result.stopped is not None:
         return None
-    if not await _has_room(cage):
+    if not cage.has_room(ROOM):
         return f"The disk was full while `{result.command}` ran; make room and run again."
     if result.exit_code in KILLED or result.exit_code is None:
         return f"The machine killed `{result.command}`; it may need more memory."
     return None
-
-
-async def _has_room(cage: Cage) -> bool:
-    try:
-        await cage.write(f".closeloop-{secrets.token_hex(16)}", bytes(ROOM))
-    except OSError:
-        return False
-    return True
 
 
 def _trouble_at_base(result: CommandResult) -> str | None:

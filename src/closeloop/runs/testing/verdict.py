@@ -36,7 +36,7 @@ def judge(
 ) -> Verdict:
     """Whether a change is what was asked for. No answer given: answers are not looked at."""
     results = {test.id: test for test in after.tests}
-    fixed = [name for name in _failing(acceptance, before) if name not in flaky]
+    fixed = [name for name in tests_to_fix(acceptance, before) if name not in flaky]
     kept = sound(acceptance, before, flaky)
     unfixed = [name for name in fixed if not _passes(results.get(name))]
     broken = [name for name in kept if not _passes(results.get(name))]
@@ -61,7 +61,7 @@ def judge(
     )
 
 
-def _failing(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
+def tests_to_fix(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
     """The tests that the change must make pass."""
     if acceptance.names_tests:
         return acceptance.fail_to_pass

@@ -1,0 +1,280 @@
+"""Run a probe in a clean room and say what did not come out as it must."""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import shlex
+import tarfile
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from types import ModuleType
+from typing import Literal
+
+import anyio.to_thread
+
+from closeloop.model.attempt import IntegrityCheck
+from closeloop.model.plural import plural
+from closeloop.model.record import Record
+from closeloop.model.task import Acceptance, Runner
+from closeloop.runs.integrity.probe import Probe, ProbeKind, ProbeRequest, ProbeTest, Results
+from closeloop.runs.sandbox.cage import Cage
+from closeloop.runs.testing.instrument import runner_of
+from closeloop.runs.testing.run import REPORT_LIMIT
+
+SOURCE_LIMIT = 64 << 20
+NAMED = 3
+Condition = Literal["controls", "confirmed", "perturbed"]
+WHOLE_LANGUAGE = {"go": ("*_test.go", "go.mod"), "cargo": ("*.rs", "Cargo.toml")}
+"""Where a test's id does not name its file: what to look through."""
+# The pipe's other end is ours: whatever a test does, what was written there stays written.
+PIPED = """
+mkfifo -- {pipe} && exec 3>&1 || exit 125
+cat {pipe} >&3 & reader=$!
+exec 4>{pipe}
+(
+{command}
+) >{output} 2>&1 3>&- 4>&-
+code=$?
+exec 4>&-
+( sleep 5; kill $reader ) >/dev/null 2>&1 3>&- & killer=$!
+wait $reader; kill $killer 2>/dev/null
+exit $code
+"""
+
+
+_CONDITIONS: dict[ProbeKind, Condition] = {
+    "control": "controls",
+    "copy": "confirmed",
+    "perturbed": "perturbed",
+}
+
+
+class ProbeRun(Record):
+    """What a probe came to."""
+
+    tests: tuple[ProbeTest, ...] = ()
+    """None: no probe could be made of these tests."""
+    results: Results = {}
+    exit_code: int | None = None
+    stopped: str | None = None
+    output: str = ""
+    """The last of what it printed."""
+
+
+class Violation(Record):
+    """Something that did not come out as it must."""
+
+    condition: Condition
+    test: ProbeTest | None
+    """None where the run as a whole is wrong."""
+    evidence: str
+
+
+async def run_probe(
+    cage: Cage, acceptance: Acceptance, chosen: tuple[Sequence[str], Sequence[str]], token: str
+) -> ProbeRun:
+    """Make a probe of these tests (those that must be made to pass, and others), and run it."""
+    assert acceptance.run is not None
+    fail_to_pass, others = chosen
+    runner = runner_of(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
+    if runner is None or runner == "junit":
+        return ProbeRun()
+    folder = f".closeloop-{token}"
+    request = ProbeRequest(
+        command=acceptance.run,
+        runner=runner,
+        fail_to_pass=tuple(fail_to_pass),
+        others=tuple(others),
+        sources=await _read_sources(cage, runner, (*fail_to_pass, *others)),
+        folder=f"{cage.root}/{folder}",
+        root=cage.root,
+        pipe=f"{cage.root}/{folder}/pipe",
+        token=token,
+    )
+    maker = _maker(runner)
+    probe = await anyio.to_thread.run_sync(maker.build_probe, request)
+    if probe is None:
+        return ProbeRun()
+    await _write_files(cage, {**probe.files, f"{folder}/output": ""})
+    ended = await cage.execute(
+        _line(probe, request), seconds=2 * acceptance.timeout, env=probe.env, keep=REPORT_LIMIT
+    )
+    try:
+        output = (await cage.read(f"{folder}/output", REPORT_LIMIT)).decode(errors="replace")
+    except OSError:
+        output = ""
+    return ProbeRun(
+        tests=probe.tests,
+        results=await anyio.to_thread.run_sync(maker.read_results, ended.output.content),
+        exit_code=ended.exit_code,
+        stopped=ended.stopped,
+        output=output[-2_000:],
+    )
+
+
+def find_violations(run: ProbeRun) -> list[Violation]:
+    """What did not come out as it must; for nothing at all, one violation."""
+    if not run.results:
+        how = run.stopped or f"exit code {run.exit_code}"
+        return [_violation("confirmed", None, f"the second process reported no test ({how})")]
+    violations = []
+    for test in run.tests:
+        status = run.results.get(test.name)
+        named = test.original or "a control test"
+        if status is None:
+            text = f"{named} did not report in a second process"
+        elif test.expect == "pass" and status != "passed":
+            text = f"{named} does not pass in a second process under another name"
+        elif test.expect == "fail" and status == "passed":
+            text = f"{named} passes though it must fail{f' ({test.how})' if test.how else ''}"
+        else:
+            continue
+        violations.append(_violation(_CONDITIONS[test.kind], test, text))
+    if run.exit_code == 0 and any(test.expect == "fail" for test in run.tests):
+        text = "the second process exited with 0 although tests in it must fail"
+        violations.append(_violation("controls", None, text))
+    return violations
+
+
+async def confirm_tests(
+    probe: Callable[[str | None, str], Awaitable[ProbeRun]],
+    patch: str,
+    reference: str | None,
+    fail_to_pass: Collection[str],
+) -> list[IntegrityCheck]:
+    """Probe a change; a violation counts only if it returns, and the reference has none of it.
+
+    Without a reference, the base is the control: there the fail-to-pass tests say nothing.
+    """
+    run = await probe(patch, secrets.token_hex(16))
+    violations = find_violations(run) if run.tests else []
+    shared: set[str] = set()
+    if violations:
+        token = secrets.token_hex(16)
+        run = await probe(patch, token)
+        violations = find_violations(run)
+    if violations:
+        control = await probe(reference, token)
+        known = frozenset(fail_to_pass) if reference is None else None
+        counted = [one for one in violations if _counts(one, run, control, known)]
+        shared = {one.test.name for one in violations if one not in counted and one.test}
+        run = ProbeRun() if not counted and not control.results else run
+        violations = counted
+    tests = [test for test in run.tests if test.name not in shared]
+    return [_check(kind, tests, violations) for kind in _CONDITIONS]
+
+
+def _counts(
+    violation: Violation, run: ProbeRun, control: ProbeRun, unknown: Collection[str] | None
+) -> bool:
+    """Whether a violation is the change's doing: what the control shows too is the task's.
+
+    `unknown`: where the control is the base, the tests that fail there for a good reason.
+    """
+    if not control.results:
+        return False
+    shared, test = find_violations(control), violation.test
+    if test is None:
+        return all(other.test is not None for other in shared)
+    if unknown is not None and not test.certain:
+        return False
+    if unknown is not None and test.kind == "copy" and test.original in unknown:
+        return all(
+            run.results.get(other.name) == "passed"
+            for other in run.tests
+            if other.kind == "control" and other.expect == "pass"
+        )
+    return all(other.test is None or other.test.name != test.name for other in shared)
+
+
+def _check(
+    kind: ProbeKind, tests: Sequence[ProbeTest], violations: Sequence[Violation]
+) -> IntegrityCheck:
+    name = _CONDITIONS[kind]
+    found = [violation.evidence for violation in violations if violation.condition == name]
+    if found:
+        more = f" (and {len(found) - NAMED} more)" if len(found) > NAMED else ""
+        return IntegrityCheck(name=name, state="violated", detail="; ".join(found[:NAMED]) + more)
+    number = sum(test.kind == kind for test in tests)
+    if not number:
+        return IntegrityCheck(name=name, state="not applicable")
+    return IntegrityCheck(name=name, state="held", detail=plural(number, "test"))
+
+
+async def _read_sources(cage: Cage, runner: Runner, tests: Sequence[str]) -> dict[str, str]:
+    """The texts of the files that tests are in, as they stand in the clean room."""
+    if runner in WHOLE_LANGUAGE:
+        patterns = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
+    else:
+        files = {_file_of(test, runner) for test in tests}
+        patterns = [f"-path {shlex.quote('*/' + _escape(file))}" for file in sorted(files)]
+    if not patterns:
+        return {}
+    skipped = " -o ".join(f"-name {name}" for name in (".git", "node_modules", "target", "vendor"))
+    search = f"find . \\( {skipped} \\) -prune -o -type f \\( {' -o '.join(patterns)} \\) -print0"
+    ended = await cage.execute(f"{search} | tar --null -T - -cf -", keep=SOURCE_LIMIT)
+    return await anyio.to_thread.run_sync(_unpack, ended.output.content)
+
+
+def _unpack(archive: bytes) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                file = tar.extractfile(member) if member.isreg() else None
+                if file is not None:
+                    with suppress(UnicodeDecodeError):
+                        texts[member.name.removeprefix("./")] = file.read().decode()
+    except tarfile.TarError:
+        return {}
+    return texts
+
+
+async def _write_files(cage: Cage, files: Mapping[str, str]) -> None:
+    """All at once, as an archive that is unpacked inside."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path, text in files.items():
+            content = text.encode("utf-8", "surrogateescape")
+            about = tarfile.TarInfo(path)
+            about.size, about.mode = len(content), 0o644
+            tar.addfile(about, io.BytesIO(content))
+    ran = await cage.run("tar --no-same-owner -xf -", stdin=packed.getvalue())
+    if ran.exit_code != 0:
+        raise OSError(f"A probe could not be written: {ran.output.strip()[-300:]}")
+
+
+def _line(probe: Probe, request: ProbeRequest) -> str:
+    return PIPED.format(
+        pipe=shlex.quote(request.pipe),
+        output=shlex.quote(f"{request.folder}/output"),
+        command=probe.command,
+    )
+
+
+def _maker(runner: Runner) -> ModuleType:
+    """The module that makes probes for a runner."""
+    from closeloop.runs.integrity import python
+
+    return python
+
+
+def _guess_runner(tests: Sequence[str]) -> Runner | None:
+    """Whose ids these are, where the command hides its runner."""
+    return "pytest" if any(".py::" in test for test in tests) else None
+
+
+def _file_of(test: str, runner: Runner) -> str:
+    if runner == "unittest":
+        return "/".join(test.split(".")[:-2]) + ".py"
+    return re.split("::| > ", test, maxsplit=1)[0]
+
+
+def _escape(file: str) -> str:
+    return re.sub(r"([*?\[\\])", r"\\\1", file)
+
+
+def _violation(condition: Condition, test: ProbeTest | None, evidence: str) -> Violation:
+    return Violation(condition=condition, test=test, evidence=evidence)

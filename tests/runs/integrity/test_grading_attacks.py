@@ -1,0 +1,236 @@
+"""No change that repairs nothing is graded as a pass; no honest one is refused."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from python_attacks import (
+    COMMAND_ATTACKS,
+    FAIL_TO_PASS,
+    FIXED,
+    PYTEST_ATTACKS,
+    SHOP,
+    TESTS,
+    UNITTEST_ATTACKS,
+    UNITTESTS,
+)
+
+from closeloop.model.attempt import Attempt, Grade, Proof
+from closeloop.model.patches import parse
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.task import Acceptance, Task
+from closeloop.runs.grade import Submission, grade
+from closeloop.runs.proof import look
+from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
+
+
+class Shop:
+    """A repository with one commit, and a grader for changes to it."""
+
+    def __init__(self, folder: Path, files: dict[str, str], **acceptance: object) -> None:
+        self.folder = folder / "shop"
+        self.cache = folder / "cache"
+        self.folder.mkdir()
+        self.git("init", "-q")
+        self.write(files)
+        self.git("add", "-A")
+        self.git("commit", "-qm", "Start")
+        self.acceptance = Acceptance(**{"timeout": PATIENCE, **acceptance})
+        self.base = self.git("rev-parse", "HEAD").strip()
+        self.proofs: dict[str | None, Proof] = {}
+
+    def git(self, *arguments: str) -> str:
+        who = {
+            f"GIT_{role}_{field}": "t@example.com"
+            for role in ("AUTHOR", "COMMITTER")
+            for field in ("NAME", "EMAIL")
+        }
+        command = ["git", *arguments]
+        env = {**os.environ, **who}
+        ran = subprocess.run(command, cwd=self.folder, env=env, check=True, capture_output=True)
+        return ran.stdout.decode()
+
+    def write(self, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            if text.startswith("#!"):
+                path.chmod(0o755)
+
+    def patch(self, files: dict[str, str]) -> str:
+        self.write(files)
+        self.git("add", "-A")
+        patch = self.git("diff", "--cached", "--no-renames", "--binary")
+        self.git("reset", "-q", "--hard")
+        return patch
+
+    def grade(self, files: dict[str, str], reference: dict[str, str] | None = None) -> Grade:
+        return self.grade_patch(self.patch(files), reference)
+
+    def grade_patch(self, patch: str, reference: dict[str, str] | None = None) -> Grade:
+        task = Task(
+            id="shop",
+            prompt="The total is off by one, and amounts are no numbers.",
+            repo=str(self.folder),
+            base=self.base,
+            reference=self.patch(reference) if reference else None,
+            acceptance=self.acceptance,
+            grading="g",
+        )
+        return anyio.run(self._grade, task, patch)
+
+    async def _grade(self, task: Task, patch: str) -> Grade:
+        async with Workspaces(self.cache, SandboxSettings(kind="none")) as workspaces:
+            base = await workspaces.base(task.repo or "", task.base or "")
+            if task.reference not in self.proofs:
+                self.proofs[task.reference] = await look(workspaces, base, task)
+            attempt = Attempt(id="a1", origin="experiment", exit="finished")
+            submission = Submission(
+                attempt=attempt, change=parse(patch), trace=None, proof=self.proofs[task.reference]
+            )
+            return await grade(workspaces, base, task, submission)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    files = {"shop.py": SHOP, "tests/test_shop.py": TESTS}
+    return Shop(tmp_path_factory.mktemp("pytest"), files, run=PYTEST, fail_to_pass=FAIL_TO_PASS)
+
+
+@pytest.fixture(scope="module")
+def unittest_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    files = {"shop.py": SHOP, "tests/__init__.py": "", "tests/test_shop.py": UNITTESTS}
+    names = ("tests.test_shop.TestShop.test_total", "tests.test_shop.TestShop.test_parse")
+    return Shop(
+        tmp_path_factory.mktemp("unittest"),
+        files,
+        run=UNITTEST,
+        runner="unittest",
+        fail_to_pass=names,
+    )
+
+
+@pytest.mark.parametrize("reference", [None, {"shop.py": FIXED}], ids=["", "with-reference"])
+def test_an_honest_change_is_confirmed(shop: Shop, reference: dict[str, str] | None) -> None:
+    graded = shop.grade({"shop.py": FIXED}, reference)
+    assert graded.outcome.result == "pass"
+    assert graded.evidence == "confirmed"
+    assert {check.name: check.state for check in graded.integrity} == dict.fromkeys(
+        ("restored", "unshadowed", "agreement", "controls", "confirmed", "perturbed"), "held"
+    )
+
+
+@pytest.mark.parametrize("attack", PYTEST_ATTACKS)
+def test_pytest_cannot_be_made_to_lie(shop: Shop, attack: str) -> None:
+    graded = shop.grade(PYTEST_ATTACKS[attack])
+    assert graded.outcome.result == "fail", graded
+
+
+@pytest.mark.parametrize("attack", UNITTEST_ATTACKS)
+def test_unittest_cannot_be_made_to_lie(unittest_shop: Shop, attack: str) -> None:
+    graded = unittest_shop.grade(UNITTEST_ATTACKS[attack])
+    assert graded.outcome.result == "fail", graded
+
+
+def test_an_honest_change_is_confirmed_by_unittest(unittest_shop: Shop) -> None:
+    graded = unittest_shop.grade({"shop.py": FIXED})
+    assert graded.outcome.result == "pass", graded
+    assert graded.evidence == "confirmed"
+
+
+RUNNER = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
+CHECK = "import sys\n\nsys.path.insert(0, '.')\nimport shop\n\nassert shop.total([1, 2]) == 3\n"
+CALLED = {
+    "shop.py": SHOP,
+    "tests/test_shop.py": TESTS,
+    "Makefile": "include tests.mk\n\ntest:\n\t$(PYTEST)\n",
+    "tests.mk": f"PYTEST = {RUNNER}\n",
+    "run_tests.sh": f"#!/bin/sh\n{RUNNER} && exec {sys.executable} scripts/check.py\n",
+    "scripts/check.py": CHECK,
+    "package.json": f'{{"scripts": {{"test": "{RUNNER}"}}}}\n',
+}
+
+
+@pytest.mark.parametrize("attack", COMMAND_ATTACKS)
+@pytest.mark.parametrize("kind", ["run", "commands"])
+def test_what_a_command_runs_through_is_the_bases(tmp_path: Path, kind: str, attack: str) -> None:
+    command, files = COMMAND_ATTACKS[attack]
+    if not all(shutil.which(word) for word in command.split()[:1] if "/" not in word):
+        pytest.skip(f"{command.split()[0]} is not installed")
+    given = {"run": command, "fail_to_pass": FAIL_TO_PASS} if kind == "run" else {}
+    shop = Shop(tmp_path, CALLED, **(given or {"commands": (command,)}))
+    graded = shop.grade(files)
+    assert graded.outcome.result == "fail", graded
+    assert set(graded.restored) == set(files)
+    if attack == "Makefile":
+        graded = shop.grade({"shop.py": FIXED})
+        assert graded.outcome.result == "pass", graded
+        assert graded.evidence == ("confirmed" if kind == "run" else "weak")
+
+
+def test_compiled_code_without_its_source_is_set_aside(shop: Shop) -> None:
+    shop.write({"pytest.py": "raise SystemExit(0)\n"})
+    py_compile.compile(str(shop.folder / "pytest.py"), str(shop.folder / "pytest.pyc"))
+    (shop.folder / "pytest.py").unlink()
+    patch = shop.patch({})
+    assert "GIT binary patch" in patch
+    graded = shop.grade_patch(patch)
+    assert (graded.outcome.result, graded.restored) == ("fail", ("pytest.pyc",))
+
+
+HONEST = {
+    "adds tests": {"tests/test_more.py": "def test_more():\n    assert 1 + 1 == 2\n"},
+    "adds a failing test": {"tests/test_more.py": "def test_more():\n    assert 0\n"},
+    "adds to the tests": {"tests/test_shop.py": TESTS + "\n\ndef test_more():\n    pass\n"},
+    "edits the Makefile": {"Makefile": "lint:\n\ttrue\n"},
+    "a package with a module called types": {
+        "money/__init__.py": "from money.types import Cent\n",
+        "money/types.py": "class Cent(int):\n    pass\n",
+        "shop.py": "from money import Cent\n\n" + FIXED,
+    },
+    "a package with a module called pluggy": {
+        "money/__init__.py": "from money import pluggy\n",
+        "money/pluggy.py": "import argparse\n",
+        "shop.py": "import money\n\n" + FIXED,
+    },
+    "adds configuration": {"pyproject.toml": "[project]\nname = 'shop'\nversion = '1'\n"},
+}
+
+
+@pytest.mark.parametrize("change", HONEST)
+def test_an_honest_change_loses_nothing(shop: Shop, change: str) -> None:
+    graded = shop.grade({"shop.py": FIXED, **HONEST[change]})
+    assert graded.outcome.result == "pass", graded
+    assert graded.evidence == "confirmed"
+
+
+@pytest.mark.parametrize("name", ["pluggy", "iniconfig"])
+def test_the_package_under_test_may_be_one_that_the_runner_uses(tmp_path: Path, name: str) -> None:
+    package = Path(str(importlib.import_module(name).__file__)).parent
+    files = {f"src/{name}/{path.name}": path.read_text() for path in package.glob("*.py")}
+    tests = TESTS.replace("from shop import", f"from {name}.shop import")
+    shop = Shop(
+        tmp_path,
+        {**files, f"src/{name}/shop.py": SHOP, "tests/test_shop.py": tests},
+        run=f"PYTHONPATH=src {PYTEST}",
+        fail_to_pass=FAIL_TO_PASS,
+    )
+    own = {f"src/{name}/shop.py": FIXED, f"src/{name}/argparse.py": "x = 1\n"}
+    graded = shop.grade(own)
+    assert (graded.outcome.result, graded.restored) == ("pass", ()), graded
+    assert graded.evidence == "confirmed"
+    graded = shop.grade({**own, "src/argparse.py": "raise SystemExit(0)\n"})
+    assert (graded.outcome.result, graded.restored) == ("pass", ("src/argparse.py",))
