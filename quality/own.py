@@ -45,7 +45,12 @@ class Score(Record):
 def scores(cases: Iterable[Labelled] | None = None) -> list[Score]:
     """Every installed rule over the labelled traces."""
     readings = [
-        (case, msgspec.structs.replace(read(case.trace), task=case.task, attempt=case.attempt))
+        (
+            case,
+            msgspec.structs.replace(
+                read(case.trace), task=case.task, attempt=case.attempt, grade=case.grade
+            ),
+        )
         for case in (labelled() if cases is None else cases)
     ]
     return [

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Attempt
+from closeloop.model.attempt import Attempt, Grade
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.model.trace import (
@@ -109,6 +109,7 @@ class Labelled(Record):
     """Rules on which the case says nothing."""
     task: Task | None
     attempt: Attempt | None
+    grade: Grade | None = None
 
 
 def labelled(folder: Path = Path(__file__).parent / "labelled") -> list[Labelled]:
@@ -119,6 +120,7 @@ def labelled(folder: Path = Path(__file__).parent / "labelled") -> list[Labelled
 def _labelled(path: Path) -> Labelled:
     given = msgspec.yaml.decode(path.read_bytes())
     task, end = given.pop("task", None), given.pop("exit", None)
+    grade = given.pop("grade", None)
     return Labelled(
         name=f"{path.parent.name}/{path.stem}",
         about=given.pop("about"),
@@ -127,4 +129,7 @@ def _labelled(path: Path) -> Labelled:
         trace=story(given.pop("events"), given.pop("lanes", None), **given),
         task=msgspec.convert({"id": path.stem, "prompt": "", **task}, Task) if task else None,
         attempt=Attempt(id=path.stem, origin="production", exit=end) if end else None,
+        grade=msgspec.convert({"attempt": path.stem, "grading": "g", "version": 2, **grade}, Grade)
+        if grade
+        else None,
     )

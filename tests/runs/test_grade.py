@@ -17,7 +17,7 @@ from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Message, Trace
 from closeloop.runs import facts
 from closeloop.runs.grade import Submission, grade
-from closeloop.runs.proof import DOING_NOTHING, NO_REFERENCE, look, prove
+from closeloop.runs.proof import DOING_NOTHING, GRADER_VERSION, NO_REFERENCE, look, prove
 from closeloop.runs.workspaces import Workspaces
 from patience import PATIENCE, SCALES
 
@@ -156,7 +156,7 @@ def test_a_right_change_passes_and_its_facts_are_counted(project, grader):
     assert (graded.fail_to_pass, graded.pass_to_pass) == ((1, 1), (1, 1))
     assert (graded.files_precision, graded.files_recall) == (1.0, 1.0)
     assert graded.before.tests != graded.after.tests
-    assert (graded.version, graded.grading, graded.attempt) == (1, "g", "a1")
+    assert (graded.version, graded.grading, graded.attempt) == (GRADER_VERSION, "g", "a1")
 
 
 @pytest.mark.parametrize("kind", ["auto"])
@@ -217,14 +217,14 @@ def test_deleted_tests_are_put_back_beside_a_real_change(project, grader):
     assert graded.restored == ("test_billing.py",)
 
 
-def test_a_deleted_test_that_nobody_protects_counts_as_broken(project, grader):
+def test_a_deleted_test_is_restored_though_nobody_protects_it(project, grader):
     project.write({"test_other.py": "def test_other():\n    assert True\n"})
     project.commit()
     patch = project.patch({"test_other.py": None, "billing.py": FIXED})
     graded = grader.grade(project.task(protected=()), patch)
-    assert graded.outcome.result == "fail"
-    assert graded.broken == ("test_other.py::test_other",)
-    assert "did not run" in graded.outcome.reasons[0]
+    assert graded.outcome.result == "pass"
+    assert graded.set_aside == ("test_other.py",)
+    assert graded.pass_to_pass == (2, 2)
 
 
 def test_hidden_tests_win_over_what_the_agent_wrote_in_their_place(project, grader):
@@ -377,7 +377,7 @@ def test_without_named_tests_the_whole_suite_must_pass(project, grader):
     assert grader.grade(task, project.patch({"x.py": "\n"})).outcome.result == "fail"
     own = {"billing.py": FIXED, "test_own.py": "def test_own(): assert 0\n"}
     graded = grader.grade(task, project.patch(own))
-    assert graded.outcome.reasons == ("test_own.py::test_own fails: assert 0",)
+    assert (graded.outcome.result, graded.set_aside) == ("pass", ("test_own.py",))
 
 
 def test_a_failing_test_cannot_be_weakened_or_deleted_though_none_is_named(project, grader):

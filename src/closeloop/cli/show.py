@@ -182,6 +182,13 @@ def where(story: Story) -> str:
     return " · ".join(fact for fact in facts if fact) or "when and where is not known"
 
 
+EVIDENCE = {
+    "confirmed": "confirmed: the tests pass in a second process, under other names",
+    "reported": "reported once: the tests could not be confirmed in a second process",
+    "weak": "weak: known by exit codes alone",
+}
+
+
 def graded_facts(grade: Grade | None) -> Iterator[Text]:
     """What grading noticed besides the tests."""
     from rich.text import Text
@@ -190,10 +197,15 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
         return
     for label, paths in (
         ("outside the scope", grade.out_of_scope),
-        ("protected, put back before grading", grade.restored),
+        ("restored before grading", grade.restored),
     ):
         if paths:
             yield Text(visible(f"  {label}: {', '.join(paths)}"), style="yellow")
+    if grade.set_aside:
+        tests = ", ".join(grade.set_aside)
+        yield Text(visible(f"  the agent's own tests, left out of the verdict: {tests}"), "dim")
+    if grade.evidence is not None:
+        yield Text(f"  {EVIDENCE[grade.evidence]}", style="dim")
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
             f"  files changed against the reference: precision {grade.files_precision:.2f}, "

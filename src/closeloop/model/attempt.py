@@ -155,7 +155,10 @@ class Grade(Record):
     out_of_scope: tuple[str, ...] = ()
     """Files changed outside the declared scope."""
     restored: tuple[str, ...] = ()
-    """Files the agent had changed that do not decide its verdict: tests, what steers them."""
+    """Files the agent had changed though they decide its verdict: what is protected, what steers
+    tests, what the acceptance runs through."""
+    set_aside: tuple[str, ...] = ()
+    """Other tests that the agent added or changed: they neither help nor harm it."""
     integrity: tuple[IntegrityCheck, ...] = ()
     """Of a pass, and of a pass that was not believed: the conditions that were looked at."""
     evidence: Literal["confirmed", "reported", "weak"] | None = None

@@ -25,7 +25,12 @@ from closeloop.runs.integrity.believe import (
     evidence_of,
 )
 from closeloop.runs.integrity.confirm import ProbeRun, confirm_tests, run_probe
-from closeloop.runs.integrity.restore import Steering, restored_paths
+from closeloop.runs.integrity.restore import (
+    ADDED_TEST,
+    CHANGED_TEST,
+    Steering,
+    restored_paths,
+)
 from closeloop.runs.proof import Unfit, clean_room, defect_of, prove_base, room, steering_of
 from closeloop.runs.protected import changed_paths, with_failing_tests
 from closeloop.runs.testing.run import KILLED, NOT_FOUND
@@ -58,11 +63,12 @@ async def grade(
         before = await prove_base(workspaces, base, task)
     task = with_failing_tests(task, before)
     steering = steering_of(base, task, before)
+    aside = restored_paths(steering, submission.change)
     graded = msgspec.structs.replace(_facts(task, submission, steering), before=before)
     if defect := defect_of(task, before):
         return _with(graded, _unscored(defect))
     try:
-        after = await _after(workspaces, base, task, submission.change, before, graded.restored)
+        after = await _after(workspaces, base, task, submission.change, before, aside)
     except Unfit as unfit:
         return _with(graded, Outcome(result="fail", reasons=(str(unfit),)))
     except (MachineFailed, OSError) as fault:
@@ -71,7 +77,7 @@ async def grade(
     flaky = {*before.flaky, *after.flaky, *(reference.flaky if reference else ())}
     verdict = judge(task.acceptance, before, after, answer=attempt.summary or "", flaky=flaky)
     outcome = _unclear(task, submission.proof, before, after, verdict) or _outcome(
-        task, submission, after, verdict, graded.restored
+        task, submission, after, verdict, aside
     )
     checks = list(checks_without_running(steering, submission.change, before, after))
     if outcome.result == "pass" and task.acceptance.run:
@@ -203,6 +209,7 @@ def _facts(task: Task, submission: Submission, steering: Steering) -> Grade:
     """All that needs no test run."""
     change, trace = submission.change, submission.trace
     files = facts.right_files(task, change, steering)
+    aside, tests = restored_paths(steering, change), (ADDED_TEST, CHANGED_TEST)
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,
@@ -210,7 +217,8 @@ def _facts(task: Task, submission: Submission, steering: Steering) -> Grade:
         outcome=_unscored("not graded"),
         before=submission.proof.before,
         out_of_scope=facts.out_of_scope(task, change),
-        restored=tuple(restored_paths(steering, change)),
+        restored=tuple(path for path, why in aside.items() if why not in tests),
+        set_aside=tuple(path for path, why in aside.items() if why in tests),
         files_precision=files.precision,
         files_recall=files.recall,
         asked=facts.asked(trace),

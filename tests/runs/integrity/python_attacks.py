@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Changes that repair nothing and try to be graded as a pass, on a small Python project."""
 
 from __future__ import annotations

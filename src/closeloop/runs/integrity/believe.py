@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from closeloop.model.attempt import Grade, IntegrityCheck, Outcome, TestResult, TestRun
+from closeloop.model.attempt import IntegrityCheck, Outcome, TestResult, TestRun
 from closeloop.model.change import Change
 from closeloop.model.task import Acceptance
 from closeloop.runs.integrity.restore import Steering, restored_paths
@@ -82,11 +82,6 @@ def evidence_of(outcome: Outcome, after: TestRun, checks: Sequence[IntegrityChec
     if any(check.name == "confirmed" and check.state == "held" for check in checks):
         return "confirmed"
     return "reported" if after.tests else "weak"
-
-
-def tampering(grade: Grade) -> list[IntegrityCheck]:
-    """The conditions that a change violated."""
-    return [check for check in grade.integrity if check.state == "violated"]
 
 
 def _affordable(tests: Sequence[TestResult]) -> Iterator[str]:

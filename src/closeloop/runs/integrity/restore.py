@@ -57,6 +57,9 @@ CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
 
 
+ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
+
+
 class Steering(Record):
     """What decides which files of a change count; made once for a task at its base."""
 
@@ -125,7 +128,7 @@ def why_restored(steering: Steering, path: str) -> str | None:
     if fresh and not expected and (name := shadowed_module(steering, path)):
         return f"would be imported instead of {name}"
     if is_test_path(steering, path) and not (fresh and steering.added_tests_count):
-        return "a test file that the agent added" if fresh else "a test file"
+        return ADDED_TEST if fresh else CHANGED_TEST
     if matches(path, STEERING):
         return "steers how tests run"
     if path in steering.called and not expected and not _is_named(steering, path):

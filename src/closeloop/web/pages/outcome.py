@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.attempt import CommandResult, Grade
+from closeloop.model.attempt import CommandResult, Grade, IntegrityCheck
 from closeloop.model.change import Change
 from closeloop.model.delivery import Delivery
 from closeloop.model.evaluation import Evaluation, JudgeVersion
@@ -58,6 +58,9 @@ class TestsView(Record):
     commands: tuple[CommandResult, ...]
     flaky: tuple[str, ...]
     notes: tuple[str, ...]
+    integrity: tuple[IntegrityCheck, ...] = ()
+    evidence: str | None = None
+    """How a pass is known: `confirmed`, `reported` or `weak`."""
 
 
 class ChecksView(Record):
@@ -91,7 +94,7 @@ def diff(desk: Desk, asked: AttemptAsked) -> DiffView:
     change = desk.store.change(head.row.id) or Change()
     grade = desk.store.grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
-    marks += [(path, "put back before grading") for path in grade.restored] if grade else []
+    marks += [(path, "restored before grading") for path in grade.restored] if grade else []
     said = counted(desk.measurement(head.row, make=False))
     findings = located(said, desk.trace(head.row.id), diff_files(change, (), ()))
     return DiffView(
@@ -121,6 +124,8 @@ def tests(desk: Desk, asked: AttemptAsked) -> TestsView:
         commands=after.commands if after else (),
         flaky=after.flaky if after else (),
         notes=(*after.notes, *filter(None, (after.trouble,))) if after else (),
+        integrity=grade.integrity if grade else (),
+        evidence=grade.evidence if grade else None,
     )
 
 

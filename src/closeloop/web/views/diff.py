@@ -38,7 +38,7 @@ class DiffFile(Record):
     binary: bool
     note: str | None
     marks: tuple[str, ...]
-    """What is to be said of the whole file: outside the scope, put back before grading."""
+    """What is to be said of the whole file: outside the scope, restored before grading."""
     lines: tuple[DiffLine, ...]
     left_out: int
     """Lines that are not shown."""
