@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from github_team import CLAUDE, START
 
-from closeloop.changes.git import lacks
+from closeloop.git import lacks
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.reviewing.history import import_history
 from closeloop.reviewing.lives import shown

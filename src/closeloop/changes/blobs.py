@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from closeloop.changes import git
+from closeloop import git
 
 LARGEST = 5_000_000
 """Larger files are told of, not read."""

@@ -11,7 +11,7 @@ from typing import IO, Any, NoReturn
 
 from msgspec.structs import replace
 
-from closeloop.changes import git
+from closeloop import git
 from closeloop.changes.blobs import LARGEST
 from closeloop.changes.kinds import POINTER
 from closeloop.changes.shadow import Entry, Shadow

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from closeloop.changes import difference, git
+from closeloop import git
+from closeloop.changes import difference
 from closeloop.changes.difference import Difference
 from closeloop.changes.shadow import Shadow
 from closeloop.model.change import Change, FileChange

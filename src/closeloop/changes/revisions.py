@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from closeloop.changes import git
+from closeloop import git
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 

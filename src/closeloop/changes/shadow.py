@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from closeloop.changes import git
+from closeloop import git
 from closeloop.changes.blobs import LARGEST, Blobs
 from closeloop.model.record import Record
 

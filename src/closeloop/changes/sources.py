@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from closeloop.changes import difference, git, patching, revisions, worktree
+from closeloop import git
+from closeloop.changes import difference, patching, revisions, worktree
 from closeloop.changes.difference import Difference
 from closeloop.changes.shadow import Entry, Shadow, opened
 from closeloop.model.change import Change

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from closeloop.changes import git
+from closeloop import git
 from closeloop.changes.blobs import LARGEST
 from closeloop.changes.kinds import POINTER, is_pointer
 from closeloop.changes.shadow import Shadow, copy_index

@@ -122,10 +122,10 @@ def who(root: Path) -> str:
     """Whoever git would name here, else the account."""
     import getpass
 
-    from closeloop.tasks.repositories import asked
+    from closeloop.git import try_text
 
     for name in ("user.email", "user.name"):
-        if told := asked(str(root), "config", name).strip():
+        if told := try_text(str(root), "config", name).strip():
             return told
     try:
         return getpass.getuser()

@@ -141,10 +141,10 @@ async def whole(github: GitHub, pull: Pull) -> Request:
 
 def name_of(repo: Path) -> str:
     """`owner/name`, by the address that a clone was made from."""
+    from closeloop.git import try_text
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.repositories import asked
 
-    address = asked(str(repo), "remote", "get-url", "origin").strip()
+    address = try_text(str(repo), "remote", "get-url", "origin").strip()
     found = _OWNED.search(address)
     if found is None or not ("://" in address or "@" in address):
         raise BadInput(

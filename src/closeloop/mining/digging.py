@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from closeloop.git import read_text
 from closeloop.model.change import Change, FileChange
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.record import Record
 from closeloop.model.task import Runner
 from closeloop.tasks.exchange.trees import extract
-from closeloop.tasks.git import git
 from closeloop.tasks.mining import code
 from closeloop.tasks.mining.candidates import MOST_PATCH_BYTES, Candidate, ranked, score, unfit
 from closeloop.tasks.mining.history import FEW_WORDS, Work, files_at, words_in, works
@@ -61,7 +61,7 @@ def survey(repo: Path, rules: Collects, since: str | None, now: datetime) -> Lod
 
 def candidate(repo: Path, work: Work, rules: Collects) -> Candidate | str:
     """The work as a candidate, or why it is none."""
-    listed = git(repo, *_DIFF, "--name-only", "-z", work.base, work.commit)
+    listed = read_text(repo, *_DIFF, "--name-only", "-z", work.base, work.commit)
     paths = [path for path in listed.split("\0") if path]
     known = files_at(repo, work.commit)
     if any(not path.isprintable() for path in paths):
@@ -148,7 +148,8 @@ def _is_told(name: str) -> bool:
 
 def _extract(repo: Path, commit: str, names: Sequence[str], place: Path) -> None:
     for start in range(0, len(names), 500):
-        packed = git(repo, "archive", "--format=tar", commit, "--", *names[start : start + 500])
+        some = names[start : start + 500]
+        packed = read_text(repo, "archive", "--format=tar", commit, "--", *some)
         content = packed.encode("utf-8", "surrogateescape")
         with suppress(tarfile.TarError, OSError), tarfile.open(fileobj=io.BytesIO(content)) as tar:
             for member in tar:
@@ -159,9 +160,7 @@ def _extract(repo: Path, commit: str, names: Sequence[str], place: Path) -> None
 def _patch(repo: Path, work: Work, paths: Sequence[str]) -> str:
     if not paths:
         return ""
-    patch = git(
-        repo, *_DIFF, work.base, work.commit, "--", *(f":(literal){path}" for path in paths)
-    )
+    patch = read_text(repo, *_DIFF, work.base, work.commit, "--", *paths)
     return patch.encode("utf-8", "surrogateescape").decode()
 
 
@@ -169,7 +168,7 @@ def _numbers(repo: Path, since: str | None) -> dict[str, Change]:
     """What every commit changes against its first parent, in numbers only: one call of git."""
     limits = [f"--since={since}"] if since else []
     options = ("--numstat", "-z", "--no-renames", "--diff-merges=first-parent")
-    listed = git(repo, "log", "--format=%x01%H%x00", *options, *limits, "HEAD")
+    listed = read_text(repo, "log", "--format=%x01%H%x00", *options, *limits, "HEAD")
     found = {}
     for entry in listed.split("\x01")[1:]:
         commit, _, lines = entry.partition("\0")

@@ -13,6 +13,7 @@ from typing import Literal
 import anyio
 import msgspec
 
+from closeloop.git import try_text
 from closeloop.mining import digging
 from closeloop.mining.environments import Environments, acceptance
 from closeloop.mining.given import Gathered, dressed
@@ -32,7 +33,6 @@ from closeloop.tasks.mining.history import Work, is_shallow
 from closeloop.tasks.mining.parts import Collects, collects
 from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until
 from closeloop.tasks.projects.folder import Folder
-from closeloop.tasks.repositories import asked
 from closeloop.tasks.write import render
 
 ROT = 12
@@ -193,7 +193,7 @@ class _Dig:
 async def mine(ground: Ground, wish: Wish, tell: Callable[[Told], None]) -> Mined:
     """Tasks until there are as many as wished, time is up, or no work is left."""
     start = time.monotonic()
-    if not asked(str(ground.repo), "rev-parse", "--verify", "HEAD"):
+    if not try_text(str(ground.repo), "rev-parse", "--verify", "HEAD"):
         raise BadInput(f"{ground.repo} has no commits: there is no past work to look at.")
     with digging.manifests(ground.repo, "HEAD") as folder:
         known = configured(ground.commands, folder)
@@ -288,7 +288,7 @@ def _is_there(entry: Entry, tasks: Path) -> bool:
 def _standing(entries: Sequence[Entry], repo: Path) -> list[Entry]:
     """Those whose task starts from a commit that is still to be had."""
     bases = "".join(f"{base}\n" for base in {entry.base for entry in entries} if base)
-    said = asked(str(repo), "cat-file", "--batch-check", given=bases) if bases else ""
+    said = try_text(str(repo), "cat-file", "--batch-check", stdin=bases) if bases else ""
     there = {line.split()[0] for line in said.splitlines() if " commit " in line}
     return [entry for entry in entries if not entry.base or entry.base in there]
 

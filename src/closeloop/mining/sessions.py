@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from closeloop.git import read_text
 from closeloop.mining.given import Gathered, Given, distinct, said
 from closeloop.model.attempt import Attempt
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Message, Trace
 from closeloop.store import Store
-from closeloop.tasks.git import git
 from closeloop.tasks.mining.history import Work, works
 
 MOST_SESSIONS = 50
@@ -30,7 +30,7 @@ def from_sessions(store: Store, repo: Path, modes: Mapping[str, Sequence[str]]) 
 
     @cache
     def changed(work: Work) -> frozenset[str]:
-        listed = git(repo, "diff", "--name-only", "-z", work.base, work.commit)
+        listed = read_text(repo, "diff", "--name-only", "-z", work.base, work.commit)
         return frozenset(filter(None, listed.split("\0")))
 
     given, passed_over = [], {}

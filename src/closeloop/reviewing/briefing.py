@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from closeloop.git import try_text
 from closeloop.model.addresses import repository_name
 from closeloop.model.memory import Offer
 from closeloop.model.record import Record
@@ -18,7 +19,6 @@ from closeloop.reviewing.hydrating import Work, told_of
 from closeloop.reviewing.shelf import Shelf
 from closeloop.runs.variants import Crew, prompt_version, with_context
 from closeloop.store import Store
-from closeloop.tasks.repositories import asked
 
 
 class Briefing(Record):
@@ -73,4 +73,4 @@ def sum_up(store: Store, repo: str, start: str, key: str) -> None:
 def called(repo: str) -> str:
     """`owner/name` of where a clone came from, else the path or address itself."""
     here = Path(repo).is_dir()
-    return repository_name((here and asked(repo, "remote", "get-url", "origin").strip()) or repo)
+    return repository_name((here and try_text(repo, "remote", "get-url", "origin").strip()) or repo)

@@ -9,10 +9,10 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from closeloop.changes.git import REFETCH, Repository, find, lacks, run_in, text
 from closeloop.changes.revisions import DEEPEN
 from closeloop.changes.risk.labels import Labels
 from closeloop.changes.risk.log import Step, steps
+from closeloop.git import REFETCH, Repository, find, lacks, run_in, text
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.review import Commit, Fact, FileEdit, Pointer
 from closeloop.reviewing.backfill import Tell

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from closeloop.git import try_text
 from closeloop.model.record import Record
 from closeloop.model.settings import Commands
 from closeloop.tasks.projects import compiled, javascript, make, python
@@ -139,14 +139,9 @@ def _below(place: str, source: str) -> str:
 
 def _files(repo: Path) -> tuple[str, ...]:
     """The files git knows or would know; without git, those that do not look generated."""
-    listed = subprocess.run(
-        ["git", "-C", repo, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=False,
-    )
-    if listed.returncode == 0:
-        names = listed.stdout.decode("utf-8", "replace").split("\0")
-        return tuple(name for name in names[:MOST_FILES] if name)
+    listed = try_text(repo, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed:
+        return tuple(name for name in listed.split("\0")[:MOST_FILES] if name)
     found: list[str] = []
     for top, folders, names in os.walk(repo):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and name[0] != ".")

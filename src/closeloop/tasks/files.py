@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from closeloop.git import try_text
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.reading import no_field, read_record
@@ -199,10 +199,9 @@ def _demand_unseen(files: Sequence[str], path: Path, base: str | None) -> None:
     """A task that lies in the commit it starts from shows the agent how it is graded."""
     if base is None:
         return
-    command = ["git", "-C", str(path.parent), "ls-tree", "--name-only", "-z", base, "--", *files]
     # Fails where the file lies in no repository, or in another one: then there is nothing to see.
-    listed = subprocess.run(command, capture_output=True, check=False)
-    if seen := listed.stdout.decode("utf-8", "replace").split("\0")[0]:
+    listed = try_text(path.parent, "ls-tree", "--name-only", "-z", base, "--", *files)
+    if seen := listed.split("\0")[0]:
         raise BadInput(
             f"{path}: the agent would find {seen!r} in the commit it starts from: name an earlier "
             "one as 'base', or keep tasks in a repository of their own."

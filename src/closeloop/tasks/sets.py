@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+from closeloop.git import try_text
 from closeloop.model.errors import BadInput
 from closeloop.model.patches import parse
 from closeloop.model.record import Record, Time
 from closeloop.model.task import Split, Task
 from closeloop.tasks.files import Resolve, is_address, load_files
-from closeloop.tasks.repositories import asked
 from closeloop.tasks.split import When, area, folder
 
 SETS: tuple[Split, ...] = ("dev", "held-out")
@@ -92,10 +92,10 @@ def times_of(tasks: Sequence[Task]) -> When:
     known: dict[str, datetime] = {}
     for repo in _local(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
-        told = asked(
+        told = try_text(
             repo,
             *("log", "--no-walk=unsorted", "--ignore-missing", "--format=%H %ct", "--stdin"),
-            given="\n".join(bases),
+            stdin="\n".join(bases),
         )
         for line in told.split("\n"):
             name, _, seconds = line.partition(" ")
@@ -148,7 +148,7 @@ def _lost(task: Task, present: Mapping[str, frozenset[str]]) -> bool:
 def _present(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
     found = {}
     for repo in _local(tasks):
-        listed = asked(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
+        listed = try_text(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
         if listed:
             found[repo] = frozenset(listed.split("\0"))
     return found
@@ -159,7 +159,7 @@ def _recent(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
     found = {}
     for repo in _local(tasks):
         log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
-        listed = asked(repo, *log, "--name-only", "-z", "--format=", "HEAD")
+        listed = try_text(repo, *log, "--name-only", "-z", "--format=", "HEAD")
         found[repo] = Counter(folder(path.strip()) for path in listed.split("\0") if path.strip())
     return found
 

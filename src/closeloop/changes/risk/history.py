@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.changes.git import REFETCH, Repository, ask, find
 from closeloop.changes.risk.labels import DAYS, Labels, is_source, says_fix
 from closeloop.changes.risk.log import Edited, Step, steps
+from closeloop.git import REFETCH, Repository, ask, find
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from closeloop.changes.git import COMMAND, Repository, environment, said
+from closeloop.git import COMMAND, Repository, environment, said
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
 

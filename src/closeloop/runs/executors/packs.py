@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from closeloop.git import Failed, run
 from closeloop.model.errors import BadInput
 from closeloop.model.record import digest
-from closeloop.runs.workspaces.repository import PLAIN, git_folder, trusted
+from closeloop.runs.workspaces.repository import PLAIN, git_folder
 
 
 def pack_name(commits: Sequence[str]) -> str:
@@ -47,14 +47,8 @@ def unpack(content: bytes, commits: Sequence[str], folder: Path) -> None:
 
 
 def _git(folder: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    ran = subprocess.run(
-        ["git", "--git-dir", folder, *arguments],
-        env={**trusted(), **PLAIN},
-        input=stdin,
-        capture_output=True,
-        check=False,
-    )
-    if ran.returncode != 0:
-        said = ran.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise BadInput(f"`git {arguments[0]}` failed in {folder}: {said[-1]}")
-    return ran.stdout
+    try:
+        return run(folder, *arguments, env={**PLAIN, "GIT_DIR": folder}, stdin=stdin)
+    except Failed as failed:
+        reason = str(failed).removeprefix("Git says: ")
+        raise BadInput(f"`git {arguments[0]}` failed in {folder}: {reason}") from None

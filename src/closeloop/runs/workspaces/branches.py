@@ -5,19 +5,17 @@ Only objects and the one ref are added: work tree, index and HEAD are never look
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from closeloop.model.errors import BadInput
-from closeloop.runs.workspaces.repository import START, git_folder, is_address, trusted
+from closeloop.git import Failed, run
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.runs.workspaces.repository import START, git_folder, is_address
 
 SECONDS = 120
-_PLAINLY = ("-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false")
 
 
 def branch_name(task: str, attempt: str) -> str:
@@ -37,33 +35,26 @@ def make_branch(
     folder = git_folder(repo)
     when = {} if at is None else {who: at.isoformat() for who in _DATES}
     with tempfile.TemporaryDirectory(prefix="closeloop-") as private:
-        env = {**START, **when, "GIT_INDEX_FILE": f"{private}/index"}
-        _git(folder, env, "read-tree", base)
+        env = {**START, **when, "GIT_DIR": folder, "GIT_INDEX_FILE": f"{private}/index"}
+        _git(env, "read-tree", base)
         if patch.strip():
             content = patch.encode("utf-8", "surrogateescape")
-            _git(folder, env, "apply", "--cached", "--whitespace=nowarn", "-", stdin=content)
-        tree = _git(folder, env, "write-tree")
-        commit = _git(folder, env, "commit-tree", tree, "-p", base, stdin=message.encode())
-        _git(folder, env, "update-ref", f"refs/heads/{name}", commit)
+            _git(env, "apply", "--cached", "--whitespace=nowarn", "-", stdin=content)
+        tree = _git(env, "write-tree")
+        commit = _git(env, "commit-tree", tree, "-p", base, stdin=message.encode())
+        _git(env, "update-ref", f"refs/heads/{name}", commit)
 
 
 _DATES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
 
 
-def _git(folder: str, env: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> str:
+def _git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> str:
+    place = Path(env["GIT_INDEX_FILE"]).parent
+    words = ("-c", "core.autocrlf=false", *arguments)
     try:
-        ran = subprocess.run(
-            ["git", *_PLAINLY, "--git-dir", folder, *arguments],
-            env={**trusted(), **env},
-            input=stdin,
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-            cwd=os.path.dirname(env["GIT_INDEX_FILE"]),  # noqa: PTH120
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BadInput(f"`git {arguments[0]}` takes too long in {folder}: look at it.") from error
-    if ran.returncode != 0:
-        said = ran.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise BadInput(f"The branch cannot be made in {folder}: {said[-1]}")
-    return ran.stdout.decode().strip()
+        return run(place, *words, env=env, stdin=stdin, seconds=SECONDS).decode().strip()
+    except Failed as failed:
+        reason = str(failed).removeprefix("Git says: ")
+        raise BadInput(f"The branch cannot be made in {env['GIT_DIR']}: {reason}") from None
+    except MachineFailed as late:
+        raise BadInput(f"{late} Look at {env['GIT_DIR']}.") from None

@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
+from closeloop.git import Failed, run
 from closeloop.model.record import digest
-from closeloop.runs.workspaces.repository import git_folder, is_address, trusted
+from closeloop.runs.workspaces.repository import git_folder, is_address
 
 LARGEST_MANIFEST = 1 << 20
 _MANIFESTS = re.compile(
@@ -152,11 +153,7 @@ def _package(said: dict[str, Any]) -> Any:
 
 
 def _git(folder: str, *arguments: str) -> bytes:
-    ran = subprocess.run(
-        ["git", "--git-dir", folder, *arguments],
-        env=trusted(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    return ran.stdout
+    try:
+        return run("/", *arguments, env={"GIT_DIR": folder})
+    except Failed:
+        return b""

@@ -8,17 +8,12 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from closeloop.git import OWN_COMMAND, Failed, network_environment, run, try_text
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.runs.sandbox.process import Bounds, Program, execute
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-LOCAL = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
-    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS"),
-    *("GIT_CONFIG_COUNT", "GIT_CONFIG", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
-)
-"""Set when we are started by a hook: they name another repository."""
 PLAIN = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 START = {
     "GIT_AUTHOR_NAME": "closeloop",
@@ -38,9 +33,10 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
     if is_address(repo):
         return _resolve_there(str(repo), revision)
     source = git_folder(repo)
-    found = _ask("--git-dir", source, "rev-parse", "--verify", "-q", f"{revision}^{{commit}}")
+    here = {"GIT_DIR": source}
+    found = _ask("/", "rev-parse", "--verify", "-q", f"{revision}^{{commit}}", env=here)
     if found is None or revision.startswith("-"):
-        empty = _ask("--git-dir", source, "rev-parse", "--verify", "-q", "HEAD") is None
+        empty = _ask("/", "rev-parse", "--verify", "-q", "HEAD", env=here) is None
         hint = "it has no commits yet" if empty else "fetch it, or name another one"
         raise BadInput(f"There is no commit {revision!r} in {repo}: {hint}.")
     return found
@@ -48,9 +44,10 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
 
 def uncommitted(repo: Path) -> int:
     """How many files are changed or new since the last commit; ours are none."""
-    options = ("--porcelain", "--untracked-files=normal", "--", ":(exclude).closeloop")
-    told = _ask("--no-optional-locks", "-C", str(repo), "status", *options)
-    return len((told or "").splitlines())
+    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal")
+    listed = try_text(repo, "status", "--ignore-submodules=all", *options)
+    paths = [entry[3:] for entry in listed.split("\0") if entry]
+    return sum(path.split("/")[0] != ".closeloop" for path in paths)
 
 
 def is_address(repo: Path | str) -> bool:
@@ -90,10 +87,10 @@ async def git(folder: str, *arguments: str, env: Mapping[str, str] = PLAIN) -> s
     """Run git on a repository of our own, without anybody's configuration."""
     # What is fetched stays in a pack, so that repacking leaves all but our commit behind.
     options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
-    argv = ["git", *options, "-C", folder, *arguments]
+    argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
     program = Program(
         argv=lambda _: argv,
-        env={**trusted(), **env},
+        env={**network_environment(), **env},
         directory=folder,
     )
     bounds = Bounds(
@@ -113,8 +110,17 @@ async def git(folder: str, *arguments: str, env: Mapping[str, str] = PLAIN) -> s
 def _resolve_there(repo: str, revision: str) -> str:
     if COMMIT.fullmatch(revision):
         return revision
-    listed = _ask("ls-remote", "--", repo, revision, f"{revision}^{{}}")
-    if listed is None:
+    listing = ("ls-remote", "--", repo, revision, f"{revision}^{{}}")
+    # At the root of the file system no repository's configuration says how to get there.
+    ran = subprocess.run(
+        [*OWN_COMMAND, "-C", "/", *listing],
+        env=network_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    listed = ran.stdout.decode(errors="replace").strip()
+    if ran.returncode != 0:
         raise BadInput(f"{repo} cannot be reached with git: check the address and your access.")
     pairs = (line.partition("\t") for line in listed.splitlines())
     names = {name: commit for commit, _, name in pairs}
@@ -130,26 +136,15 @@ def git_folder(repo: Path | str) -> str:
     """The folder with the objects and refs of a repository, a worktree or a bare one."""
     if not Path(repo).is_dir():
         raise BadInput(f"{repo} does not exist: name a folder with a git repository.")
-    found = _ask("-C", str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    found = _ask(str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
     if found is None:
         raise BadInput(f"{repo} is not a git repository: name one, or run `git init` there.")
     return found
 
 
-def _ask(*arguments: str) -> str | None:
+def _ask(folder: str, *arguments: str, env: Mapping[str, str] | None = None) -> str | None:
     """What git answers, or None when it fails."""
-    ran = subprocess.run(
-        ["git", *arguments],
-        env=trusted(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    return ran.stdout.decode(errors="replace").strip() if ran.returncode == 0 else None
-
-
-def trusted() -> dict[str, str]:
-    """The user's environment, for git to find keys and proxies, without another repository's."""
-    own = {name: value for name, value in os.environ.items() if name not in LOCAL}
-    return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
+    try:
+        return run(folder, *arguments, env=env).decode(errors="replace").strip()
+    except Failed:
+        return None

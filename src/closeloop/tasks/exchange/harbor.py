@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from closeloop.git import read_text
 from closeloop.model.errors import BadInput
 from closeloop.model.globs import matches
 from closeloop.model.patches import parse
 from closeloop.model.task import Runner, Task
 from closeloop.tasks.exchange.named import Named
 from closeloop.tasks.exchange.trees import check_out, packed
-from closeloop.tasks.git import git
 
 SCHEMA = "1.4"
 RECORD = "closeloop.json"
@@ -181,8 +181,8 @@ def _hidden(task: Task, names: Named | None, tree: Path) -> tuple[dict[str, byte
     if task.acceptance.patch is not None:
         patch = tree.parent / "hidden.patch"
         patch.write_bytes(task.acceptance.patch.encode())
-        git(tree, "init", "-q")
-        git(tree, "apply", "--whitespace=nowarn", str(patch))
+        read_text(tree, "init", "-q")
+        read_text(tree, "apply", "--whitespace=nowarn", str(patch))
         for file in parse(task.acceptance.patch).files:
             kept |= {file.path}
             gone += [name for name in (file.old_path, file.path) if name]

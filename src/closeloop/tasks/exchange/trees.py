@@ -9,8 +9,8 @@ import tarfile
 import zlib
 from pathlib import Path
 
+from closeloop.git import read_text
 from closeloop.model.errors import BadInput
-from closeloop.tasks.git import git
 
 MOST_BYTES = 2 << 30
 _PLAIN = {
@@ -112,4 +112,4 @@ def patch_adding(folder: Path, files: dict[str, bytes]) -> str:
 
 def _git(folder: Path, *arguments: str, **environ: str) -> str:
     """Content of others: no filters of the user's own."""
-    return git(folder, *arguments, environ=_PLAIN | environ)
+    return read_text(folder, *arguments, env=_PLAIN | environ)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from closeloop.git import read_text
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record, Time
-from closeloop.tasks.git import git
 
 MOST_COMMITS = 100_000
 MOST_INSIDE = 50
@@ -62,7 +62,7 @@ def works(repo: Path | str, since: str | None = None) -> list[Work]:
     commits = {commit.id: commit for commit in _log(repo, since)}
     if not commits:
         return []
-    head = git(repo, "rev-parse", "HEAD").strip()
+    head = read_text(repo, "rev-parse", "HEAD").strip()
     seen: dict[str, Commit] = {}
     starts = [head]
     while starts:
@@ -87,20 +87,20 @@ def works(repo: Path | str, since: str | None = None) -> list[Work]:
 
 def is_shallow(repo: Path | str) -> bool:
     """Whether older history was left behind when the repository was cloned."""
-    return git(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
+    return read_text(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def nearest_tag(repo: Path | str, commit: str) -> str | None:
     """The tag of the last release before a commit."""
     try:
-        return git(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
+        return read_text(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
     except BadInput:
         return None
 
 
 def files_at(repo: Path | str, commit: str) -> list[str]:
     """The names of all files of a commit."""
-    listed = git(repo, "ls-tree", "-r", "-z", "--name-only", commit)
+    listed = read_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
     return listed.removesuffix("\0").split("\0") if listed else []
 
 
@@ -110,7 +110,7 @@ def words_in(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[s
         return frozenset()
     asked = [part for word in words for part in ("-e", word)]
     try:
-        found = git(repo, "grep", "-h", "-o", "-w", "-I", "-F", *asked, commit)
+        found = read_text(repo, "grep", "-h", "-o", "-w", "-I", "-F", *asked, commit)
     except BadInput:  # git says "no match" by failing
         return frozenset()
     return frozenset(found.split("\n"))
@@ -118,7 +118,7 @@ def words_in(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[s
 
 def _log(repo: Path | str, since: str | None) -> Iterator[Commit]:
     limits = [f"--max-count={MOST_COMMITS}", *([f"--since={since}"] if since else [])]
-    for entry in git(repo, "log", f"--format={_FORMAT}", *limits, "HEAD").split("\x01"):
+    for entry in read_text(repo, "log", f"--format={_FORMAT}", *limits, "HEAD").split("\x01"):
         fields = entry.lstrip("\n").split("\0")
         if len(fields) >= 4:
             yield Commit(

@@ -1,0 +1,260 @@
+"""The one way to run git on a repository that somebody else may have written.
+
+A repository's own configuration can name programs: hooks, a file system monitor, filters, diff and
+text conversion drivers, pagers, signature checkers, credential helpers, commands for SSH. None of
+them runs here, nothing is fetched, and submodules are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.model.record import Record
+
+SECONDS = 600.0
+SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "gc.auto": "0",
+    "log.showSignature": "false",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+}
+"""Hold in any repository, whatever its configuration says."""
+FOREIGN_SETTINGS = {
+    "core.alternateRefsCommand": "true",
+    "core.askPass": "false",
+    "core.sshCommand": "false",
+    "credential.helper": "",
+    "diff.submodule": "short",
+    "gpg.openpgp.program": "false",
+    "gpg.program": "false",
+    "gpg.ssh.program": "false",
+    "gpg.x509.program": "false",
+    # Who owns a repository says nothing here: its configuration is not obeyed in any case.
+    "safe.bareRepository": "all",
+    "safe.directory": "*",
+}
+"""Hold as well in a repository that somebody else may have written."""
+
+
+def _command(settings: Mapping[str, str]) -> tuple[str, ...]:
+    options = ("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs")
+    given = (part for key, value in settings.items() for part in ("-c", f"{key}={value}"))
+    return ("git", *options, *given)
+
+
+COMMAND = _command(SETTINGS | FOREIGN_SETTINGS)
+"""How git is started in a repository that somebody else may have written."""
+OWN_COMMAND = _command(SETTINGS)
+"""How git is started in a repository that we made, also to fetch into it."""
+ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    # What a partial clone lacks would be fetched, by commands that its configuration names.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "LC_ALL": "C",
+}
+NETWORK_PROTOCOLS = "file:git:http:https:ssh"
+OTHER_REPOSITORY = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS"),
+    *("GIT_CONFIG_COUNT", "GIT_CONFIG", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
+)
+"""Variables that git sets for hooks: they name another repository than the one we mean."""
+CONVERTING = frozenset(
+    {"add", "archive", "checkout", "checkout-index", "diff", "diff-files", "hash-object", "status"}
+)
+"""Commands that pass files through the filters of a repository."""
+FILTERS = r"^filter\..*\.(clean|smudge|process|required)$"
+DIFFING = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "log", "show"})
+
+REFETCH = "`git fetch --refetch --no-filter` brings it"
+"""What a partial clone left out."""
+_LACKS = re.compile(
+    r"from promisor remote|\bbad object |\b(?:unable to (?:read|find)|not read|bad|missing)"
+    r"(?: [a-z]+){0,3} [('\"]?[0-9a-f]{40}"
+)
+"""With the name of what it is: such words may stand in a path."""
+_SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
+
+
+class Failed(MachineFailed):
+    """Git ended with an error."""
+
+
+class Repository(Record):
+    """Where a repository keeps its things."""
+
+    root: Path
+    """Its work tree; of a bare one, the repository itself."""
+    folder: Path
+    """What is its own where several work trees share the rest."""
+    shared: Path
+    bare: bool
+    object_format: str
+
+    @property
+    def shallow(self) -> frozenset[str]:
+        """Commits whose parents were left out of the clone."""
+        try:
+            return frozenset((self.shared / "shallow").read_text("ascii", "replace").split())
+        except FileNotFoundError:
+            return frozenset()
+
+
+def find(start: Path) -> Repository | None:
+    """The repository that a folder belongs to, if it belongs to one.
+
+    Git would believe a configured `core.worktree`, which may lead anywhere.
+    """
+    if not start.is_dir():
+        raise BadInput(f"{start} is not a folder: name one with a git repository.")
+    start = start.resolve()
+    for root in (start, *start.parents):
+        for folder, bare in ((_linked(root / ".git"), False), (root, True)):
+            if os.path.lexists(folder / "HEAD") and (shared := _shared(folder)):
+                config = (shared / "config").read_bytes() if (shared / "config").is_file() else b""
+                return Repository(
+                    root=root,
+                    folder=folder,
+                    shared=shared,
+                    bare=bare,
+                    object_format="sha256" if _SHA256.search(config) else "sha1",
+                )
+    return None
+
+
+def _linked(place: Path) -> Path:
+    """Where a `.git` that is a file, as in submodules and linked work trees, leads to."""
+    if not place.is_file():
+        return place
+    target = os.fsdecode(place.read_bytes()[:10_000]).removeprefix("gitdir:").strip()
+    return Path(os.path.normpath(place.parent / target))
+
+
+def _shared(folder: Path) -> Path | None:
+    common = folder / "commondir"
+    named = os.fsdecode(common.read_bytes()[:10_000]).strip() if common.is_file() else "."
+    shared = Path(os.path.normpath(folder / named))
+    return shared if (shared / "objects").is_dir() else None
+
+
+def run(
+    folder: Path | str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    seconds: float = SECONDS,
+) -> bytes:
+    """Return what git prints; raise Failed when it refuses."""
+    place = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
+    name, flags = arguments[place], ("--no-ext-diff", "--no-textconv")
+    words = [*arguments[: place + 1], *flags * (name in DIFFING), *arguments[place + 1 :]]
+    filters = _filters_off(folder, env) if name in CONVERTING else {}
+    ran = _execute(["-C", str(folder), *words], {**(env or {}), **filters}, stdin, seconds)
+    if ran.returncode != 0:
+        raise Failed(f"Git says: {said(ran.stderr) or f'{name} failed'}")
+    return ran.stdout
+
+
+def read_text(
+    folder: Path | str, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
+) -> str:
+    """Return what git prints, with paths as they are; raise BadInput when it refuses."""
+    try:
+        printed = run(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
+    except Failed as failed:
+        reason = str(failed).removeprefix("Git says: ")
+        raise BadInput(f"git {arguments[0]} in {folder}: {reason}.") from None
+    return printed.decode("utf-8", "surrogateescape")
+
+
+def try_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
+    """Return what git prints, or nothing where it fails."""
+    try:
+        return run(folder, *arguments, stdin=stdin.encode()).decode("utf-8", "replace")
+    except Failed:
+        return ""
+
+
+def _is_command(arguments: Sequence[str], at: int) -> bool:
+    return not arguments[at].startswith("-") and (at == 0 or arguments[at - 1] != "-c")
+
+
+def _filters_off(folder: Path | str, env: Mapping[str, str] | None) -> dict[str, str]:
+    """Variables that empty every filter, by the names that the repository gave them."""
+    listing = ["-C", str(folder), "config", "-z", "--name-only", "--get-regexp", FILTERS]
+    listed = _execute(listing, env, b"", SECONDS).stdout.split(b"\0")
+    keys = sorted({os.fsdecode(key) for key in listed if key})
+    settings = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
+    settings |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(keys))}
+    return {"GIT_CONFIG_COUNT": str(len(keys)), **settings}
+
+
+def _execute(
+    arguments: Sequence[str], env: Mapping[str, str] | None, stdin: bytes, seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env=environment(env),
+            input=stdin,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        called = " ".join(arguments)[:200]
+        raise MachineFailed(f"`git {called}` took over {seconds:.0f} seconds.") from None
+    except FileNotFoundError:
+        raise MachineFailed("Git is not installed: install it, then try again.") from None
+
+
+def run_in(repository: Repository, *arguments: str) -> bytes:
+    """What git answers of a repository, which it is not left to look for."""
+    return run(repository.root, *arguments, env={"GIT_DIR": str(repository.folder)})
+
+
+def ask(repository: Repository, *arguments: str) -> str | None:
+    """What git answers of a repository, or None where it has no answer."""
+    try:
+        return text(run_in(repository, *arguments)).removesuffix("\n") or None
+    except Failed:
+        return None
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The user's own, without what a hook or a shell says of another repository."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {**own, **ENVIRONMENT, **(more or {})}
+
+
+def network_environment() -> dict[str, str]:
+    """The user's environment, for git to find keys and proxies in a repository of our own."""
+    own = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+    own.setdefault("GIT_ALLOW_PROTOCOL", NETWORK_PROTOCOLS)
+    return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
+
+
+def said(errors: bytes) -> str:
+    """The line of git's complaint that tells most."""
+    lines = errors.decode("utf-8", "replace").splitlines()
+    telling = [line for line in lines if line.startswith(("error: ", "fatal: "))] or lines or [""]
+    return re.sub(r"^(error|fatal): ", "", telling[0])[:300].rstrip(".")
+
+
+def lacks(complaint: str) -> bool:
+    """Whether git complains of content that it ought to have, as in a partial clone."""
+    return _LACKS.search(complaint) is not None
+
+
+def text(name: bytes) -> str:
+    """A path as text: what is not UTF-8 is escaped, as in a parsed patch."""
+    return name.decode("utf-8", "backslashreplace")
