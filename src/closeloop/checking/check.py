@@ -15,7 +15,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio.to_thread
 import msgspec
 
 from closeloop import plugins
@@ -28,6 +27,7 @@ from closeloop.changes.risk.history import read_history
 from closeloop.changes.sources import Sides, Wanted, open_sides
 from closeloop.checking.absent import absent
 from closeloop.checking.bench import Bench, needs_setup
+from closeloop.checking.computing import compute
 from closeloop.checking.fixing import Fixer, Mended, mend
 from closeloop.checking.measured import measure
 from closeloop.checking.prepared import prepare
@@ -86,7 +86,7 @@ async def check(
     began = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         order.tell("reading the change")
-        inspection = await anyio.to_thread.run_sync(_inspect, order, sides)
+        inspection = await compute(_inspect, order, sides)
         found: list[Finding] = []
         unmeasured: list[Unmeasured] = []
         risk, tools = None, Tools()
@@ -97,7 +97,7 @@ async def check(
         if "risk" in order.tiers:
             order.tell("risk")
             coverage = await _coverage(order, bench)
-            judged = await anyio.to_thread.run_sync(_judge, order, inspection, coverage)
+            judged = await compute(_judge, order, inspection, coverage)
             if isinstance(judged, Risk):
                 risk = judged
             else:
@@ -134,7 +134,7 @@ async def _quality(
     order: Order, inspection: Inspection, reviewer: Model | Unmeasured | None
 ) -> list[Finding | Unmeasured]:
     order.tell("code quality")
-    said = await anyio.to_thread.run_sync(look, inspection)
+    said = await compute(look, inspection)
     if reviewer is None:
         return said
     order.tell("a model reviews the change")
@@ -250,12 +250,12 @@ async def _run(
 ) -> tuple[list[Tool], list[ToolRun]]:
     """All tools; where the tests are too many for the time they have, those that matter."""
     if tests == "selected":
-        tools = [_narrowed(tool, inspection) for tool in tools]
+        tools = [await compute(_narrowed, tool, inspection) for tool in tools]
     runs = await run_tools(bench, tools)
     for place, (tool, run) in enumerate(zip(tools, runs, strict=True)):
         late = "timed out" in (run.before, run.after)
         if tests == "auto" and tool.is_test and late and tool.selected is None:
-            narrowed = _narrowed(tool, inspection)
+            narrowed = await compute(_narrowed, tool, inspection)
             if narrowed.selected is not None:
                 bench.tell(f"{tool.name}: {narrowed.selected}")
                 tools[place], (runs[place],) = narrowed, await run_tools(bench, [narrowed])

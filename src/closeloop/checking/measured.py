@@ -8,10 +8,9 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import anyio.to_thread
-
 from closeloop.changes.risk.coverage import Coverage, Lines, lines_of
 from closeloop.checking.bench import Bench, put
+from closeloop.checking.computing import compute
 from closeloop.model.errors import Fault
 from closeloop.model.finding import Unmeasured
 from closeloop.model.protocols import Cage
@@ -63,7 +62,7 @@ async def _run(cage: Cage, command: str, name: str) -> Mapping[str, Lines] | Unm
         await cage.run(plan.after)
     try:
         content = await cage.read(name, MOST_BYTES)
-        return await anyio.to_thread.run_sync(_read, content)
+        return await compute(_read, content)
     except (Fault, OSError):
         lacking = ran.exit_code == 127 or "No module named coverage" in ran.output
         said = ran.output.strip().splitlines()[-1:] or [f"exit code {ran.exit_code}"]

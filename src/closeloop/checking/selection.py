@@ -13,9 +13,17 @@ from closeloop.model.inspection import Import, Inspection
 from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.runs.testing.instrument import runner_of
+from closeloop.sqlite_files import has_columns, open_database
 
 MOST = 400
 """More files than this and the whole suite may as well run."""
+COVERAGE_SECONDS = 20.0
+"""What looking into coverage data may take."""
+TABLES = {
+    "context": ("id", "context"),
+    "line_bits": ("file_id", "context_id"),
+    "file": ("id", "path"),
+}
 
 
 class Selection(Record):
@@ -53,7 +61,9 @@ def _covering(root: Path, changed: Iterable[str]) -> set[str] | None:
         return None
     found: set[str] = set()
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as data:
+        with open_database(path, COVERAGE_SECONDS) as data:
+            if not has_columns(data, TABLES):
+                return None
             for name in changed:
                 rows = data.execute(
                     "SELECT DISTINCT context.context FROM context"
@@ -62,7 +72,7 @@ def _covering(root: Path, changed: Iterable[str]) -> set[str] | None:
                     (str(root / name),),
                 )
                 found |= {str(row[0]).split("::")[0] for row in rows if "::" in str(row[0])}
-    except sqlite3.Error:
+    except (sqlite3.Error, OSError, ValueError):
         return None
     return found or None
 

@@ -14,14 +14,26 @@ import msgspec
 
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
+from closeloop.sqlite_files import has_columns, open_database
 
 _BYTES = 200_000_000
 _LINES = 25_000
 """Bytes of bits that are read of one file, eight lines each."""
 _TOLD = 20_000_000
 """Lines in all blocks of a profile."""
+_SECONDS = 60.0
+"""What reading a database may take."""
+_TABLES = {
+    "file": ("id", "path"),
+    "line_bits": ("file_id", "numbits"),
+    "arc": ("file_id", "fromno", "tono"),
+}
+_SOURCES = 100
+"""Folders that an XML report may start its paths from."""
+_NAME = 4_000
+"""Characters of a path."""
 _FAULTS = (
-    *(OSError, ValueError, KeyError, TypeError, AttributeError),
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
     *(sqlite3.Error, ElementTree.ParseError, msgspec.MsgspecError),
 )
 USUAL = (
@@ -111,26 +123,29 @@ def _read(path: Path, head: bytes) -> Iterator[tuple[str, Lines]]:
 
 
 def _sqlite(path: Path) -> Iterator[tuple[str, Lines]]:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    try:
+    with open_database(path, _SECONDS) as connection:
+        if not has_columns(connection, _TABLES):
+            raise ValueError("its tables are not those of coverage.py")
         names = dict(connection.execute("SELECT id, path FROM file"))
         covered: dict[int, set[int]] = {number: set() for number in names}
+        told = 0
         for number, bits in connection.execute("SELECT file_id, numbits FROM line_bits"):
             lines = covered.setdefault(number, set())
             for place, byte in enumerate(bits[:_LINES]):
                 lines.update(place * 8 + bit for bit in range(8) if byte & (1 << bit))
+            told += 8 * len(bits)
+            if told > _TOLD:
+                raise ValueError("it has more lines than any program")
         for number, start, end in connection.execute("SELECT file_id, fromno, tono FROM arc"):
             covered.setdefault(number, set()).update(abs(line) for line in (start, end) if line > 0)
-    finally:
-        connection.close()
     for number, name in names.items():
-        yield name, Lines(covered=frozenset(covered[number]))
+        yield str(name), Lines(covered=frozenset(covered[number]))
 
 
 def _cobertura(path: Path) -> Iterator[tuple[str, Lines]]:
     sources: list[str] = []
     for _, element in ElementTree.iterparse(path):  # noqa: S314  expat bounds entities; the size is bounded
-        if element.tag == "source" and element.text:
+        if element.tag == "source" and element.text and len(sources) < _SOURCES:
             sources.append(element.text.strip())
         elif element.tag == "class":
             hits = [
@@ -174,6 +189,7 @@ def _lcov(path: Path) -> Iterator[tuple[str, Lines]]:
                 hits.append((int(found[1]), found[2] != "0"))
             elif line.startswith("end_of_record") and name:
                 yield name, _lines(hits)
+                name, hits = "", []
 
 
 def _go(path: Path) -> Iterator[tuple[str, Lines]]:
@@ -205,6 +221,8 @@ def _lines(hits: list[tuple[int, bool]]) -> Lines:
 
 def _inside(name: str, root: Path) -> str | None:
     """The path from the repository's root; of a file elsewhere, the part that is found there."""
+    if len(name) > _NAME:
+        return None
     path = PurePosixPath(name.replace("\\", "/"))
     try:
         return path.relative_to(root.absolute().as_posix()).as_posix()

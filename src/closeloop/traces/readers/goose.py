@@ -10,8 +10,9 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
+from closeloop.sqlite_files import columns, has_tables, journal, open_database
 from closeloop.traces import single
-from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
+from closeloop.traces.databases import OnDemand, is_database
 from closeloop.traces.goose.sessions import Recorded, Telling
 from closeloop.traces.untrusted import count, decoded, mapping, text
 
@@ -68,7 +69,7 @@ def parts(source: Source) -> Sequence[Path]:
 def read(source: Source) -> Iterator[Session]:
     if is_database(source):
         try:
-            with opened(source.path) as base:
+            with open_database(source.path) as base:
                 yield from _stored(base, source.skipped)
         except (sqlite3.Error, OSError, ValueError):
             _skip(source.skipped, "a database that cannot be read to its end")

@@ -10,7 +10,8 @@ from typing import Any
 
 from closeloop.model.protocols import Source
 from closeloop.model.session import Session
-from closeloop.traces.databases import OnDemand, columns, has_tables, is_database, journal, opened
+from closeloop.sqlite_files import columns, has_tables, journal, open_database
+from closeloop.traces.databases import OnDemand, is_database
 from closeloop.traces.opencode import storage
 from closeloop.traces.opencode.sessions import Family, Recorded, session_of
 from closeloop.traces.untrusted import decoded, mapping
@@ -49,7 +50,7 @@ def read(source: Source) -> Iterator[Session]:
         yield from _files(source)
         return
     try:
-        with opened(source.path) as base:
+        with open_database(source.path) as base:
             yield from _sessions(base, source.skipped)
     except (sqlite3.Error, OSError, ValueError):
         _skip(source.skipped, "a database that cannot be read to its end")

@@ -1,0 +1,113 @@
+"""SQLite files that others wrote, in a repository or a recording: opened to read, never to change.
+
+Such a file can hold a view that never ends, tables that are computed, or pages that lead in a
+circle. So only plain tables are read, nothing that its schema says is run, and reading has a limit
+of time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+MAGIC = b"SQLite format 3\x00"
+VALUE_BYTES = 64 << 20
+COPY_BYTES = 4 << 30
+READ_SECONDS = 600.0
+STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite's virtual machine between two looks at the clock: about a millisecond."""
+
+
+def journal(path: Path) -> Path | None:
+    """Return the file with changes that are not in the database yet, where there is one."""
+    beside = path.with_name(path.name + "-wal")
+    try:
+        return beside if beside.stat().st_size else None
+    except OSError:
+        return None
+
+
+@contextmanager
+def open_database(path: Path, seconds: float = READ_SECONDS) -> Iterator[sqlite3.Connection]:
+    """Open a database with its journal; raise sqlite3.Error or OSError when it cannot be read.
+
+    What takes longer than `seconds` in all is interrupted, and so is what Ctrl-C stops.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        with _opened(path) as connection:
+            connection.set_progress_handler(
+                lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS
+            )
+            yield connection
+    except sqlite3.OperationalError as error:
+        # SQLite swallows the exception that Ctrl-C raises in the handler, and only stops.
+        if "interrupted" in str(error) and time.monotonic() < deadline:
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    pending = journal(path)
+    if pending is None:
+        with closing(_connect(path, "mode=ro&immutable=1")) as connection:
+            yield connection
+        return
+    if path.stat().st_size + pending.stat().st_size > COPY_BYTES:
+        raise OSError("the database is too large to be copied")
+    # Reading a journal writes beside it: that is done to a copy.
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
+        copy = Path(folder) / "copy.db"
+        shutil.copyfile(path, copy)
+        shutil.copyfile(pending, copy.with_name("copy.db-wal"))
+        with closing(_connect(copy, "mode=rw")) as connection:
+            yield connection
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=1)
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
+        # Nothing that the file's own schema says is run.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.text_factory = lambda value: value.decode(errors="replace")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def has_tables(path: Path, tables: Mapping[str, Sequence[str]]) -> bool:
+    """Whether these are there as plain tables with these columns."""
+    try:
+        with open_database(path) as connection:
+            return has_columns(connection, tables)
+    except (sqlite3.Error, OSError, ValueError):
+        return False
+
+
+def has_columns(connection: sqlite3.Connection, tables: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an open database has these as plain tables with these columns."""
+    return all(set(names) <= columns(connection, table) for table, names in tables.items())
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns of a plain table: none of a view, a virtual or a computed table."""
+    found = connection.execute(
+        "SELECT type, sql FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table,)
+    ).fetchall()
+    if len(found) != 1 or found[0][0] != "table":
+        return set()
+    made = str(found[0][1]).upper()
+    if not made.startswith("CREATE TABLE") or "GENERATED" in made:
+        return set()
+    rows = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
+    return {name for name, _ in rows} if all(hidden == 0 for _, hidden in rows) else set()
