@@ -31,6 +31,8 @@ TOLD = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_IN
 for name in [name for name in os.environ if name in TOLD or name.startswith("GITHUB_")]:
     del os.environ[name]
 os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+# Nor is how whoever runs them has configured closeloop.
+os.environ["XDG_CONFIG_HOME"] = os.devnull
 
 # What is started in the background ignores Ctrl-C, and so would the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -111,6 +111,7 @@ def test_the_model_may_be_named_in_the_settings_and_what_it_invents_is_counted(r
     name = script(repo, on_an_old_line, elsewhere, invented)
     with (repo / "closeloop.toml").open("a") as settings:
         settings.write(f'[check]\nmodel = "{name}"\n')
+    git(repo, "commit", "-qm", "Let a model review", "closeloop.toml")
     found, reasons = reviewed(repo)
     assert found == []
     assert reasons == ["3 of the model's findings quote what no added line says: left out"]

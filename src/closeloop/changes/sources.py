@@ -114,6 +114,20 @@ def open_sides(root: Path, wanted: Wanted) -> Iterator[Sides]:
         yield Sides(shadow, repository.root if repository else root, title, told)
 
 
+def find_commit_before(root: Path, wanted: Wanted) -> str | None:
+    """The commit before a change, whose configuration is believed; None where there is none."""
+    repository = git.find(root)
+    if repository is None:
+        return None
+    if wanted.range is not None:
+        return revisions.of_range(repository, wanted.range, wanted.base).base
+    if wanted.base and wanted.patch:
+        return revisions.resolve(repository, wanted.base)[0]
+    if wanted.base:
+        return revisions.since(repository, wanted.base)
+    return git.ask(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
+
+
 def _told(repository: git.Repository, shadow: Shadow, wanted: Wanted) -> tuple[Difference, str]:
     if wanted.range is not None:
         ends = revisions.of_range(repository, wanted.range, wanted.base)

@@ -82,13 +82,15 @@ def check(  # noqa: PLR0913 - one parameter for each flag
 
     demand_one(change, patch, attempt, staged or None, github or None)
     outputs = outputs_of([*(format or ()), *(["json"] if json else ())])
-    found = load(Path.cwd())
     pull = read_event(event_file(os.environ)) if github else None
     wanted = Wanted(range=change, patch=patch, base=base, staged=staged)
+    wanted = wanted_of(wanted, pull, os.environ)
+    # An attempt's change comes from the store: nothing of it lies in this folder.
+    found = load(Path.cwd()) if attempt else configuration_of(wanted, pull)
     try:
         with (
             telling(quiet=outputs[None] != "terminal") as tell,
-            subject_of(found, wanted_of(wanted, pull, os.environ), attempt) as about,
+            subject_of(found, wanted, attempt) as about,
         ):
             order = order_of(found, about.wanted, tuple(tier or TIERS), task, coverage=coverage)
             settings = replace(order.settings, model=model or order.settings.model)
@@ -133,6 +135,17 @@ def wanted_of(wanted: Wanted, pull: PullRequest | None, environ: Mapping[str, st
     if wanted.staged and "GIT_INDEX_FILE" in environ:
         return replace(wanted, index=Path(environ["GIT_INDEX_FILE"]).absolute())
     return wanted
+
+
+def configuration_of(wanted: Wanted, pull: PullRequest | None = None) -> Configuration:
+    """What holds for a change, which may have written the configuration that lies here."""
+    from closeloop.changes.sources import find_commit_before
+    from closeloop.cli.config import load_for_change
+
+    before = find_commit_before(Path.cwd(), wanted)
+    if pull is not None:
+        return load_for_change(Path.cwd(), pull.base, only_commit=True)
+    return load_for_change(Path.cwd(), before)
 
 
 def order_of(
@@ -185,7 +198,7 @@ def subject_of(found: Configuration, wanted: Wanted, attempt: str | None) -> Ite
         return
     if not has_store(found.settings, found.root):
         raise BadInput(f"There is no store at {found.settings.store}, so no attempt: run one.")
-    with opened() as at, work_of(attempt, at.store, wanted.base) as subject:
+    with opened(found=found) as at, work_of(attempt, at.store, wanted.base) as subject:
         yield subject
 
 
@@ -193,7 +206,7 @@ def keep_report(report: Report, found: Configuration, attempt: str | None) -> No
     """For the dashboard, where there is a store; a check that cannot be kept is still one."""
     from closeloop.model.settings import has_store
 
-    if not has_store(found.settings, found.root):
+    if found.store_shipped or not has_store(found.settings, found.root):
         return
     from closeloop.checking.keeping import keep
     from closeloop.cli.console import warn
@@ -201,7 +214,7 @@ def keep_report(report: Report, found: Configuration, attempt: str | None) -> No
     from closeloop.model.errors import Fault
 
     try:
-        with opened() as at:
+        with opened(found=found) as at:
             keep(report, at.store, at.repo, attempt)
     except Fault as fault:
         warn(f"The report is not kept: {fault}")
@@ -212,7 +225,7 @@ def with_learned(found: Configuration) -> CheckSettings:
     from closeloop.model.settings import has_store
 
     settings = found.settings
-    if not has_store(settings, found.root):
+    if found.store_shipped or not has_store(settings, found.root):
         return settings.check
     from closeloop.cli.console import warn
     from closeloop.cli.shelves import opened
@@ -220,7 +233,7 @@ def with_learned(found: Configuration) -> CheckSettings:
     from closeloop.reviewing.memory import checked
 
     try:
-        with opened() as at:
+        with opened(found=found) as at:
             return checked(settings.check, at.store, at.repo)
     except Fault as fault:
         warn(f"What reviewers taught is not checked: {fault}")

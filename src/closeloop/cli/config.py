@@ -1,10 +1,15 @@
-"""Find and read `closeloop.toml`, once: flag > environment > file > default."""
+"""Find and read `closeloop.toml`, once: flag > environment > project > user's folder > default.
+
+What is believed of the project's file depends on who may have written it: `load` is for a folder of
+the user's own, `load_for_change` for a change under check.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +18,12 @@ from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
 
+if TYPE_CHECKING:
+    from closeloop.git import Repository
+
 NAME = "closeloop.toml"
 LARGEST_FILE = 1 << 20
+Table = Mapping[str, Any]
 
 
 class Configuration(Record):
@@ -24,13 +33,172 @@ class Configuration(Record):
     """None where there is no closeloop.toml."""
     root: Path
     settings: Settings
+    store_shipped: bool = False
+    """Whether git tracks the store, so that a change could bring one along."""
 
 
 def load(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Configuration:
-    """The configuration that holds in a folder."""
+    """The configuration that holds in a folder of the user's own."""
     folder = folder.absolute()
     file = find(folder)
-    settings = read(file) if file else Settings()
+    users = read_users_table(environ)
+    settings = settings_of(users, read_table(file), str(file)) if file else settings_of(users)
+    if file and not is_own(file):
+        why = f"{file} belongs to another user"
+        settings = restrict(settings, settings_of(users), why, "in a file that you own", environ)
+    root = file.parent if file else repository(folder) or folder
+    settings = with_environment(_expanded(settings, root), folder, environ)
+    return Configuration(file=file, root=root, settings=settings)
+
+
+def load_for_change(
+    folder: Path,
+    commit: str | None,
+    *,
+    only_commit: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Configuration:
+    """The configuration for a check: what loosens security comes from the commit before the change.
+
+    The change may have written the file in the folder. With `only_commit`, that file is not read at
+    all. Without a commit before the change, only the user's own configuration is trusted.
+    """
+    from closeloop.git import find as find_repository
+
+    folder = folder.resolve()
+    repo = find_repository(folder)
+    file = committed = None
+    if repo and commit:
+        file, committed = find_committed(repo, commit, folder)
+    file = file or find(folder)
+    if file and repo and not file.is_relative_to(repo.root):
+        return load(folder, environ=environ)  # lies above the repository, so no change has it
+    users = read_users_table(environ)
+    before = settings_of(users, _committed_table(committed, commit), f"{NAME} of {commit}")
+    where = f"in commit {commit[:12]}, which is before the change" if commit else None
+    if only_commit:
+        settings = before
+        _warn_of_unread_file(file, committed, commit)
+    else:
+        table = read_table(file) if file and file.is_file() else {}
+        settings = settings_of(users, table, str(file))
+        why = "the change under check may have written it"
+        settings = restrict(settings, before, why, where, environ)
+    root = file.parent if file else (repo.root if repo else folder)
+    settings = with_environment(_expanded(settings, root), folder, environ)
+    found = Configuration(file=file, root=root, settings=settings)
+    return without_shipped(found, repo) if repo and not repo.bare else found
+
+
+def find_committed(repo: Repository, commit: str, folder: Path) -> tuple[Path | None, bytes]:
+    """The nearest closeloop.toml of a commit, from a folder upwards, with its content."""
+    from closeloop.git import run_in
+
+    inside = folder.relative_to(repo.root)
+    names = [str(place / NAME) for place in (inside, *inside.parents)]
+    listed = run_in(repo, "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *names)
+    known = {os.fsdecode(name) for name in listed.split(b"\0")}
+    for name in names:
+        if name in known:
+            return repo.root / name, run_in(repo, "cat-file", "blob", f"{commit}:{name}")
+    return None, b""
+
+
+def _committed_table(content: bytes | None, commit: str | None) -> Table:
+    """What a committed file says; nothing where it cannot be read, as that loosens nothing."""
+    from closeloop.cli.console import warn
+
+    try:
+        table = parse_table(content or b"", f"{NAME} of commit {commit}")
+        settings_of({}, table, f"{NAME} of commit {commit}")
+    except BadInput as fault:
+        warn(f"{fault} It is not used.")
+        return {}
+    return table
+
+
+def _warn_of_unread_file(file: Path | None, committed: bytes | None, commit: str | None) -> None:
+    from closeloop.cli.console import warn
+
+    content = content_of(file, LARGEST_FILE + 1) if file and file.is_file() else b""
+    if content != (committed or b""):
+        warn(
+            f"{NAME} of the pull request is ignored, as its author may write anything into it: "
+            f"until it is merged, that of the target branch (commit {(commit or '')[:12]}) holds."
+        )
+
+
+def without_shipped(found: Configuration, repo: Repository) -> Configuration:
+    """Leave out a store and a cache that git tracks: a change could ship what is read from them."""
+    from closeloop.cli.console import warn
+    from closeloop.git import run_in
+
+    settings = found.settings
+    places = {
+        name: path.relative_to(repo.root)
+        for name, value in (("store", settings.store), ("cache", settings.cache))
+        if value and "://" not in value
+        for path in [Path(os.path.normpath(found.root / value))]
+        if path.is_relative_to(repo.root) and os.path.lexists(path)
+    }
+    if not places:
+        return found
+    tops = {place.parts[0] for place in places.values() if place.parts}
+    listed = run_in(repo, "ls-files", "-z", "--", *sorted(tops))
+    tracked = [os.fsdecode(path) for path in listed.split(b"\0") if path]
+    for name, place in places.items():
+        above = {str(one) for one in place.parents}
+        if any(path in above or path.startswith(str(place)) for path in tracked):
+            warn(f"The {name} {place} is ignored: git tracks it, so a change could bring its own.")
+            if name == "cache":
+                settings = msgspec.structs.replace(settings, cache=None)
+            else:
+                found = msgspec.structs.replace(found, store_shipped=True)
+    return msgspec.structs.replace(found, settings=settings)
+
+
+def restrict(
+    tree: Settings, trusted: Settings, why: str, where: str | None, environ: Mapping[str, str]
+) -> Settings:
+    """Take what loosens security from the trusted settings, and say in one line what is ignored."""
+    from closeloop.cli.console import warn
+    from closeloop.trust import restrict_settings
+
+    effective = restrict_settings(tree, trusted)
+    if effective.ignored:
+        many = len(effective.ignored) > 1
+        believed = " or ".join([*([where] if where else []), f"in {users_file(environ)}"])
+        warn(
+            f"Ignored in {NAME}: {', '.join(effective.ignored)}, as {why}; "
+            f"{'they are' if many else 'it is'} believed {believed}."
+        )
+    return effective.settings
+
+
+def is_own(file: Path) -> bool:
+    """Whether nobody else could have written it: a folder above may belong to another user."""
+    user = os.geteuid()
+    return user == 0 or file.stat().st_uid in (user, 0)
+
+
+def users_file(environ: Mapping[str, str]) -> Path:
+    """Where the user's own configuration lies, for all projects."""
+    home = environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "closeloop" / "config.toml"
+
+
+def read_users_table(environ: Mapping[str, str]) -> Table:
+    """What the user's own configuration says, with its mistakes named as its own."""
+    file = users_file(environ)
+    if not file.is_file():
+        return {}
+    table = read_table(file)
+    settings_of({}, table, str(file))
+    return table
+
+
+def with_environment(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
+    """The settings as the environment changes them."""
     overrides = {
         "store": environ.get("CLOSELOOP_STORE"),
         "cache": environ.get("CLOSELOOP_CACHE"),
@@ -41,9 +209,7 @@ def load(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Configurat
         for name, value in overrides.items()
         if value
     }
-    root = file.parent if file else repository(folder) or folder
-    settings = msgspec.structs.replace(_expanded(settings, root), **changes)
-    return Configuration(file=file, root=root, settings=settings)
+    return msgspec.structs.replace(settings, **changes)
 
 
 def _expanded(settings: Settings, root: Path) -> Settings:
@@ -75,34 +241,56 @@ def repository(folder: Path) -> Path | None:
 
 def read(file: Path) -> Settings:
     """The settings of one file."""
+    return settings_of({}, read_table(file), str(file))
+
+
+def read_table(file: Path) -> Table:
+    """What one file says."""
+    return parse_table(content_of(file, LARGEST_FILE + 1), str(file))
+
+
+def parse_table(content: bytes, name: str) -> Table:
+    """What TOML says; BadInput names the file."""
     import tomllib
 
+    if len(content) > LARGEST_FILE:
+        raise BadInput(f"{name} is too large to be a configuration.")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name} is not UTF-8 text: save it as UTF-8.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{name} is not valid TOML: {error}.") from error
+
+
+def settings_of(below: Table, above: Table = {}, name: str = NAME) -> Settings:  # noqa: B006
+    """The settings that two tables say, the upper one first."""
     from closeloop.model.reading import read_record
 
-    content = content_of(file, LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise BadInput(f"{file} is too large to be a configuration.")
-    try:
-        written = tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{file} is not valid TOML: {error}.") from error
-    settings = read_record(written, Settings, str(file))
-    _demand_sense(settings, file)
+    settings = read_record(merge_tables(below, above), Settings, name)
+    _demand_sense(settings, name)
     return settings
 
 
-def _demand_sense(settings: Settings, file: Path) -> None:
+def merge_tables(below: Table, above: Table) -> dict[str, Any]:
+    """Two tables as one: sections are joined, and of two values the upper one holds."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge_tables(merged[key], value) if both else value
+    return merged
+
+
+def _demand_sense(settings: Settings, name: str) -> None:
     if settings.retries < 0:
-        raise BadInput(f"{file}: 'retries' must not be negative.")
+        raise BadInput(f"{name}: 'retries' must not be negative.")
     from closeloop.model.reading import read_change
 
     limits = {"limits": settings.limits}
-    for name, variant in settings.variants.items():
-        path = f"variants.{name}.limits"
-        limits[path] = read_change(settings.limits, variant.limits, str(file), path)
+    for variant, written in settings.variants.items():
+        path = f"variants.{variant}.limits"
+        limits[path] = read_change(settings.limits, written.limits, name, path)
     for path, limit in limits.items():
-        for name, value in msgspec.structs.asdict(limit).items():
+        for field, value in msgspec.structs.asdict(limit).items():
             if value is not None and not value > 0:
-                raise BadInput(f"{file}: '{path}.{name}' must be more than 0.")
+                raise BadInput(f"{name}: '{path}.{field}' must be more than 0.")

@@ -146,10 +146,12 @@ def patch_case(patch: Path, request: str, found: Configuration, *, check: bool) 
 
         from closeloop.changes.sources import Wanted
         from closeloop.checking.check import TIERS
-        from closeloop.cli.check import go, order_of
+        from closeloop.cli.check import configuration_of, go, order_of
 
-        order = order_of(found, Wanted(patch=patch), TIERS, None, coverage=False)
-        report = anyio.run(go, replace(order, request=request), found, None)
+        wanted = Wanted(patch=patch)
+        checking = configuration_of(wanted)
+        order = order_of(checking, wanted, TIERS, None, coverage=False)
+        report = anyio.run(go, replace(order, request=request), checking, None)
     return case_of_patch(text, request, site_here(found), report)
 
 

@@ -239,16 +239,15 @@ def plan_told(made: Evaluations, stops: list[str]) -> PlanTold:
 
 async def check_change(wish: ChangeWish) -> ChangeTold:
     from closeloop.changes.sources import Wanted
-    from closeloop.cli.check import go, order_of
-    from closeloop.cli.config import load
+    from closeloop.cli.check import configuration_of, go, order_of
     from closeloop.model.errors import BadInput
 
     if not wish.tiers:
         raise BadInput("Name at least one tier: tools, quality or risk.")
     if wish.staged and wish.change is not None:
         raise BadInput("Give either a change or staged: each names a change.")
-    found = load(Path.cwd())
     wanted = Wanted(range=wish.change, base=wish.base, staged=wish.staged)
+    found = configuration_of(wanted)
     report = await go(order_of(found, wanted, wish.tiers, None, coverage=False), found, None)
     return change_told(report)
 

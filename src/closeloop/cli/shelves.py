@@ -54,13 +54,13 @@ class Opened:
 
 
 @contextmanager
-def opened(*, make: bool = False) -> Iterator[Opened]:
+def opened(*, make: bool = False, found: Configuration | None = None) -> Iterator[Opened]:
     """The project's store, opened and closed again; it is made for those who write to it."""
     from closeloop.store.named import open_kept_store, open_named_store
 
     # For products as small as an encoder's, more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    found = load(Path.cwd())
+    found = found or load(Path.cwd())
     opening = open_named_store if make else open_kept_store
     with opening(found.settings, found.root) as store:
         yield Opened(found, store)

@@ -10,6 +10,7 @@ Only what a worker holds of one recording is in memory, however many files there
 from __future__ import annotations
 
 import gc
+import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -141,6 +142,8 @@ def _looked_at(batches: Iterator[Batch], wish: Wish, jobs: int, folder: str) -> 
         for batch in chain(first, batches):
             yield from look(batch, wish, folder)
         return
+    # New processes would look for modules in the current folder first, which is anybody's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     context = get_context("forkserver")
     modules = [entry.module for entry in plugins.known("readers").values()]
     context.set_forkserver_preload(["closeloop.intake.reading", *modules])

@@ -1,0 +1,192 @@
+"""Which settings are believed: what loosens security, only from a trusted configuration.
+
+A change under check may rewrite `closeloop.toml`. What it says there about its own confinement,
+about keys, addresses, files outside of the repository, money, or the bar for its own verdict is not
+believed: these settings keep the values that they have without the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT
+
+from closeloop.model.record import Record
+from closeloop.model.settings import Settings
+
+LOOSENING: Mapping[str, str] = {
+    "sandbox.kind": "confines commands",
+    "sandbox.read": "lets commands read more files",
+    "sandbox.env": "hands variables to commands",
+    "sandbox.hosts": "lets commands reach hosts",
+    "models.*.provider": "says who receives keys and code",
+    "models.*.model": "says who receives keys and code",
+    "models.*.base_url": "says who receives keys and code",
+    "models.*.key_env": "says which secret is sent",
+    "models.*.key_file": "says which secret is sent",
+    "models.*.key_keyring": "says which secret is sent",
+    "models.*.input_price": "bounds what is spent",
+    "models.*.output_price": "bounds what is spent",
+    "models.*.cache_read_price": "bounds what is spent",
+    "models.*.cache_write_price": "bounds what is spent",
+    "variants.*.agent": "chooses a program that runs",
+    "variants.*.model": "says who receives code",
+    "variants.*.prompt": "names a file that is read and sent",
+    "variants.*.settings": "configures a program that runs",
+    "variants.*.limits": "bounds what an agent uses",
+    "variants.*.resources": "bounds what an agent uses",
+    "limits.seconds": "bounds what an agent uses",
+    "limits.idle_seconds": "bounds what an agent uses",
+    "limits.command_seconds": "bounds what an agent uses",
+    "limits.turns": "bounds what an agent uses",
+    "limits.tokens": "bounds what an agent uses",
+    "limits.money": "bounds what is spent",
+    "limits.memory_bytes": "bounds what an agent uses",
+    "limits.processes": "bounds what an agent uses",
+    "limits.disk_bytes": "bounds what an agent uses",
+    "limits.output_bytes": "bounds what an agent uses",
+    "experiments.*.budget": "bounds what is spent",
+    "retries": "bounds what is spent",
+    "tasks": "names a folder that is read",
+    "store": "names a database that is read and written",
+    "cache": "names a folder that is read and written",
+    "executor.kind": "says where code runs",
+    "executor.address": "says where code runs",
+    "check.gate": "is the bar for the verdict",
+    "check.block_at": "is the bar for the verdict",
+    "check.hold_at": "is the bar for the verdict",
+    "check.fix_cycles": "bounds what is spent",
+    "check.model": "says who receives code",
+    "judge.models": "says who receives code",
+    "judge.rubric": "names a file that is read and sent",
+    "judge.judge": "chooses a program that runs",
+    "judge.variant": "chooses a program that runs",
+    "judge.samples": "bounds what is spent",
+    "orchestrate.planner": "says who receives code",
+    "orchestrate.workers": "chooses programs that run",
+    "orchestrate.judges": "says who receives code",
+    "orchestrate.max_retries": "bounds what is spent",
+    "orchestrate.seconds": "bounds what is spent",
+    "orchestrate.budget": "bounds what is spent",
+    "serve.user_header": "says who may log in",
+    "serve.user_scopes": "says who may log in",
+    "serve.proxies": "says who may log in",
+    "serve.hosts": "says who may log in",
+    "pulls.github_secret_env": "says which deliveries are believed",
+    "pulls.gitlab_token_env": "says which deliveries are believed",
+    "webhooks.*.url": "says who receives events",
+    "webhooks.*.secret_env": "says which secret is used",
+    "webhooks.*.events": "says which events are sent",
+    "memory.encoder": "says who receives code",
+    "memory.model": "says who receives code",
+    "memory.activate": "lets rules through without a person",
+}
+"""What each setting that loosens security does; `*` stands for the names that people give."""
+
+HARMLESS = frozenset(
+    {
+        # What is run is code of the tree in any case, and runs in the sandbox.
+        *("commands.setup", "commands.test", "commands.lint", "commands.types"),
+        *("commands.build", "commands.others", "check.commands", "check.timeout", "check.tests"),
+        # What is found, and what is said not to count: both are shown in every report.
+        *("rules", "silence", "check.rules", "check.generated", "check.vendored"),
+        *("check.complexity", "check.function_lines", "check.class_methods"),
+        "check.copied_tokens",
+        *("models.*.timeout", "models.*.retries", "models.*.concurrency"),
+        *("models.*.requests_per_minute", "models.*.tokens_per_minute"),
+        *("variants.*.jobs", "variants.*.feedback"),
+        *("experiments.*.tasks", "experiments.*.variants", "experiments.*.repeats"),
+        *("experiments.*.seed", "experiments.*.jobs", "experiments.*.feedback"),
+        *("judge.temperature", "judge.concurrency", "judge.pass_at", "judge.floor"),
+        "judge.weights",
+        *("orchestrate.stop_when_ignored", "orchestrate.concurrency", "orchestrate.pass_at"),
+        *("orchestrate.floor", "orchestrate.weights"),
+        *("pulls.agents.*.authors", "pulls.agents.*.labels", "pulls.agents.*.branches"),
+        "pulls.agents.*.co_authors",
+        *("review.double", "review.golden", "review.seed"),
+        *("memory.tokens", "memory.control", "memory.seed", "memory.hydrate"),
+    }
+)
+
+
+class EffectiveSettings(Record):
+    """The settings that hold, and the names of those of the tree that were not believed."""
+
+    settings: Settings
+    ignored: tuple[str, ...] = ()
+
+
+def restrict_settings(tree: Settings, trusted: Settings) -> EffectiveSettings:
+    """Take what loosens security from the trusted settings, and everything else from the tree's."""
+    ignored: list[str] = []
+    settings: Settings = _restrict(tree, trusted, "", "", ignored)
+    return EffectiveSettings(settings=settings, ignored=tuple(ignored))
+
+
+def _restrict(tree: Any, trusted: Any, key: str, name: str, ignored: list[str]) -> Any:
+    """A record with its loosening fields as trusted; `name` has real names where `key` has `*`."""
+    changes: dict[str, Any] = {}
+    for field in type(tree).__struct_fields__:
+        inner_key, inner_name = f"{key}{field}", f"{name}{field}"
+        here, before = getattr(tree, field), getattr(trusted, field)
+        if isinstance(here, msgspec.Struct):
+            changes[field] = _restrict(here, before, f"{inner_key}.", f"{inner_name}.", ignored)
+        elif isinstance(here, dict) and _has_records(inner_key):
+            changes[field] = _restrict_entries(here, before, inner_key, inner_name, ignored)
+        elif inner_key in LOOSENING and here != before:
+            changes[field] = before
+            ignored.append(inner_name)
+    return msgspec.structs.replace(tree, **changes)
+
+
+def _restrict_entries(
+    tree: Mapping[str, Any], trusted: Mapping[str, Any], key: str, name: str, ignored: list[str]
+) -> dict[str, Any]:
+    """Named records: those that are trusted, and new ones that loosen nothing."""
+    entries = dict(trusted)
+    for entry, record in tree.items():
+        inner_key, inner_name = f"{key}.*.", f"{name}.{entry}."
+        if entry in trusted:
+            entries[entry] = _restrict(record, trusted[entry], inner_key, inner_name, ignored)
+        elif _loosens(record, inner_key):
+            ignored.append(inner_name.removesuffix("."))
+        else:
+            entries[entry] = record
+    return entries
+
+
+def _loosens(record: Any, key: str) -> bool:
+    """Whether a record says anything about what loosens security."""
+    return any(
+        f"{key}{field.name}" in LOOSENING
+        and (field.default is NODEFAULT or getattr(record, field.name) != field.default)
+        and (field.default_factory is NODEFAULT or getattr(record, field.name))
+        for field in msgspec.structs.fields(record)
+    )
+
+
+def _has_records(key: str) -> bool:
+    return any(known.startswith(f"{key}.*.") for known in (*LOOSENING, *HARMLESS))
+
+
+def list_settings(kind: type = Settings, above: str = "") -> Iterator[str]:
+    """Yield the name of every setting there is, with `*` for names that people give."""
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from list_settings(hint, f"{above}{name}.")
+        elif (record := _record_of_entries(hint)) is not None:
+            yield from list_settings(record, f"{above}{name}.*.")
+        else:
+            yield f"{above}{name}"
+
+
+def _record_of_entries(hint: Any) -> type | None:
+    """The record that a table of named records holds."""
+    inner = get_args(hint)[-1:]
+    is_table = getattr(hint, "__origin__", None) is dict
+    if is_table and isinstance(inner[0], type) and issubclass(inner[0], msgspec.Struct):
+        record: type = inner[0]
+        return record
+    return None
