@@ -64,6 +64,7 @@ def test_a_check_ends_beside_coverage_data_whose_views_never_do(tmp_path: Path) 
         checking.kill()
     assert checking.returncode == 0, printed
     assert "not coverage data" in " ".join(printed.split())
+    assert "\nRisk " in printed  # the rest of the risk is looked at all the same
 
 
 def test_coverage_data_is_read_from_plain_tables(tmp_path: Path) -> None:

@@ -175,11 +175,19 @@ def _judge(
     sides: Sides = inspection.sides
     try:
         history = read_history(sides.root, sides.base, order.cache)
-        path = find_coverage(sides.root) if coverage is None else None
-        coverage = read_coverage(path, sides.root) if path else coverage
+        if coverage is None and (path := find_coverage(sides.root)) is not None:
+            coverage = _read_coverage(path, sides.root)
         return assess(inspection, history=history, model=fit(history).model, coverage=coverage)
     except (Fault, OSError) as fault:
         return Unmeasured(rule="risk", reason=str(fault))
+
+
+def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
+    """Coverage data that lies about; a file that cannot be read hides no risk."""
+    try:
+        return read_coverage(path, root)
+    except BadInput as fault:
+        return Unmeasured(rule="coverage", reason=str(fault))
 
 
 async def _bench(order: Order, sides: Sides, workspaces: Workspaces) -> Bench | Unmeasured | None:
