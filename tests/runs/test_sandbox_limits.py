@@ -155,6 +155,22 @@ def test_after_filling_the_disk_a_command_may_clean_up(workspaces: Workspaces) -
     assert anyio.run(main) == ["too much disk", None]
 
 
+def test_a_command_that_makes_too_many_files_is_stopped(workspaces: Workspaces) -> None:
+    fill = "for d in $(seq 30); do mkdir $d && (cd $d && touch $(seq 100)); done; sleep 30"
+    assert attempt(workspaces, fill, files=1000).stopped == "too many files"
+
+
+def test_after_making_too_many_files_a_command_may_clean_up(workspaces: Workspaces) -> None:
+    async def main() -> list[str | None]:
+        async with workspaces.open(None, Limits(files=100)) as workspace:
+            return [
+                (await workspace.cage.run("touch $(seq 200); sleep 30")).stopped,
+                (await workspace.cage.run("rm *; sleep 0.5")).stopped,
+            ]
+
+    assert anyio.run(main) == ["too many files", None]
+
+
 def test_one_file_does_not_grow_past_the_limit(workspaces: Workspaces) -> None:
     if workspaces.guards.kind == "none":
         pytest.skip("without a cage only the watcher looks")

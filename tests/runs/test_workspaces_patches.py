@@ -279,6 +279,47 @@ def test_a_change_too_large_to_keep_is_the_agents_doing(
         changed(uncaged, tmp_path, "head -c 3000000 /dev/urandom > big")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "truncate -s 2G big",
+        "truncate -s 2G readme",
+        "git init -q sub; truncate -s 2G sub/big",
+        "mkdir shut; truncate -s 2G shut/big; chmod 000 shut",
+    ],
+)
+def test_a_file_too_large_to_be_read_is_the_agents_doing_however_sparse(
+    workspaces: Workspaces, tmp_path: Path, command: str
+) -> None:
+    with pytest.raises(Unreadable, match=r"too large to be kept: .* files of 2,048 MiB"):
+        changed(workspaces, tmp_path, command)
+
+
+def test_a_large_file_that_the_project_ignores_is_not_read(
+    workspaces: Workspaces, tmp_path: Path
+) -> None:
+    files: Tree = {**FILES, ".gitignore": ("file", b"big\n")}
+    _, patch = changed(workspaces, tmp_path, "truncate -s 2G big; echo x > new", files)
+    assert "b/new" in patch
+    assert "b/big" not in patch
+
+
+def test_more_files_than_can_be_read_are_the_agents_doing(
+    workspaces: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "MAX_CHANGED_FILES", 100)
+    with pytest.raises(Unreadable, match="too large to be kept: 101 changed or new files"):
+        changed(workspaces, tmp_path, "mkdir d; cd d; touch $(seq 101)")
+
+
+def test_a_change_that_takes_too_long_to_read_is_the_agents_doing(
+    uncaged: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "COPY_OUT_SECONDS", 0.0)
+    with pytest.raises(Unreadable, match="could not be read in 0 seconds"):
+        changed(uncaged, tmp_path, "echo x > new")
+
+
 def test_submodules_become_ordinary_folders(uncaged: Workspaces, tmp_path: Path) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "repo"
     commit_of(inner, {"x": ("file", b"x\n")})

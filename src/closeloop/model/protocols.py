@@ -33,7 +33,8 @@ class Ran(Record):
     """Standard output and error as they came, head and tail kept, undecodable bytes replaced."""
     seconds: float
     stopped: str | None = None
-    """`out of time`, `idle`, `too many processes`, `too much memory`, `too much disk`."""
+    """`out of time`, `idle`, `too many processes`, `too much memory`, `too much disk`,
+    `too many files`."""
     dropped_bytes: int = 0
     """How much of the middle of the output was left out."""
 

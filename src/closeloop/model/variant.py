@@ -27,6 +27,8 @@ class Limits(Record, forbid_unknown_fields=True):
     memory_bytes: int = 8 << 30
     processes: int = 512
     disk_bytes: int = 4 << 30
+    files: int = 500_000
+    """That the workspace may have more than at first, folders included."""
     output_bytes: int = 1 << 20
     """What is kept of one command's output: its head and its tail."""
 

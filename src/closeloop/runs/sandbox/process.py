@@ -14,7 +14,7 @@ import anyio
 
 from closeloop.model.record import Record
 from closeloop.runs.sandbox import tree
-from closeloop.runs.sandbox.disk import Disk
+from closeloop.runs.sandbox.disk import TOO_MANY_FILES, TOO_MUCH_DISK, Disk
 from closeloop.runs.sandbox.output import Output
 
 PIPE = 1 << 18
@@ -22,7 +22,6 @@ PATIENCE = 5.0
 """Seconds to wait for killed processes to be gone."""
 ROOTS: set[int] = set()
 """The first processes of all running programs, which are nobody's orphans."""
-FULL = "too much disk"
 FIRST_LOOK, LAST_LOOK = 0.02, 0.1
 """How long the watcher sleeps between looks, at first and later."""
 
@@ -104,9 +103,9 @@ async def execute(
         with anyio.CancelScope(shield=True):
             await run.destroy()
         run.close()
-    if disk is not None and run.stopped == FULL:
+    if disk is not None and run.stopped in (TOO_MUCH_DISK, TOO_MANY_FILES):
         # What it wrote until it was dead is no growth of the next one, which may clean up.
-        await anyio.to_thread.run_sync(disk.overgrown)
+        await anyio.to_thread.run_sync(disk.exceeded)
     return run.ended()
 
 
@@ -224,8 +223,8 @@ class _Run:
             look = time.monotonic()
             self.stopped = self.stopped or self._limit()
             if not self.stopped and disk is not None and disk.due():
-                grown = await anyio.to_thread.run_sync(disk.overgrown, abandon_on_cancel=True)
-                self.stopped = self.stopped or (FULL if grown else None)
+                exceeded = await anyio.to_thread.run_sync(disk.exceeded, abandon_on_cancel=True)
+                self.stopped = self.stopped or exceeded
             # With many cages at once the looks themselves must stay cheap.
             pause = max(min(pause * 1.5, LAST_LOOK), min(20 * (time.monotonic() - look), 0.5))
         await self.destroy()

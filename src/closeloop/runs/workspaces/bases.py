@@ -18,7 +18,7 @@ from closeloop.model.errors import BadInput
 from closeloop.model.record import Record, digest
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage, OpenCage
-from closeloop.runs.sandbox.disk import size
+from closeloop.runs.sandbox.disk import measure_disk
 from closeloop.runs.sandbox.place import Place, Sandbox, real_paths
 from closeloop.runs.sandbox.view import reach
 from closeloop.runs.workspaces import patches
@@ -29,7 +29,11 @@ from closeloop.runs.workspaces.repository import START, start_repository
 VERSION = 1
 """Of how bases are made: another one makes them anew."""
 SETUP = Limits(
-    command_seconds=3600.0, idle_seconds=1800.0, disk_bytes=64 << 30, memory_bytes=64 << 30
+    command_seconds=3600.0,
+    idle_seconds=1800.0,
+    disk_bytes=64 << 30,
+    files=10_000_000,
+    memory_bytes=64 << 30,
 )
 NOISE = "__pycache__/\n"
 """What merely running code leaves in a tree."""
@@ -44,6 +48,7 @@ class Base(Record):
     tree: str
     """The files as they were after setup, in our git folder."""
     bytes: int
+    files: int = 0
 
 
 class Made(Record):
@@ -109,7 +114,8 @@ async def _make(
     async with _kinsfolk(folders.cache, kin) as lender:
         made = await _set_up(sandbox, folder, repo, setup, lender)
         tree = await _take_stock(sandbox, folder, tree, NOISE + made.exclude)
-        base = Base(folder=folder, commit=commit, tree=tree, bytes=size(f"{folder}/root"))
+        used = measure_disk(f"{folder}/root")
+        base = Base(folder=folder, commit=commit, tree=tree, bytes=used.bytes, files=used.files)
         name = key(repo, commit, setup, root)
         base = _publish(base, folders.cache / "bases" / name)
         if kin and lender is None and made.beside:

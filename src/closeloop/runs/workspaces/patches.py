@@ -6,10 +6,15 @@ used. Git runs inside the cage: it reads files that the agent made.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import msgspec
 
 from closeloop.model.errors import BadInput, MachineFailed
@@ -17,10 +22,15 @@ from closeloop.model.globs import matches
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage
+from closeloop.runs.sandbox.disk import DiskUsage, measure_disk
 from closeloop.runs.sandbox.place import Place, Share, real_paths, seen
 from closeloop.runs.sandbox.process import Ended
 
 PATCH_BYTES = 64 << 20
+MAX_CHANGED_BYTES, MAX_CHANGED_FILES = 256 << 20, 100_000
+"""Of all changed and new files together, as many as are read."""
+COPY_OUT_SECONDS = 300.0
+"""To read a change, whatever the workspace is like."""
 LIMITS = Limits(command_seconds=600.0, idle_seconds=600.0, disk_bytes=64 << 30)
 RAW = "* -text !eol !filter !ident !working-tree-encoding !diff !whitespace\n"
 """Attributes that leave every byte as it is."""
@@ -43,6 +53,7 @@ CONFIG = """[core]
 [extensions]
 {extensions}
 """
+CHANGED = "exec git ls-files -z --modified --others --exclude-standard"
 TRACKED = "git add -u . && exec git ls-files -z --others --exclude-standard"
 ADD = "git update-index --add --replace -z --stdin"
 DIFF = (
@@ -122,6 +133,16 @@ async def take_stock(ours: Ours, exclude: bytes) -> str:
 async def diff(ours: Ours) -> str:
     """Everything that differs from the base, as a patch in UTF-8."""
     try:
+        with anyio.fail_after(COPY_OUT_SECONDS):
+            return await _diff_reopened(ours)
+    except TimeoutError as error:
+        raise TooLarge(
+            f"The change could not be read in {COPY_OUT_SECONDS:.0f} seconds."
+        ) from error
+
+
+async def _diff_reopened(ours: Ours) -> str:
+    try:
         return await _diff(ours)
     except TooLarge:
         raise
@@ -130,7 +151,42 @@ async def diff(ours: Ours) -> str:
         return await _diff(ours)
 
 
+async def _demand_size(ours: Ours) -> None:
+    """TooLarge when more has changed than can be read in a moment."""
+    root = real_paths(ours.cage.place)[0]
+    if _is_readable(await anyio.to_thread.run_sync(measure_disk, root)):
+        return
+    # Most of it may be ignored, and is then not read.
+    listed = await _git(ours, ["/bin/sh", "-c", CHANGED])
+    names = {os.fsdecode(name) for name in listed.split(b"\0") if name}
+    usage = await anyio.to_thread.run_sync(_measure_files, root, names)
+    if not _is_readable(usage):
+        raise TooLarge(
+            f"The change is too large to be kept: {usage.files:,} changed or new files of "
+            f"{usage.apparent_bytes >> 20:,} MiB, where {MAX_CHANGED_FILES:,} files and "
+            f"{MAX_CHANGED_BYTES >> 20} MiB are the limit."
+        )
+
+
+def _is_readable(usage: DiskUsage) -> bool:
+    return usage.apparent_bytes <= MAX_CHANGED_BYTES and usage.files <= MAX_CHANGED_FILES
+
+
+def _measure_files(root: str, names: Iterable[str]) -> DiskUsage:
+    """What these names stand for: files, or folders that are repositories of their own."""
+    apparent, files = 0, 0
+    for name in names:
+        inside = measure_disk(f"{root}/{name}") if name.endswith("/") else DiskUsage(files=1)
+        with suppress(OSError):
+            status = os.lstat(f"{root}/{name}")
+            apparent += status.st_size if stat.S_ISREG(status.st_mode) else 0
+        apparent += inside.apparent_bytes
+        files += inside.files
+    return DiskUsage(apparent_bytes=apparent, files=files)
+
+
 async def _diff(ours: Ours) -> str:
+    await _demand_size(ours)
     listed = await _git(ours, ["/bin/sh", "-c", TRACKED])
     names = [name for name in listed.split(b"\0") if name]
     nested = [name for name in names if name.endswith(b"/")]

@@ -19,7 +19,7 @@ from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import hosts
 from closeloop.runs.sandbox.cage import Cage, OpenCage
-from closeloop.runs.sandbox.disk import Disk
+from closeloop.runs.sandbox.disk import Disk, DiskUsage
 from closeloop.runs.sandbox.ladder import find_sandbox
 from closeloop.runs.sandbox.place import Guards, Place, Port, real_paths
 from closeloop.runs.sandbox.process import Bounds, Program, execute
@@ -122,7 +122,10 @@ class Workspaces:
             if base is not None:
                 _lay_bait(real_paths(place)[1])
             inside = "upper" if method == "overlay" else "root"
-            disk = Disk([f"{folder}/{inside}", f"{folder}/temporary"], before, limits.disk_bytes)
+            most = DiskUsage(
+                bytes=before.bytes + limits.disk_bytes, files=before.files + limits.files
+            )
+            disk = Disk([f"{folder}/{inside}", f"{folder}/temporary"], most)
             kind = Cage if self.sandbox.wrap else OpenCage
             async with self._reaching(place) as (place, refused):
                 yield Workspace(kind(self.sandbox, place, limits, disk, refused), base, method)
@@ -143,20 +146,20 @@ class Workspaces:
             ports = (Port(number=number, socket=gate.socket),)
             yield msgspec.structs.replace(place, ports=ports, env=env), gate.refused
 
-    async def _lay_out(self, folder: str, base: Base | None) -> tuple[Place, str, int]:
-        """The folders, how they came about, and how many bytes they have from the start."""
+    async def _lay_out(self, folder: str, base: Base | None) -> tuple[Place, str, DiskUsage]:
+        """The folders, how they came about, and what they hold from the start."""
         if base is None and self.sandbox.wrap is None:
-            return Place(folder=folder), "new", 0  # made when it is first used, if at all
+            return Place(folder=folder), "new", DiskUsage()  # made when it is first used, if at all
         os.mkdir(folder)  # noqa: PTH102 (a third of the time)
         if base is None:
             _make(folder, "root", "root/workspace", "root/home", "temporary")
-            return Place(folder=folder), "new", 0
+            return Place(folder=folder), "new", DiskUsage()
         if self.sandbox.overlay:
             _make(folder, "upper", "work", "temporary")
-            return Place(folder=folder, lower=f"{base.folder}/root"), "overlay", 0
+            return Place(folder=folder, lower=f"{base.folder}/root"), "overlay", DiskUsage()
         _make(folder, "temporary")
         await _copy(f"{base.folder}/root", f"{folder}/root")
-        return Place(folder=folder), "copy", base.bytes
+        return Place(folder=folder), "copy", DiskUsage(bytes=base.bytes, files=base.files)
 
     async def __aenter__(self) -> Self:
         return self
