@@ -43,7 +43,14 @@ from closeloop.running.keeping import keep
 from closeloop.running.leases import LEASE_SECONDS, keep_leases
 from closeloop.running.pacing import Pace
 from closeloop.running.safekeeping import ATTEMPTS, recover
-from closeloop.running.tools import Tools, base_of, guarded, open_tools, open_workspaces
+from closeloop.running.tools import (
+    Tools,
+    base_of,
+    describe_sandbox,
+    guarded,
+    open_tools,
+    open_workspaces,
+)
 from closeloop.runs import grade as grading
 from closeloop.runs import proof as proving
 from closeloop.runs.executors.local import each, plainly
@@ -58,6 +65,7 @@ __all__ = [
     "Tell",
     "Workshop",
     "choose",
+    "describe_sandbox",
     "expect",
     "guarded",
     "open_kept_store",

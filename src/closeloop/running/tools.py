@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from closeloop.model.errors import BadInput
+from closeloop.model.errors import BadInput, Fault
 from closeloop.model.record import Record
-from closeloop.model.settings import Settings
+from closeloop.model.settings import SandboxSettings, Settings
 from closeloop.model.task import Task
 from closeloop.running.safekeeping import ATTEMPTS
 from closeloop.runs.gateway.gateway import Gateway, Recorded
+from closeloop.runs.sandbox.ladder import find_sandbox
+from closeloop.runs.sandbox.place import describe_guards
 from closeloop.runs.variants import Crew, assemble
 from closeloop.runs.workspaces import Base, Workspaces
 
@@ -90,9 +94,18 @@ def demand_secrecy(settings: Settings, root: Path, cache: Path) -> None:
 
 
 def guarded(workspaces: Workspaces) -> str:
-    """How commands are caged here, and what is not enforced."""
-    guards = workspaces.guards
-    return f"{guards.kind}: {guards.note}" if guards.note else guards.kind
+    """How commands are caged here, what is enforced and what is not."""
+    return describe_guards(workspaces.guards)
+
+
+@functools.cache
+def describe_sandbox(settings: SandboxSettings) -> str:
+    """The sandbox that runs would have on this machine, without opening any workspace."""
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
+        try:
+            return describe_guards(find_sandbox(settings, Path(folder)).guards)
+        except (Fault, OSError) as fault:
+            return str(fault)
 
 
 async def base_of(task: Task, workspaces: Workspaces) -> Base | None:

@@ -9,7 +9,8 @@ import shutil
 from collections.abc import Sequence
 
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox.place import HOME, WORKSPACE, Place, Sandbox, shown
+from closeloop.runs.sandbox.place import HOME, WORKSPACE, Place, Sandbox, hidden_paths, shown
+from closeloop.runs.sandbox.process import Channels
 
 SHARED_MEMORY = 256 << 20
 FILES = 16384
@@ -34,7 +35,7 @@ exec "$@"
 
 
 def wrap(
-    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], status: int
+    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], channels: Channels
 ) -> list[str]:
     """The command in a cage, in namespaces that hold its overlay."""
     overlay = ""
@@ -45,28 +46,31 @@ def wrap(
     outer += ["-U", "-r", "-m", "-p", "-f", "--kill-child", "/bin/sh", "-c", OUTER, "sh"]
     outer += [str(os.getpid()), str(limits.disk_bytes // 512), str(FILES)]
     outer += [str(limits.processes * THREADS), place.folder, overlay, sandbox.mount]
-    return [*outer, *_cage(sandbox, place, argv, status)]
+    return [*outer, *_cage(sandbox, place, argv, channels)]
 
 
 def wrap_alone(
-    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], status: int
+    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], channels: Channels
 ) -> list[str]:
     """The command in a cage, where only bubblewrap itself may make namespaces."""
     files = min(FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     limited = [_tool("prlimit"), "--core=0", f"--nofile={files}", f"--fsize={limits.disk_bytes}"]
-    return [*limited, *_cage(sandbox, place, argv, status)]
+    return [*limited, *_cage(sandbox, place, argv, channels)]
 
 
-def _cage(sandbox: Sandbox, place: Place, argv: Sequence[str], status: int) -> list[str]:
+def _cage(sandbox: Sandbox, place: Place, argv: Sequence[str], channels: Channels) -> list[str]:
     cage = [_tool("bwrap"), "--unshare-all", "--die-with-parent", "--new-session"]
     cage += ["--uid", "1000", "--gid", "1000", "--hostname", "agent"]
-    cage += ["--json-status-fd", str(status)]
+    cage += ["--json-status-fd", str(channels.status)]
+    cage += ["--seccomp", str(channels.seccomp)] if channels.seccomp is not None else []
     cage += ["--share-net"] if place.network else []
     for link, target in sandbox.view.links:
         cage += ["--symlink", target, link]
     for share in shown(sandbox, place):
         cage += ["--bind" if share.write else "--ro-bind", share.source, share.target]
     cage += ["--proc", "/proc", "--dev", "/dev"]
+    for path in hidden_paths():
+        cage += ["--ro-bind", os.devnull, path]
     cage += ["--size", str(SHARED_MEMORY), "--tmpfs", "/dev/shm"]  # noqa: S108
     # What bubblewrap makes itself lies in memory that no limit counts; and where we are root, the
     # kernel lets commands write to its settings.

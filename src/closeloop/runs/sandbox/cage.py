@@ -22,7 +22,7 @@ from closeloop.model.errors import MachineFailed
 from closeloop.model.protocols import Ran
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.disk import Disk
-from closeloop.runs.sandbox.ladder import environment
+from closeloop.runs.sandbox.ladder import environment, system_call_filter
 from closeloop.runs.sandbox.output import Output
 from closeloop.runs.sandbox.place import (
     FORWARDER,
@@ -205,10 +205,11 @@ class Cage:
         wrap = self.sandbox.wrap
         assert wrap is not None
         return Program(
-            argv=lambda status: wrap(self.sandbox, self.place, self._limits, argv, status),
+            argv=lambda channels: wrap(self.sandbox, self.place, self._limits, argv, channels),
             env=env,
             directory=self.place.folder,
             tree="namespace" if self.sandbox.isolated else "adopted",
+            seccomp=system_call_filter(self.sandbox, self.place),
         )
 
     def _exit_code(self, ended: Ended) -> int | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.bwrap import FILES, THREADS
-from closeloop.runs.sandbox.place import Place, Sandbox, paths, shown
+from closeloop.runs.sandbox.place import Place, Sandbox, hidden_paths, paths, shown
+from closeloop.runs.sandbox.process import Channels
 
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -24,7 +25,7 @@ def version() -> int:
 
 
 def wrap(
-    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], status: int
+    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], channels: Channels
 ) -> list[str]:
     """The command with a file system, network and processes of its own."""
     writable = [*paths(sandbox, place), "/dev"]
@@ -39,13 +40,14 @@ def wrap(
         "overlay": lower and f"lowerdir={lower},upperdir=upper,workdir=work,userxattr",
         "links": sandbox.view.links,
         "shown": [(share.source, share.target, share.write) for share in shown(sandbox, place)],
+        "hidden": hidden_paths(),
         "rules": [("/", False), *((path, True) for path in writable)],
     }
-    return _launch(sandbox, place, argv, status, isolated | {"rlimits": rlimits})
+    return _launch(sandbox, place, argv, channels, isolated | {"rlimits": rlimits})
 
 
 def wrap_alone(
-    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], status: int
+    sandbox: Sandbox, place: Place, limits: Limits, argv: Sequence[str], channels: Channels
 ) -> list[str]:
     """The command among everything else, allowed to open only what it is given."""
     view = sandbox.view
@@ -60,7 +62,7 @@ def wrap_alone(
     rules = [*((path, False) for path in readable), *((path, True) for path in writable)]
     plain = {"isolated": False, "rules": rules, "rlimits": _rlimits(limits)}
     plain["ports"] = [port.number for port in place.ports]
-    return _launch(sandbox, place, argv, status, plain)
+    return _launch(sandbox, place, argv, channels, plain)
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:
@@ -68,11 +70,12 @@ def _rlimits(limits: Limits) -> dict[str, int]:
 
 
 def _launch(
-    sandbox: Sandbox, place: Place, argv: Sequence[str], status: int, cage: dict[str, Any]
+    sandbox: Sandbox, place: Place, argv: Sequence[str], channels: Channels, cage: dict[str, Any]
 ) -> list[str]:
     specification = cage | {
         "parent": os.getpid(),
-        "status": status,
+        "status": channels.status,
+        "seccomp": channels.seccomp,
         "network": place.network,
         "directory": paths(sandbox, place)[0],
         "argv": list(argv),

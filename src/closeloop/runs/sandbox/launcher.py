@@ -39,7 +39,7 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     1 << 30,
 )
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-PR_CAPBSET_DROP = 24
+PR_CAPBSET_DROP, PR_SET_SECCOMP = 24, 22
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR, CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 442, 444, 445, 446
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
@@ -61,7 +61,9 @@ def main() -> NoReturn:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL if specification["isolated"] else signal.SIGTERM)
     if os.getppid() != specification["parent"]:
         sys.exit(1)
-    os.set_inheritable(specification["status"], False)
+    for name in ("status", "seccomp"):
+        if specification[name] is not None:
+            os.set_inheritable(specification[name], False)
     code = run_isolated(specification) if specification["isolated"] else run_plain(specification)
     os.write(specification["status"], json.dumps({"exit-code": code}).encode())
     os._exit(code)
@@ -115,6 +117,7 @@ def start(specification: dict[str, Any]) -> int:
         signal.signal(ignored, signal.SIG_DFL)
     guarded(restrict, specification)
     guarded(enter, specification)
+    guarded(filter_system_calls, specification)
     argv = specification["argv"]
     try:
         os.execvp(argv[0], argv)  # noqa: S606
@@ -178,6 +181,8 @@ def build_root(specification: dict[str, Any]) -> None:
     mount("devpts", f"{new}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666")
     os.makedirs(f"{new}/proc")  # noqa: PTH103
     mount("proc", f"{new}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in specification["hidden"]:
+        mount("/dev/null", new + path, None, MS_BIND)
     for path in (f"{new}/proc", new):  # root may write to the kernel's settings in /proc
         set_read_only(path, 0)
     os.chdir(new)
@@ -225,6 +230,17 @@ def restrict(specification: dict[str, Any]) -> None:
         call(LIBC.syscall, ADD_RULE, rules, 2, struct.pack("=QQ", CONNECT, port), 0)
     call(LIBC.syscall, RESTRICT_SELF, rules, 0)
     os.close(rules)
+
+
+def filter_system_calls(specification: dict[str, Any]) -> None:
+    """From here on: what is refused is refused to us as well."""
+    if specification["seccomp"] is None:
+        return
+    program = os.read(specification["seccomp"], 1 << 16)
+    os.close(specification["seccomp"])
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    call(LIBC.prctl, PR_SET_SECCOMP, 2, header, 0, 0)
 
 
 def drop_capabilities() -> None:

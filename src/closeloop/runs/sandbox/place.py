@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox.view import View
+from closeloop.runs.sandbox.process import Channels
+from closeloop.runs.sandbox.sockets import list_bound_sockets
+from closeloop.runs.sandbox.view import SYSTEM, View
 
 WORKSPACE, HOME, TEMPORARY = "/workspace", "/home/agent", "/tmp"  # noqa: S108
 OURS = "/run/closeloop"
@@ -23,7 +27,22 @@ class Guards(Record):
     network: bool
     processes: bool
     """Whole trees die with the command, and with closeloop itself."""
+    system_calls: bool = False
+    """Those that a command has no need for are refused."""
     note: str = ""
+
+
+def describe_guards(guards: Guards) -> str:
+    """What is enforced here and what is not, on one line."""
+    enforced = {
+        "files": guards.files,
+        "network": guards.network,
+        "processes": guards.processes,
+        "system calls": guards.system_calls,
+    }
+    names = ", ".join(name for name, is_enforced in enforced.items() if is_enforced)
+    kind = f"{guards.kind} ({names})" if names else guards.kind
+    return f"{kind}: {guards.note}" if guards.note else kind
 
 
 class Share(Record):
@@ -65,8 +84,10 @@ class Sandbox(Record):
     view: View
     mount: str
     """An empty folder: every cage mounts its overlay there, unseen by the others."""
-    wrap: Callable[[Sandbox, Place, Limits, Sequence[str], int], list[str]] | None
+    wrap: Callable[[Sandbox, Place, Limits, Sequence[str], Channels], list[str]] | None
     """The command, caged; None runs it as it is."""
+    filtered: bool = False
+    """Commands run under a filter of system calls."""
     overlay: bool = False
     isolated: bool = False
     """Commands see their own file system, with the workspace at a constant path."""
@@ -115,7 +136,30 @@ def shown(sandbox: Sandbox, place: Place) -> list[Share]:
         shares.append(Share(source=sandbox.etc, target="/etc"))
     if place.network and Path("/etc/resolv.conf").exists():
         shares.append(Share(source="/etc/resolv.conf", target="/etc/resolv.conf"))
+    shares += (Share(source=os.devnull, target=path) for path in foreign_sockets(sandbox.view))
     return shares
+
+
+def foreign_sockets(view: View) -> list[str]:
+    """Sockets below what commands may read: a mount that is read-only does not close them."""
+    folders = _folders_by_real_path(view.readable)
+    found = [path for path in view.sockets if Path(path).is_socket()]
+    for path in list_bound_sockets({*folders, *folders.values()}):
+        real = next((real for real in folders if path.startswith(f"{real}/")), None)
+        found.append(path if real is None else folders[real] + path.removeprefix(real))
+    return sorted(set(found))
+
+
+@functools.cache
+def _folders_by_real_path(readable: tuple[str, ...]) -> dict[str, str]:
+    """Without those of the system, where nobody puts sockets."""
+    return {os.path.realpath(path): path for path in readable if path not in SYSTEM}
+
+
+@functools.cache
+def hidden_paths() -> tuple[str, ...]:
+    """What /proc shows of other namespaces: the names of the user's keys."""
+    return tuple(path for path in ("/proc/keys",) if Path(path).exists())
 
 
 def sockets(place: Place) -> dict[int, str]:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Literal, Protocol
 
 import anyio
@@ -15,6 +16,7 @@ import anyio
 from closeloop.model.record import Record
 from closeloop.runs.sandbox import tree
 from closeloop.runs.sandbox.disk import TOO_MANY_FILES, TOO_MUCH_DISK, Disk
+from closeloop.runs.sandbox.keyring import start_without_keyring
 from closeloop.runs.sandbox.output import Output
 
 PIPE = 1 << 18
@@ -26,11 +28,19 @@ FIRST_LOOK, LAST_LOOK = 0.02, 0.1
 """How long the watcher sleeps between looks, at first and later."""
 
 
+class Channels(Record):
+    """Descriptors that a program inherits besides the standard ones."""
+
+    status: int
+    """Where a sandbox reports how its command ended."""
+    seccomp: int | None = None
+    """Where it reads the filter of system calls."""
+
+
 class Program(Record):
     """What to start, and what its tree of processes is like."""
 
-    argv: Callable[[int], Sequence[str]]
-    """Given the descriptor on which the cage tells how the command ended."""
+    argv: Callable[[Channels], Sequence[str]]
     env: dict[str, str]
     directory: str
     tree: Literal["namespace", "adopted", "plain"] = "plain"
@@ -38,6 +48,8 @@ class Program(Record):
     namespace, or it adopts orphans itself. Without a cage there may be more to kill."""
     mark: str | None = None
     """Without a cage: a text in the environment of all that belongs to this command."""
+    seccomp: bytes = b""
+    """The filter of system calls; empty where there is none."""
 
 
 class Bounds(Record):
@@ -143,24 +155,37 @@ class _Run:
         if stdin is not None:
             source, self._sink = self._pipe()
         self.sources = {out: self.output} | ({err: self.errors} if err is not None else {})
-        # From the event loop's own thread: the parent whose death the cage watches is a thread.
-        self.process = subprocess.Popen(
-            self.program.argv(status_end),
+        channels = Channels(status=status_end, seccomp=self._hand_over(self.program.seccomp))
+        inherited = {status_end} | ({channels.seccomp} if channels.seccomp is not None else set())
+        start = partial(
+            subprocess.Popen,
+            self.program.argv(channels),
             stdin=source,
             stdout=out_end,
             stderr=err_end,
             cwd=self.program.directory,
             env=self.program.env,
-            pass_fds=[status_end],
+            pass_fds=inherited,
             start_new_session=True,
         )
+        # The parent whose death a sandbox watches is a thread, so it must be one that stays.
+        self.process = start() if self.program.tree == "plain" else start_without_keyring(start)
         ROOTS.add(self.process.pid)
-        self._close({out_end, err_end, status_end, source} & self._descriptors)
+        self._close({out_end, err_end, source, *inherited} & self._descriptors)
         self._pidfd = self._keep(os.pidfd_open(self.process.pid))
         self._rest = memoryview(stdin or b"")
         if self._sink is not None:
             os.set_blocking(self._sink, False)
             self._push()
+
+    def _hand_over(self, content: bytes) -> int | None:
+        """A descriptor from which the program reads some bytes, fewer than a pipe holds."""
+        if not content:
+            return None
+        read, write = self._pipe()
+        os.write(write, content)
+        self._close({write})
+        return read
 
     @property
     def feeding(self) -> bool:

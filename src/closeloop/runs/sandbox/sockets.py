@@ -1,10 +1,16 @@
-"""Unix sockets at paths of any length."""
+"""Unix sockets: our own, at paths of any length, and those of others that nobody may reach."""
 
 from __future__ import annotations
 
 import os
 import socket
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+
+BOUND_SOCKETS = "/proc/net/unix"
+MAX_SCANNED_ENTRIES = 200_000
 
 
 def bound(path: Path) -> socket.socket:
@@ -24,3 +30,41 @@ def bound(path: Path) -> socket.socket:
     finally:
         os.close(handle)
     return made
+
+
+def list_bound_sockets(folders: Iterable[str]) -> list[str]:
+    """Sockets below these folders that are bound now, as far as the kernel knows their paths.
+
+    It knows none that was bound by a relative path, or in another network namespace.
+    """
+    try:
+        with open(BOUND_SOCKETS, "rb", buffering=0) as listing:  # noqa: PTH123
+            content = b"".join(iter(lambda: listing.read(1 << 16), b""))
+    except OSError:
+        return []
+    prefixes = tuple(os.fsencode(folder) + b"/" for folder in folders)
+    if not any(b" " + prefix in content for prefix in prefixes):
+        return []
+    names = (line.split(b" /", 1)[-1] for line in content.splitlines() if b" /" in line)
+    paths = (b"/" + name for name in names)
+    return [os.fsdecode(path) for path in paths if path.startswith(prefixes) and _is_socket(path)]
+
+
+def find_sockets(folders: Iterable[str]) -> Iterator[str]:
+    """Sockets that lie below these folders, whoever bound them, among the first entries there."""
+    waiting, scanned = list(folders), 0
+    while waiting and scanned < MAX_SCANNED_ENTRIES:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                scanned += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file() and not entry.is_symlink() and _is_socket(entry.path):
+                    yield entry.path
+
+
+def _is_socket(path: str | bytes) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -13,6 +13,7 @@ from pathlib import Path
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import SandboxSettings
+from closeloop.runs.sandbox.sockets import find_sockets
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 ETC = (
@@ -95,6 +96,8 @@ class View(Record):
     """Folders and files shown read-only where they are, none inside another."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links of the root folder: link, target."""
+    sockets: tuple[str, ...]
+    """Those that lay below the paths in `read`."""
     etc: tuple[str, ...]
     """What of /etc may be read where there is no own one."""
     env: dict[str, str]
@@ -129,7 +132,14 @@ def look(settings: SandboxSettings) -> View:
     env |= {name: os.environ[name] for name in settings.env if name in os.environ}
     etc = tuple(str(path) for pattern in ETC for path in sorted(Path("/etc").glob(pattern)))
     shell = shutil.which("bash", path=env["PATH"]) or "/bin/sh"
-    return View(readable=tuple(readable), links=links, etc=etc, env=env, shell=shell)
+    return View(
+        readable=tuple(readable),
+        links=links,
+        sockets=tuple(find_sockets(map(str, given))),
+        etc=etc,
+        env=env,
+        shell=shell,
+    )
 
 
 def own_etc(cache: Path, entries: Iterable[str]) -> str:

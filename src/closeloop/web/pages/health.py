@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from closeloop import __version__
+from closeloop.flow import describe_sandbox
 from closeloop.model.access import Token
 from closeloop.model.record import Record
 from closeloop.plugins import Kind, known
@@ -24,6 +25,8 @@ class HealthView(Record):
     root: str
     store: str
     """Where facts are kept, without a password."""
+    sandbox: str
+    """What confines agents on this machine, and what is not enforced."""
     counts: dict[str, int]
     plugins: dict[str, tuple[str, ...]]
     """By kind, the names of what is installed."""
@@ -38,6 +41,7 @@ def health(desk: Desk, asked: Nothing) -> HealthView:
         version=__version__,
         root=str(desk.root.absolute()),
         store=_shown(desk.settings.store),
+        sandbox=describe_sandbox(desk.settings.sandbox),
         counts=desk.store.listing.counts(),
         plugins={kind: tuple(sorted(known(kind))) for kind in KINDS},
         tokens=tuple(desk.store.access.tokens()),

@@ -1,0 +1,475 @@
+"""What a sandboxed command asks the kernel for and does not get, really tried on every step."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import platform
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from test_sandbox_escape import TIERS, at_tier
+
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import seccomp
+from closeloop.runs.sandbox.place import describe_guards
+from closeloop.runs.workspaces import Workspaces
+from patience import PATIENCE
+
+ADD_KEY, KEYCTL = (248, 250) if platform.machine() == "x86_64" else (217, 219)
+SESSION_KEYRING, UNLINK, SEARCH = -3, 9, 10
+MULTIPATH_TCP = 262
+TOOLS = """
+import ctypes, errno, json, mmap, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def attempt(number, *arguments):
+    "The name of the error, or what the call returned."
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *map(prepare, arguments))
+    return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+def prepare(argument):
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+def raised(act):
+    try:
+        return act()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+class Piece(ctypes.Structure):
+    _fields_ = [('address', ctypes.c_void_p), ('size', ctypes.c_size_t)]
+ptrace, readv = (101, 310) if os.uname().machine == 'x86_64' else (117, 270)
+def trace(process):
+    return attempt(ptrace, 16, process, 0, 0)
+def read_memory(process, address, size):
+    seen = ctypes.create_string_buffer(size)
+    here, there = Piece(ctypes.addressof(seen), size), Piece(address, size)
+    got = attempt(readv, process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    return seen.raw.decode() if got == size else got
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=TIERS)
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+    opened = at_tier(request.param, cache)
+    yield opened
+    opened.close()
+
+
+def run_probe(workspaces: Workspaces, code: str) -> object:
+    """What a Python program prints as JSON in a new, empty workspace."""
+
+    async def main() -> str:
+        async with workspaces.open(None, Limits(command_seconds=PATIENCE)) as workspace:
+            await workspace.cage.write("probe.py", f"{TOOLS}\n{code}".encode())
+            return (await workspace.cage.run([sys.executable, "probe.py"])).output
+
+    output = anyio.run(main)
+    try:
+        return json.loads(output)
+    except ValueError:
+        pytest.fail(output)
+
+
+def demand_filter(workspaces: Workspaces) -> None:
+    if not workspaces.guards.system_calls:
+        pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
+
+
+def numbers_here(calls: dict[str, seccomp.CallNumbers]) -> dict[str, int]:
+    numbers = {name: getattr(each, platform.machine()) for name, each in calls.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def test_calls_that_commands_do_not_need_are_refused(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    refused, absent = numbers_here(seccomp.REFUSED), numbers_here(seccomp.ABSENT)
+    answers = run_probe(
+        workspaces,
+        f"calls = {refused | absent}\n"
+        "print(json.dumps({name: attempt(call, 0, 0, 0, 0, 0) for name, call in calls.items()}))",
+    )
+    assert answers == dict.fromkeys(refused, "EPERM") | dict.fromkeys(absent, "ENOSYS")
+
+
+def test_sockets_are_of_the_usual_families_only(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    usual = [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK]
+    answers = run_probe(
+        workspaces,
+        f"usual = {[int(family) for family in usual]}\n"
+        "types = {family: 3 if family == 16 else 1 for family in range(1, 46)}\n"
+        "act = lambda family: socket.socket(family, types[family]).close()\n"
+        "answers = {family: raised(lambda: act(family)) for family in types}\n"
+        "print(json.dumps([[answers.pop(each) for each in usual], sorted(set(answers.values()))]))",
+    )
+    assert answers == [[None] * 4, ["EAFNOSUPPORT"]]
+
+
+def test_no_user_namespaces_are_made_inside(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    machine = platform.machine()
+    calls = [getattr(seccomp.UNSHARE, machine), getattr(seccomp.CLONE, machine)]
+    answers = run_probe(
+        workspaces,
+        f"print(json.dumps([attempt(call, {seccomp.CLONE_NEWUSER} | 17, 0) for call in {calls}]))",
+    )
+    assert answers == ["EPERM", "EPERM"]
+
+
+def test_nobody_types_into_a_terminal(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    answers = run_probe(
+        workspaces,
+        "import fcntl\n"
+        "act = lambda request: fcntl.ioctl(0, request, b'x')\n"
+        f"requests = {[seccomp.TIOCSTI, seccomp.TIOCLINUX]}\n"
+        "print(json.dumps([raised(lambda: act(request)) for request in requests]))",
+    )
+    assert answers == ["EPERM", "EPERM"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="NOT TESTED HERE: no 32-bit calls")
+def test_32_bit_calls_are_filtered_as_well(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    # push rbx; mov eax, edi; mov ebx, esi; xor ecx, ecx; int 0x80; pop rbx; ret
+    answers = run_probe(
+        workspaces,
+        "code = mmap.mmap(-1, 4096, prot=7)\n"
+        "code.write(bytes.fromhex('53 89f8 89f3 31c9 cd80 5b c3'))\n"
+        "kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)\n"
+        "old = kind(ctypes.addressof(ctypes.c_char.from_buffer(code)))\n"
+        "print(json.dumps([old(20, 0), os.getpid(), old(288, 0), old(310, 1 << 28), old(102, 1),\n"
+        "                  old(359, 40), attempt(0x40000000 + 39)]))",
+    )
+    assert isinstance(answers, list)
+    if answers[0] == -errno.ENOSYS:
+        pytest.skip("NOT TESTED HERE: this kernel runs no 32-bit programs")
+    own_id, same_id, *refusals = answers
+    assert own_id == same_id
+    keyctl, unshare, socketcall, vsock, x32 = refusals
+    assert (keyctl, unshare, socketcall) == (-errno.EPERM, -errno.EPERM, -errno.ENOSYS)
+    assert (vsock, x32) == (-errno.EAFNOSUPPORT, "ENOSYS")
+
+
+def test_threads_processes_and_debuggers_of_ones_own_work(workspaces: Workspaces) -> None:
+    answers = run_probe(
+        workspaces,
+        "import subprocess, threading, time\n"
+        "thread = threading.Thread(target=os.getpid); thread.start(); thread.join()\n"
+        "secret = ctypes.create_string_buffer(b'own')\n"
+        "child = os.fork() or time.sleep(60)\n"
+        "answers = [trace(child), read_memory(child, ctypes.addressof(secret), 3)]\n"
+        "os.kill(child, 9)\n"
+        "print(json.dumps([*answers, subprocess.call(['true'])]))",
+    )
+    assert answers == [0, "own", 0]
+
+
+def test_strace_follows_a_command(workspaces: Workspaces) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("NOT TESTED HERE: strace is not installed")
+    answers = run_probe(
+        workspaces,
+        "import subprocess\n"
+        "run = subprocess.run(['strace', '-f', 'true'], capture_output=True, text=True)\n"
+        "print(json.dumps('exited with 0' in run.stderr))",
+    )
+    assert answers is True
+
+
+def test_no_process_outside_is_traced_or_read(workspaces: Workspaces) -> None:
+    content = ctypes.create_string_buffer(b"SECRET")
+    with subprocess.Popen(["sleep", "60"]) as outside:
+        answers = run_probe(
+            workspaces,
+            f"answers = [trace({outside.pid})]\n"
+            f"answers += [read_memory({os.getpid()}, {ctypes.addressof(content)}, 6)]\n"
+            "print(json.dumps(answers))",
+        )
+        outside.kill()
+    assert isinstance(answers, list)
+    assert set(answers) <= {"EPERM", "ESRCH"}
+
+
+@contextlib.contextmanager
+def key_in_session() -> Iterator[str]:
+    """A key of ours that every program finds which inherits our session keyring."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    name = f"closeloop-test-{os.getpid()}-{threading.get_ident()}"
+    key = libc.syscall(ADD_KEY, b"user", name.encode(), b"SECRET", 6, SESSION_KEYRING)
+    if key < 0:
+        pytest.skip(f"NOT TESTED HERE: no session keyring: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield name
+    finally:
+        libc.syscall(KEYCTL, UNLINK, key, SESSION_KEYRING)
+
+
+def search_for(name: str) -> str:
+    return (
+        f"found = attempt({KEYCTL}, {SEARCH}, {SESSION_KEYRING}, b'user', b'{name}', 0)\n"
+        "print(json.dumps(found))"
+    )
+
+
+def test_the_session_keyring_is_not_the_users(workspaces: Workspaces) -> None:
+    with key_in_session() as name:
+        answers = run_probe(workspaces, search_for(name))
+    assert answers == ("EPERM" if workspaces.guards.system_calls else "ENOKEY")
+
+
+def test_without_a_filter_the_session_keyring_is_still_not_the_users(
+    workspaces: Workspaces,
+) -> None:
+    workspaces.sandbox = msgspec.structs.replace(workspaces.sandbox, filtered=False)
+    with key_in_session() as name:
+        answers = run_probe(workspaces, search_for(name))
+    assert answers == "ENOKEY"
+
+
+def test_names_of_keys_are_hidden_where_there_are_namespaces(workspaces: Workspaces) -> None:
+    if not Path("/proc/keys").exists():
+        pytest.skip("NOT TESTED HERE: this kernel has no keyrings")
+    answers = run_probe(
+        workspaces, "print(json.dumps(raised(lambda: len(open('/proc/keys').read()))))"
+    )
+    if workspaces.sandbox.isolated:
+        assert answers in (0, "EACCES")
+    else:
+        assert "names of keys" in workspaces.guards.note
+
+
+def test_neither_udp_nor_multipath_tcp_leads_out(workspaces: Workspaces) -> None:
+    demand_filter(workspaces)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.bind(("127.0.0.1", 0))
+        datagrams.settimeout(0.1)
+        server.settimeout(0.1)
+        answers = run_probe(
+            workspaces,
+            f"sent = raised(lambda: socket.socket(2, 2).sendto(b'x', {datagrams.getsockname()}))\n"
+            f"made = lambda: socket.socket(2, 1, {MULTIPATH_TCP})\n"
+            f"joined = raised(lambda: made().connect({server.getsockname()}))\n"
+            "print(json.dumps([sent, joined]))",
+        )
+        with pytest.raises(TimeoutError):
+            datagrams.recv(10)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    if not workspaces.sandbox.isolated:
+        assert answers == ["EACCES", "EACCES"]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_sockets_below_readable_paths_are_closed_where_there_are_namespaces(
+    tier: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "file").write_text("readable")
+    (tmp_path / "link").symlink_to(tmp_path / "shown")
+    monkeypatch.chdir(tmp_path / "shown")
+    names = ["relative", "early", "late"]
+    with contextlib.ExitStack() as opened:
+        relative, early, late = (opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in names)
+        relative.bind("relative")
+        early.bind(str(tmp_path / "shown" / "early"))
+        workspaces = at_tier(tier, cache, SandboxSettings(read=(str(tmp_path / "link"),)))
+        opened.callback(workspaces.close)
+        late.bind(str(tmp_path / "shown" / "late"))
+        for each in (relative, early, late):
+            each.listen()
+        answers = run_probe(
+            workspaces,
+            f"folder = {str(tmp_path / 'link')!r}\n"
+            "join = lambda name: socket.socket(1).connect(f'{folder}/{name}')\n"
+            f"joined = [raised(lambda: join(name)) for name in {names}]\n"
+            "print(json.dumps([open(f'{folder}/file').read(), joined]))",
+        )
+    if workspaces.sandbox.isolated:
+        assert answers == ["readable", ["ECONNREFUSED"] * 3]
+    else:
+        assert answers == ["readable", [None] * 3]
+        assert "named Unix sockets are open" in workspaces.guards.note
+
+
+def test_command_lines_of_others_are_read_only_where_the_note_says_so(
+    workspaces: Workspaces,
+) -> None:
+    with subprocess.Popen(["sleep", "61.25"]) as outside:
+        answers = run_probe(
+            workspaces,
+            "folders = [name for name in os.listdir('/proc') if name.isdigit()]\n"
+            "lines = [raised(lambda: open(f'/proc/{name}/cmdline').read()) for name in folders]\n"
+            "print(json.dumps(any('61.25' in line for line in lines)))",
+        )
+        outside.kill()
+    assert answers is ("command lines" in workspaces.guards.note)
+    assert answers is not workspaces.sandbox.isolated
+
+
+def test_shared_memory_is_reached_only_where_the_note_says_so(workspaces: Workspaces) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    key = 0x434C0000 | os.getpid() & 0xFFFF
+    segment = libc.shmget(key, 4096, 0o1600)
+    if segment < 0:
+        pytest.skip(f"NOT TESTED HERE: {os.strerror(ctypes.get_errno())}")
+    try:
+        answers = run_probe(workspaces, f"print(json.dumps(libc.shmget({key}, 4096, 0) >= 0))")
+    finally:
+        libc.shmctl(segment, 0, None)
+    assert answers is ("System V shared memory" in workspaces.guards.note)
+    assert answers is not workspaces.sandbox.isolated
+
+
+WITHOUT_SECCOMP = """
+import ctypes, errno, struct, sys
+from pathlib import Path
+import anyio
+from closeloop.model.settings import SandboxSettings
+from closeloop.model.variant import Limits
+from closeloop.runs.sandbox import seccomp
+from closeloop.runs.sandbox.place import describe_guards
+from closeloop.runs.workspaces import Workspaces
+
+refuse = seccomp.REFUSE | errno.EINVAL
+program = [
+    (seccomp.LOAD, 0, 0, 0), (seccomp.JUMP_EQUAL, 0, 3, {prctl}),
+    (seccomp.LOAD, 0, 0, 16), (seccomp.JUMP_EQUAL, 0, 1, 22),
+    (seccomp.RETURN, 0, 0, refuse), (seccomp.RETURN, 0, 0, seccomp.ALLOW),
+]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
+assert libc.prctl(22, 2, header, 0, 0) == 0
+
+async def main():
+    async with Workspaces(Path(sys.argv[1]), SandboxSettings()) as workspaces:
+        async with workspaces.open(None, Limits()) as workspace:
+            print((await workspace.cage.run("echo ran")).output, end="")
+            print(describe_guards(workspaces.guards))
+
+anyio.run(main)
+"""
+
+
+def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
+    tmp_path: Path,
+) -> None:
+    prctl = 157 if platform.machine() == "x86_64" else 167
+    script = WITHOUT_SECCOMP.replace("{prctl}", str(prctl))
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if "No sandbox works here" in done.stderr:
+        pytest.skip("NOT TESTED HERE: no sandbox works on this machine")
+    output, description = done.stdout.splitlines()
+    assert output == "ran"
+    assert "system calls" not in description.partition(":")[0]
+    assert "This kernel filters no system calls" in description
+
+
+def test_the_description_says_what_is_enforced(workspaces: Workspaces) -> None:
+    described = describe_guards(workspaces.guards)
+    kind, _, enforced = described.partition(":")[0].partition(" (")
+    assert kind == workspaces.guards.kind
+    assert "files" in enforced
+    assert ("system calls" in enforced) is workspaces.guards.system_calls
+
+
+def decide(program: bytes, architecture: int, number: int, *arguments: int) -> int:
+    """What the kernel would make of a call: its rules, in a dozen lines."""
+    data = [number & 0xFFFFFFFF, architecture, 0, 0]
+    for argument in [*arguments, *[0] * (6 - len(arguments))]:
+        data += [argument & 0xFFFFFFFF, argument >> 32]
+    codes = [struct.unpack_from("HBBI", program, at) for at in range(0, len(program), 8)]
+    place, accumulator = 0, 0
+    while True:
+        code, if_true, if_false, operand = codes[place]
+        place += 1
+        if code == seccomp.RETURN:
+            return operand & 0xFFFF if operand != seccomp.ALLOW else 0
+        if code == seccomp.LOAD:
+            accumulator = data[operand // 4]
+        elif code == seccomp.AND:
+            accumulator &= operand
+        else:
+            holds = {
+                seccomp.JUMP_EQUAL: accumulator == operand,
+                seccomp.JUMP_AT_LEAST: accumulator >= operand,
+                seccomp.JUMP_ANY_BIT: bool(accumulator & operand),
+            }[code]
+            place += if_true if holds else if_false
+
+
+CONVENTIONS = [
+    ("x86_64", "x86_64", seccomp.AUDIT_X86_64),
+    ("x86_64", "i386", seccomp.AUDIT_I386),
+    ("aarch64", "aarch64", seccomp.AUDIT_AARCH64),
+]
+
+
+@pytest.mark.parametrize(("machine", "convention", "audit"), CONVENTIONS)
+@pytest.mark.parametrize("tcp_only", [False, True])
+def test_every_call_of_a_machine_gets_the_right_answer(
+    machine: str, convention: str, audit: int, tcp_only: bool
+) -> None:
+    program = seccomp.compile_filter(machine, tcp_only)
+    assert len(program) < 4096, "it is handed over in a pipe"
+
+    def ask(calls: seccomp.CallNumbers, *arguments: int) -> int:
+        return decide(program, audit, getattr(calls, convention), *arguments)
+
+    expected = {
+        getattr(numbers, convention): answer
+        for calls, answer in ((seccomp.REFUSED, errno.EPERM), (seccomp.ABSENT, errno.ENOSYS))
+        for numbers in calls.values()
+    }
+    with_arguments = {getattr(call, convention) for call in (seccomp.SOCKET, seccomp.SOCKETPAIR)}
+    for number in set(range(512)) - with_arguments:
+        assert decide(program, audit, number) == expected.get(number, 0), number
+    thread = 0x3D0F00
+    for call in (seccomp.CLONE, seccomp.UNSHARE):
+        assert [ask(call, thread), ask(call, thread | seccomp.CLONE_NEWUSER)] == [0, errno.EPERM]
+    for request, answer in ((0x5401, 0), (0x5412, errno.EPERM), (1 << 32 | 0x541C, errno.EPERM)):
+        assert ask(seccomp.IOCTL, 0, request) == answer
+    refused = errno.EACCES if tcp_only else 0
+    for family in (socket.AF_INET, socket.AF_INET6):
+        close_on_exec = 0x80000
+        assert ask(seccomp.SOCKET, family, close_on_exec | 1, 0) == 0
+        assert ask(seccomp.SOCKET, family, 1, socket.IPPROTO_TCP) == 0
+        assert ask(seccomp.SOCKET, family, 1, MULTIPATH_TCP) == refused
+        assert ask(seccomp.SOCKET, family, close_on_exec | 2, 0) == refused
+    for call in (seccomp.SOCKET, seccomp.SOCKETPAIR):
+        assert ask(call, socket.AF_UNIX, 2) == 0
+        assert ask(call, socket.AF_NETLINK, 3) == 0
+        assert ask(call, 40, 1) == errno.EAFNOSUPPORT
+
+
+def test_calling_conventions_that_are_not_understood_have_no_calls() -> None:
+    arm, x32_getpid = 0x40000028, 0x40000000 + 39
+    assert decide(seccomp.compile_filter("aarch64", False), arm, 20) == errno.ENOSYS
+    program = seccomp.compile_filter("x86_64", False)
+    assert decide(program, seccomp.AUDIT_AARCH64, 172) == errno.ENOSYS
+    assert decide(program, seccomp.AUDIT_X86_64, x32_getpid) == errno.ENOSYS
