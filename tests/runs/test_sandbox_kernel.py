@@ -111,7 +111,7 @@ def test_calls_that_commands_do_not_need_are_refused(workspaces: Workspaces) -> 
 
 def test_sockets_are_of_the_usual_families_only(workspaces: Workspaces) -> None:
     demand_filter(workspaces)
-    usual = [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK]
+    usual = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_UNIX]
     answers = run_probe(
         workspaces,
         f"usual = {[int(family) for family in usual]}\n"
@@ -120,7 +120,8 @@ def test_sockets_are_of_the_usual_families_only(workspaces: Workspaces) -> None:
         "answers = {family: raised(lambda: act(family)) for family in types}\n"
         "print(json.dumps([[answers.pop(each) for each in usual], sorted(set(answers.values()))]))",
     )
-    assert answers == [[None] * 4, ["EAFNOSUPPORT"]]
+    unix = None if workspaces.sandbox.isolated else "EACCES"
+    assert answers == [[None, None, None, unix], ["EAFNOSUPPORT"]]
 
 
 def test_no_user_namespaces_are_made_inside(workspaces: Workspaces) -> None:
@@ -282,7 +283,7 @@ def test_neither_udp_nor_multipath_tcp_leads_out(workspaces: Workspaces) -> None
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_sockets_below_readable_paths_are_closed_where_there_are_namespaces(
+def test_sockets_of_others_below_readable_paths_are_closed(
     tier: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shown").mkdir()
@@ -309,8 +310,9 @@ def test_sockets_below_readable_paths_are_closed_where_there_are_namespaces(
     if workspaces.sandbox.isolated:
         assert answers == ["readable", ["ECONNREFUSED"] * 3]
     else:
-        assert answers == ["readable", [None] * 3]
-        assert "named Unix sockets are open" in workspaces.guards.note
+        closed = workspaces.guards.system_calls
+        assert answers == ["readable", ["EACCES" if closed else None] * 3]
+        assert closed is ("named Unix sockets" not in workspaces.guards.note)
 
 
 def test_command_lines_of_others_are_read_only_where_the_note_says_so(
@@ -461,8 +463,9 @@ def test_every_call_of_a_machine_gets_the_right_answer(
         assert ask(seccomp.SOCKET, family, 1, socket.IPPROTO_TCP) == 0
         assert ask(seccomp.SOCKET, family, 1, MULTIPATH_TCP) == refused
         assert ask(seccomp.SOCKET, family, close_on_exec | 2, 0) == refused
+    assert ask(seccomp.SOCKET, socket.AF_UNIX, 1) == refused
+    assert ask(seccomp.SOCKETPAIR, socket.AF_UNIX, 1) == 0
     for call in (seccomp.SOCKET, seccomp.SOCKETPAIR):
-        assert ask(call, socket.AF_UNIX, 2) == 0
         assert ask(call, socket.AF_NETLINK, 3) == 0
         assert ask(call, 40, 1) == errno.EAFNOSUPPORT
 

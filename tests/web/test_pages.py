@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import html5lib
@@ -28,7 +30,11 @@ from dashboard_store import (
 from starlette.testclient import TestClient
 
 from closeloop.model.attempt import Attempt
+from closeloop.model.errors import MachineFailed
 from closeloop.model.plan import Made
+from closeloop.model.settings import SandboxSettings
+from closeloop.runs.sandbox.ladder import find_sandbox
+from closeloop.runs.sandbox.place import describe_guards
 from closeloop.store import Store, open_store
 from closeloop.web.app import application
 from closeloop.web.page import Page
@@ -338,6 +344,16 @@ def test_the_api_is_described(client: TestClient) -> None:
         for operation in path.values()
     ]
     assert len(names) == len(set(names))
+
+
+def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClient) -> None:
+    try:
+        with TemporaryDirectory() as folder:
+            described = describe_guards(find_sandbox(SandboxSettings(), Path(folder)).guards)
+    except MachineFailed as failed:
+        described = str(failed)
+    assert client.get("/api/settings").json()["sandbox"] == described
+    assert described in html.unescape(client.get("/settings", headers=HTML).text)
 
 
 def test_an_empty_store_says_what_to_do() -> None:

@@ -80,11 +80,11 @@ def candidates(bare: Sandbox, kind: str, cache: Path) -> Iterator[Sandbox]:
 
 def _guards_of_landlock_alone(version: int, filtered: bool) -> Guards:
     """What is enforced without namespaces, and in the note what is not."""
-    sockets = ["TCP"] * (version < 4) + ["UDP"] * (not filtered) + ["named Unix sockets"]
-    gaps = [
-        f"{', '.join(sockets)} are open",
-        "command lines of other processes, names of keys and System V shared memory can be read",
-    ]
+    sockets = ["TCP"] * (version < 4) + ["UDP and named Unix sockets"] * (not filtered)
+    gaps = [f"the network is open ({', '.join(sockets)})"] * bool(sockets)
+    gaps.append(
+        "command lines of other processes, names of keys and System V shared memory can be read"
+    )
     if version < 6:
         gaps.append("commands may signal other processes of this user")
     if version < 2:
@@ -93,7 +93,7 @@ def _guards_of_landlock_alone(version: int, filtered: bool) -> Guards:
     return Guards(
         kind="landlock",
         files=True,
-        network=False,
+        network=not sockets,
         processes=version >= 6,
         system_calls=filtered,
         note=note if filtered else f"{note} {UNFILTERED}",

@@ -108,8 +108,8 @@ def filter_is_available() -> bool:
 def compile_filter(machine: str, tcp_only: bool) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
-    With `tcp_only`, internet sockets are for TCP alone: Landlock, which decides about TCP, does not
-    look at UDP or Multipath TCP.
+    With `tcp_only`, sockets are for TCP alone: Landlock, which decides about TCP, does not look at
+    UDP, at Multipath TCP or at Unix sockets with a name.
     """
     program: list[Instruction] = [(LOAD, 0, 0, ARCHITECTURE_OFFSET)]
     for architecture in ARCHITECTURES[machine]:
@@ -176,7 +176,8 @@ def _refuse_families(tcp_only: bool) -> list[Instruction]:
     """Allow local, internet and netlink sockets."""
     return [
         _load_argument(0),
-        (JUMP_EQUAL, 1, 0, socket.AF_UNIX),
+        (JUMP_EQUAL, 0, 1, socket.AF_UNIX),
+        _refuse(errno.EACCES) if tcp_only else (RETURN, 0, 0, ALLOW),
         (JUMP_EQUAL, 0, 1, socket.AF_NETLINK),
         (RETURN, 0, 0, ALLOW),
         (JUMP_EQUAL, 2, 0, socket.AF_INET),
