@@ -19,6 +19,7 @@ import msgspec
 
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.globs import matches
+from closeloop.model.plural import plural
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox.cage import Cage
@@ -162,7 +163,7 @@ async def _demand_size(ours: Ours) -> None:
     usage = await anyio.to_thread.run_sync(_measure_files, root, names)
     if not _is_readable(usage):
         raise TooLarge(
-            f"The change is too large to be kept: {usage.files:,} changed or new files of "
+            f"The change is too large to be kept: {plural(usage.files, 'changed or new file')} of "
             f"{usage.apparent_bytes >> 20:,} MiB, where {MAX_CHANGED_FILES:,} files and "
             f"{MAX_CHANGED_BYTES >> 20} MiB are the limit."
         )
