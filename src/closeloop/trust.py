@@ -46,6 +46,7 @@ LOOSENING: Mapping[str, str] = {
     "limits.memory_bytes": "bounds what an agent uses",
     "limits.processes": "bounds what an agent uses",
     "limits.disk_bytes": "bounds what an agent uses",
+    "limits.files": "bounds what an agent uses",
     "limits.output_bytes": "bounds what an agent uses",
     "experiments.*.budget": "bounds what is spent",
     "retries": "bounds what is spent",
