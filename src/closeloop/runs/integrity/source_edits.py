@@ -1,0 +1,86 @@
+"""Parse source code of a language and rewrite parts of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import random
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from closeloop.model.record import Record, digest
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+
+class Edit(Record):
+    """Bytes of a source to be replaced by others."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+class Perturbation(Record):
+    """How to make a test wrong on purpose."""
+
+    edits: tuple[Edit, ...]
+    how: str
+    certain: bool
+    """By logic, the changed test fails wherever the original passes."""
+
+
+def parse_source(grammar: str, source: bytes) -> Node | None:
+    """Return the root of the syntax tree; None for a source with syntax errors."""
+    root = _load_parser(grammar).parse(source).root_node
+    return None if root.has_error else root
+
+
+@functools.cache
+def _load_parser(grammar: str) -> Parser:
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(importlib.import_module(grammar).language()))
+
+
+def walk_nodes(node: Node, *, skip: frozenset[str] = frozenset()) -> Iterator[Node]:
+    """Yield a node and all below it in source order; nothing below nodes of the types to skip."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        if current is node or current.type not in skip:
+            waiting.extend(reversed(current.children))
+
+
+def node_text(node: Node | None) -> str:
+    """Return the source of a node; '' for None."""
+    return "" if node is None else (node.text or b"").decode("utf-8", "replace")
+
+
+def replace_node(node: Node, text: str) -> Edit:
+    return Edit(start=node.start_byte, end=node.end_byte, text=text.encode())
+
+
+def insert_text(place: int, text: str) -> Edit:
+    return Edit(start=place, end=place, text=text.encode())
+
+
+def apply_edits(source: bytes, edits: Iterable[Edit], start: int = 0) -> bytes:
+    """Apply edits that do not overlap to a source whose first byte is at `start`."""
+    parts, place = [], start
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += [source[place - start : edit.start - start], edit.text]
+        place = edit.end
+    return b"".join([*parts, source[place - start :]])
+
+
+def make_generator(token: str, *parts: str) -> random.Random:
+    """Return a random generator that nobody can foresee who does not know the token."""
+    return random.Random(digest(token, *parts))  # noqa: S311 (the token is from `secrets`)
+
+
+def make_name(token: str, *parts: str) -> str:
+    """Return random letters that disclose neither the token nor what they name."""
+    return digest("name", token, *parts)[:12].translate(str.maketrans("0123456789", "ghijklmnop"))
