@@ -178,6 +178,19 @@ func TestOutside(t *testing.T) {
 	assert.NotEqual(t, "x", "y", "with a message")
 }
 """,
+    "calc/example_test.go": """package calc_test
+
+import (
+	"fmt"
+
+	"example.com/shop/calc"
+)
+
+func Example_alone() {
+	fmt.Println(calc.Add(4, 4))
+	// Output: 8
+}
+""",
     # A dot import: copies go into the file itself.
     "dotted/dotted_test.go": """package dotted_test
 
@@ -207,6 +220,7 @@ HONEST_TESTS = (
     "example.com/shop/calc/TestRealImport",
     "example.com/shop/calc/ExampleAdd",
     "example.com/shop/calc/TestOutside",
+    "example.com/shop/calc/Example_alone",
     "example.com/shop/dotted/TestDotted",
 )
 

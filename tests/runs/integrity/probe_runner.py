@@ -82,7 +82,9 @@ def run_probe(
     write_files(Path(request.root), probe.files)
     Path(request.folder).mkdir(exist_ok=True)
     os.mkfifo(request.pipe)
-    reader = subprocess.Popen(["cat", request.pipe], stdout=subprocess.PIPE)
+    kept = Path(request.folder, "report")
+    with kept.open("wb") as file:
+        reader = subprocess.Popen(["cat", request.pipe], stdout=file)
     held = os.open(request.pipe, os.O_WRONLY)
     ran = subprocess.run(
         ["sh", "-c", probe.command],
@@ -93,7 +95,8 @@ def run_probe(
         check=False,
     )
     os.close(held)
-    report, _ = reader.communicate()
+    reader.wait()
+    report = kept.read_bytes()
     return ProbeOutcome(
         probe=probe,
         results=maker.read_results(report),

@@ -123,7 +123,7 @@ def test_nearly_all_values_that_are_likely_to_matter_do(honest: ProbeOutcome) ->
 def test_the_sources_of_a_probe_are_gone_before_its_tests_run(honest: ProbeOutcome) -> None:
     root = Path(honest.probe.command.rpartition(">")[2]).parent.parent
     written = {path for path in honest.probe.files if path.endswith("_test.go")}
-    assert len(written) == 3
+    assert len(written) == 4
     assert [path for path in written if (root / path).exists()] == ["dotted/dotted_test.go"]
     assert (root / "dotted/dotted_test.go").read_text() == projects.HONEST["dotted/dotted_test.go"]
 
@@ -175,6 +175,21 @@ func TestX(t *testing.T) {
 }
 """)
     assert any(way.startswith("condition inverted") for way in ways)
+
+
+def test_a_value_is_changed_once_even_where_two_reasons_are_seen_to_change_it() -> None:
+    _, ways = _probe_file("""package a
+import "testing"
+func TestX(t *testing.T) {
+	want := []T{{want: 0}}
+	if F(want) { t.Fatal() }
+}
+""")
+    assert sorted(ways) == [
+        "1 for 0 in line 4",
+        "condition inverted in line 5",
+        "failure added at the end",
+    ]
 
 
 def test_tests_that_are_not_in_the_sources_make_no_probe() -> None:

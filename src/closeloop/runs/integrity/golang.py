@@ -162,13 +162,14 @@ def _build_file(
     root = parse_source("tree_sitter_go", text.encode())
     originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
     imports = read_imports(root) if root is not None else GoImports()
-    if root is None or not originals or imports.named.get("testing") != "testing":
+    needed = needed_imports(originals, imports)
+    testing = imports.named.get("testing", "" if needed is None else "testing")
+    if root is None or not originals or testing != "testing":
         return None
     functions = _write_controls(request, source)
     for node in originals:
         functions += _write_copies(request, source, node, wanted[_name_of(node)], imports)
     make_generator(request.token, "order", source.path).shuffle(functions)
-    needed = needed_imports(originals, imports)
     head = text if needed is None else _write_head(root, {**needed, "testing": "testing"})
     return _ProbeFile(
         source=source,

@@ -117,13 +117,14 @@ def perturb_go_test(
     inverted = [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
     changed = list(_changed_values(reached, imports, rng))
     certain = [change for change in changed if change.certain]
-    places = {edit.start for change in certain for edit in change.edits}
-    likely = [
-        change
+    places = {change.edits[0].start for change in certain}
+    likely = {
+        change.edits[0].start: change
         for change in (*changed, *_changed_tables(body, rng))
-        if not change.certain and change.edits[0].start not in places
-    ]
-    chosen = [*_pick(certain, 1, rng), *_pick(likely, MAX_LIKELY, rng), *_pick(inverted, 1, rng)]
+        if change.edits[0].start not in places
+    }
+    chosen = _pick(certain, 1, rng) + _pick([*likely.values()], MAX_LIKELY, rng)
+    chosen += _pick(inverted, 1, rng)
     guard = guard_panics(function)
     ways = [
         Perturbation(edits=(*change.edits, *guard), how=change.how, certain=change.certain)

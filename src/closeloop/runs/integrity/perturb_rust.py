@@ -57,7 +57,8 @@ def perturb_rust_test(
         return list(_spoil_panic(panicking[0], rng))
     reached = list(_reached_statements(body))
     inverted = [way for macro in _assertions(reached) for way in _invert(macro)]
-    likely = list(_changed_values(reached, body, rng))
+    changed = _changed_values(reached, body, rng)
+    likely = list({change.edits[0].start: change for change in changed}.values())
     chosen = rng.sample(likely, min(MAX_LIKELY, len(likely)))
     chosen += rng.sample(inverted, min(1, len(inverted)))
     if function.child_by_field_name("return_type") is None:

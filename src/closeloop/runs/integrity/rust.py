@@ -104,6 +104,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     return Probe(
         files={**_build_script(request, made), **{one.path: one.text for one in made}},
         command=_build_command(request, made),
+        env={"RUST_BACKTRACE": "0"},  # most of its tests panic, and a backtrace takes a second
         tests=tuple(test for one in made for test in one.tests),
         exit_codes=(101,),
     )
