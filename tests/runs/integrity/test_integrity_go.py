@@ -215,3 +215,15 @@ def test_a_test_that_began_and_did_not_end_has_failed_and_the_worst_result_count
         b"=== RUN   TestA\nx--- PASS: TestB (0.00s)\n--- FAIL: TestB (0.00s)\n--- PASS: TestB (1s)"
     )
     assert golang.read_results(report) == {"TestA": "error", "TestB": "failed"}
+
+
+def test_several_modules_are_probed_each_in_its_own_folder(tmp_path: Path) -> None:
+    for name in ("one", "two words"):
+        module = f"module m/{name[:3]}\n"
+        code = "package calc\n\nfunc Add(a, b int) int { return a + b }\n"
+        files = {"go.mod": module, "calc.go": code, "calc_test.go": projects.ATTACKED_TEST}
+        write_files(tmp_path / name, files)
+    outcome = _probe_project(tmp_path, "make test", ("m/one/TestAdd", "m/two/TestAdd"))
+    assert outcome.violations() == [], outcome.report + outcome.output
+    assert outcome.exit_code == 1
+    assert len({test.original for test in outcome.probe.tests if test.kind == "copy"}) == 2
