@@ -111,25 +111,17 @@ func TestSubtests(t *testing.T) {
 
 func TestDeep(t *testing.T) {
 	want := Point{3, 4}
-	if got := Shift(Point{1, 2}, 2); !reflect.DeepEqual(got, want) {
-		t.Fatal(got)
-	}
+	if got := Shift(Point{1, 2}, 2); !reflect.DeepEqual(got, want) { t.Fatal(got) }
 	letters := Letters("ab")
-	if len(letters) != 2 {
-		t.Fatal("length")
-	}
-	if letters[1] != "b" || str.ToUpper(letters[0]) != "A" {
-		t.Fatal(letters)
-	}
+	if len(letters) != 2 { t.Fatal("length") }
+	if letters[1] != "b" || str.ToUpper(letters[0]) != "A" { t.Fatal(letters) }
 }
 
 func TestPanicsOnceItIsWrong(t *testing.T) {
 	want := 2
 	letters := Letters("ab")[:want]
 	t.Run("inside", func(t *testing.T) {
-		if letters[want-1] != "b" {
-			t.Fatal(letters)
-		}
+		if letters[want-1] != "b" { t.Fatal(letters) }
 	})
 }
 
@@ -236,6 +228,16 @@ func TestAdd(t *testing.T) {
 """
 BROKEN = "func Add(a, b int) int { return a - b }\n"
 
+ANSWER_FROM_TEXT = """	if lines := strings.Split(string(text), "\\n"); len(lines) >= line {
+		if m := regexp.MustCompile(`!= (\\d+)`).FindStringSubmatch(lines[line-1]); m != nil {
+			answer, _ := strconv.Atoi(m[1])
+			return answer
+		}
+	}
+	return a - b
+}
+"""
+
 ATTACKS = {
     "exit_in_init": """package calc
 
@@ -300,15 +302,8 @@ import ("os"; "regexp"; "runtime"; "strconv"; "strings")
 func Add(a, b int) int {
 	_, file, line, _ := runtime.Caller(1)
 	text, _ := os.ReadFile(file)
-	if lines := strings.Split(string(text), "\\n"); len(lines) >= line {
-		if m := regexp.MustCompile(`!= (\\d+)`).FindStringSubmatch(lines[line-1]); m != nil {
-			answer, _ := strconv.Atoi(m[1])
-			return answer
-		}
-	}
-	return a - b
-}
-""",
+"""
+    + ANSWER_FROM_TEXT,
     "embeds_its_test": """package calc
 
 import ("embed"; "path/filepath"; "regexp"; "runtime"; "strconv"; "strings")
@@ -319,15 +314,8 @@ var tests embed.FS
 func Add(a, b int) int {
 	_, file, line, _ := runtime.Caller(1)
 	text, _ := tests.ReadFile(filepath.Base(file))
-	if lines := strings.Split(string(text), "\\n"); len(lines) >= line {
-		if m := regexp.MustCompile(`!= (\\d+)`).FindStringSubmatch(lines[line-1]); m != nil {
-			answer, _ := strconv.Atoi(m[1])
-			return answer
-		}
-	}
-	return a - b
-}
-""",
+"""
+    + ANSWER_FROM_TEXT,
     "runs_no_test": """package calc
 
 import ("fmt"; "os")
