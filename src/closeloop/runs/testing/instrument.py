@@ -49,7 +49,7 @@ class Plan(Record):
     """None for JUnit XML, which is looked for after the run."""
 
 
-class _Hit(Record):
+class RunnerCall(Record):
     """A test runner that a shell line starts."""
 
     runner: Runner
@@ -60,7 +60,7 @@ class _Hit(Record):
 
 def runner_of(command: str) -> Runner | None:
     """The first test runner that a shell line is seen to start."""
-    return next((hit.runner for hit in _hits(command)), None)
+    return next((hit.runner for hit in runner_calls(command)), None)
 
 
 def instrument(command: str, runner: Runner | None, folder: str) -> Plan:
@@ -71,7 +71,7 @@ def instrument(command: str, runner: Runner | None, folder: str) -> Plan:
     """
     if runner == "junit":
         return Plan(command=command)
-    hits = [hit for hit in _hits(command) if runner in (None, hit.runner)]
+    hits = [hit for hit in runner_calls(command) if runner in (None, hit.runner)]
     if not hits:
         return _unseen(command, runner, folder)
     reports, insertions = [], list[tuple[int, str]]()
@@ -87,7 +87,7 @@ def instrument(command: str, runner: Runner | None, folder: str) -> Plan:
 
 def add_arguments(command: str, runner: Runner, arguments: str) -> str | None:
     """The command with arguments for each of its calls of a runner; None where none is seen."""
-    hits = [hit for hit in _hits(command) if hit.runner == runner]
+    hits = [hit for hit in runner_calls(command) if hit.runner == runner]
     for hit in reversed(hits):
         place = _end(hit.words[hit.at :])
         command = f"{command[:place]} {arguments}{command[place:]}"
@@ -96,18 +96,19 @@ def add_arguments(command: str, runner: Runner, arguments: str) -> str | None:
 
 def python_of(command: str) -> str | None:
     """How a command starts Python, up to `-m unittest`: variables, launchers, interpreter."""
-    for hit in _hits(command):
+    for hit in runner_calls(command):
         if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
             return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
     return None
 
 
-def _hits(command: str) -> list[_Hit]:
+def runner_calls(command: str) -> list[RunnerCall]:
+    """Every test runner that a shell line is seen to start, in order."""
     found = (_hit(words) for words in simple_commands(command))
     return [hit for hit in found if hit is not None]
 
 
-def _hit(words: list[Word]) -> _Hit | None:
+def _hit(words: list[Word]) -> RunnerCall | None:
     """The runner of a simple command, behind assignments and launchers."""
     launched = False
     for at, word in enumerate(words):
@@ -115,7 +116,7 @@ def _hit(words: list[Word]) -> _Hit | None:
         runner = _PROGRAMS.get(name)
         if runner is not None and _really(runner, words, at):
             place = _subcommand(words, at) if runner in ("go", "cargo") else at
-            return _Hit(runner=runner, words=tuple(words), at=place)
+            return RunnerCall(runner=runner, words=tuple(words), at=place)
         if not launched and not _ASSIGNMENT.fullmatch(word.text):
             if name not in _LAUNCHERS and not _PYTHON.fullmatch(name):
                 return None
@@ -154,7 +155,7 @@ def _subcommand(words: list[Word], at: int) -> int:
     return following
 
 
-def _insertions(hit: _Hit, path: str, output: str) -> list[tuple[int, str]]:
+def _insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int, str]]:
     """What to add, and where, in the order of the places."""
     arguments, last = _arguments(hit.runner, path), hit.words[-1].end
     if hit.runner in ("pytest", "jest", "vitest", "mocha"):
@@ -214,7 +215,7 @@ def _unseen(command: str, runner: Runner | None, folder: str) -> Plan:
     """A command that hides its runner, such as `make test`: what the environment can ask for."""
     path = f"{folder}/report-1"
     if runner in ("jest", "vitest", "mocha"):
-        added = _script_arguments(command, _arguments(runner, path))
+        added = script_with_arguments(command, _arguments(runner, path))
         return Plan(command=added, reports=(Report(runner=runner, path=path),))
     if runner == "node":
         options = {"NODE_OPTIONS": f"{_arguments(runner, path)}{_shown('')}"}
@@ -227,7 +228,7 @@ def _unseen(command: str, runner: Runner | None, folder: str) -> Plan:
     )
 
 
-def _script_arguments(command: str, arguments: str) -> str:
+def script_with_arguments(command: str, arguments: str) -> str:
     """The last script that the line runs, given arguments: `npm test -- --json`."""
     scripts = [words for words in simple_commands(command) if words[0].text in _SCRIPTS]
     if not scripts:
