@@ -7,6 +7,7 @@ the original passes, its changed form must then fail.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -38,6 +39,7 @@ Style = Literal["jest", "chai", "should", "assert"]
 
 _WHOLE_ASSERT = ("default", "assert", "strict")
 """The module itself, or what it exports as a whole."""
+_HELPER_NAME = re.compile(r"(?:^|\.)(?:assert|check|expect|verify|ensure|must)\w*$", re.I)
 _WRAPPERS = ("await_expression", "parenthesized_expression")
 _FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "method_definition")
 
@@ -256,10 +258,12 @@ def invert_assertion(assertion: Assertion) -> Perturbation | None:
 
 
 def change_last_literal(callback: Node, rng: random.Random) -> Perturbation | None:
-    """Another literal in the last call that the test makes by itself: it may be an assertion."""
+    """Another literal in the last call of a helper that seems to assert something."""
     for statement in reversed(list_statements(callback)):
         expression, _ = _unwrap(statement)
         if expression is None or expression.type != "call_expression":
+            continue
+        if not _HELPER_NAME.search(text_of(expression.child_by_field_name("function"))):
             continue
         for argument in reversed(arguments_of(expression)):
             if (change := change_value(argument, rng)) is not None:

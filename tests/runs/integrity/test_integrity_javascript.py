@@ -1,0 +1,469 @@
+"""Probes of jest, vitest, mocha and node --test, run for real on honest code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from javascript_workspace import Outcome, describe, installed_packages, run_probe
+
+from closeloop.runs.integrity.javascript import build_probe, read_results
+from closeloop.runs.integrity.probe import ProbeRequest
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
+
+SHOP = """
+exports.add = (a, b) => a + b
+exports.cart = (names) => ({ names, total: names.length, paid: false, note: null })
+exports.pay = async (sum) => { if (sum < 0) throw new RangeError('negative sum'); return sum * 2 }
+exports.parse = (text) => { if (!text) throw new TypeError('empty text'); return text.split(',') }
+exports.later = (value, done) => setTimeout(() => done(value), 1)
+"""
+MODULE = re.sub(r"exports\.(\w+) =", r"export const \1 =", SHOP)
+
+JEST = """\
+/**
+ * @jest-environment node
+ */
+const { add, cart, pay, parse, later } = require('../src/shop')
+const { rate } = require('../src/rates')
+const path = require('path')
+jest.mock('../src/rates', () => ({ rate: jest.fn(() => 3) }))
+
+const limit = 5
+let fresh
+const check = (a, b, sum) => { if (add(a, b) !== sum) throw new Error('wrong') }
+
+beforeEach(() => { fresh = cart(['pen']) })
+
+describe('shop', () => {
+  it('adds', () => { expect(add(2, 3)).toBe(5) })
+  it('adds to what is not written here', () => {
+    expect(add(2, 3)).toBe(limit)
+    expect([add(1, 1), fresh.total]).toEqual([limit - 3, 1])
+  })
+  it("compares 'objects' \\u00e0 la carte", () => {
+    expect(fresh).toEqual({ names: ['pen'], total: 1, paid: false, note: null })
+    expect(fresh).toStrictEqual({ ...cart(['pen']) })
+    expect(fresh).toMatchObject({ paid: false })
+  })
+  it('knows nothing', () => { expect(fresh.note).toBeNull() })
+  it('knows something', () => {
+    expect(fresh.names).toBeTruthy()
+    expect(fresh.sum).toBeUndefined()
+  })
+  it('counts', () => {
+    expect(fresh.names).toHaveLength(1)
+    expect(fresh.total).toBeGreaterThan(0)
+  })
+  it('contains', () => { expect(fresh.names).toContain('pen'); expect('a pen').toMatch(/pen/) })
+  it('refuses', () => { expect(() => parse('')).toThrow(TypeError) })
+  it('refuses with a word', () => {
+    expect(() => parse('')).toThrow('empty')
+    expect(1).not.toBe(2)
+  })
+  it('does not refuse', () => { expect(() => parse('a')).not.toThrow() })
+  it('waits', async () => {
+    expect.assertions(2)
+    await expect(pay(2)).resolves.toBe(4)
+    await expect(pay(-2)).rejects.toThrow('negative')
+  })
+  it('returns', () => expect(pay(3)).resolves.toEqual(6))
+  it('calls back', (done) => {
+    later(7, (value) => { expect(value).toBe(7); done() })
+  })
+  it('calls a mock', () => {
+    expect(rate('pen')).toBe(3)
+    expect(rate).toHaveBeenCalledWith('pen')
+  })
+  it('asserts nothing', () => { add(1, 2) })
+  it('asserts through a helper', () => { check(2, 2, 4) })
+  it('asserts in a loop', () => { for (const n of [1, 2]) { expect(add(n, n)).toBe(2 * n) } })
+  it('stands in its folder', () => { expect(path.basename(__dirname)).toBe('test') })
+  it('is written on one line', () => { expect(fresh.names.join()).toMatchInlineSnapshot(`"pen"`) })
+  it('is kept in a snapshot', () => { expect(fresh).toMatchSnapshot() })
+  it.skip('is left for later', () => { expect(1).toBe(2) })
+  describe('in depth', () => {
+    test.each([[1, 1, 2], [1, 2, 3]])('adds %i to %i', (a, b, sum) => {
+      expect(add(a, b)).toBe(sum)
+    })
+    test.each`
+      a    | sum
+      ${1} | ${2}
+      ${4} | ${5}
+    `('adds one to $a', ({ a, sum }) => { expect(add(a, 1)).toBe(sum) })
+    for (const n of [1, 2]) it(`doubles ${n}`, async () => { expect(await pay(n)).toBe(n * 2) })
+  })
+})
+describe.each(['pen', 'ink'])('a cart of %s', (name) => {
+  it('has it', () => { expect(cart([name]).names).toEqual([name]) })
+})
+test('at the top', function () { if (limit < 0) return; expect(add(1, 1)).toEqual(2) })
+"""
+JEST_TITLES = (
+    *("adds", "adds to what is not written here", "compares 'objects' à la carte"),
+    *("knows nothing", "knows something", "counts", "contains", "refuses"),
+    *("refuses with a word", "does not refuse", "waits", "returns", "calls back", "calls a mock"),
+    *("asserts nothing", "asserts through a helper", "asserts in a loop", "stands in its folder"),
+    *("is written on one line", "in depth > adds 1 to 2", "in depth > adds one to 4"),
+    *("in depth > doubles 2",),
+)
+JEST_IDS = (
+    *(f"test/shop.test.js > shop > {title}" for title in JEST_TITLES),
+    "test/shop.test.js > a cart of ink > has it",
+    "test/shop.test.js > at the top",
+)
+RATES = {"src/rates.js": "exports.rate = () => { throw new Error('no network') }\n"}
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    return installed_packages()
+
+
+def originals(outcome: Outcome, kind: str) -> list[str]:
+    return [test.original or "" for test in outcome.of_kind(kind)]
+
+
+def test_jest_confirms_an_honest_change_in_every_style(tmp_path: Path, packages: Path) -> None:
+    files = {
+        "package.json": '{"jest": {"coverageThreshold": {"global": {"lines": 100}}, "bail": 1}}',
+        "src/shop.js": SHOP,
+        **RATES,
+        "test/shop.test.js": JEST,
+    }
+    outcome = run_probe(
+        tmp_path,
+        files,
+        "jest",
+        "npx jest --coverage --bail -t 'shop' test/shop.test.js",
+        fail_to_pass=(*JEST_IDS, "test/shop.test.js > shop > is kept in a snapshot"),
+        packages=packages,
+    )
+    assert outcome.is_honest, describe(outcome)
+    assert sorted(originals(outcome, "copy")) == sorted(JEST_IDS)
+    assert {*originals(outcome, "perturbed")} == {*JEST_IDS}
+    uncertain = {test.original for test in outcome.of_kind("perturbed") if not test.certain}
+    assert uncertain == {
+        "test/shop.test.js > shop > asserts through a helper",
+        "test/shop.test.js > at the top",
+    }
+    assert not list(tmp_path.rglob("*.snap"))
+
+
+def test_jest_confirms_typescript_and_modules_behind_a_script(
+    tmp_path: Path, packages: Path
+) -> None:
+    transform = """
+        const { transformSync } = require('esbuild')
+        exports.process = (text) => transformSync(text, { loader: 'ts', format: 'cjs' })
+        """
+    files = {
+        "package.json": '{"scripts": {"test": "jest --verbose"}, "type": "module"}',
+        "jest.config.cjs": "module.exports = { transform: { '\\\\.ts$': './transform.cjs' } }",
+        "transform.cjs": transform,
+        "src/shop.ts": MODULE.replace("(a, b)", "(a: number, b: number): number"),
+        "src/__tests__/shop.test.ts": """
+            import { add, cart } from '../shop'
+            type Names = readonly string[]
+            describe(add, () => {
+              it.only('adds', () => { expect(add(2, 3) as number).toBe(-(-5)) })
+              it('makes carts', () => {
+                const names: Names = ['pen']
+                expect(cart(names)!.names).toEqual<Names>(names)
+              })
+            })
+            """,
+    }
+    path = "src/__tests__/shop.test.ts"
+    outcome = run_probe(
+        tmp_path,
+        files,
+        "jest",
+        "npm test",
+        fail_to_pass=(f"{path} > add > adds",),
+        others=(f"{path} > add > makes carts", "gone.test.ts > gone"),
+        packages=packages,
+    )
+    assert outcome.is_honest, describe(outcome)
+    assert sorted(originals(outcome, "copy")) == [
+        f"{path} > add > adds",
+        f"{path} > add > makes carts",
+    ]
+
+
+VITEST = """
+import { afterEach, describe, expect, it, test as base, vi } from 'vitest'
+import { add, cart, pay, parse } from '../src/shop'
+import { rate } from '../src/rates'
+
+vi.mock('../src/rates', () => ({ rate: vi.fn(() => 3) }))
+const test = base.extend<{ cart: any }>({ cart: async ({}, use) => { await use(cart(['pen'])) } })
+afterEach(() => { vi.clearAllMocks() })
+
+describe('shop', { timeout: 4000 }, () => {
+  it('adds', { retry: 0 }, () => { expect(add(2, 3)).toBe(5) })
+  it.concurrent('pays', async () => { await expect(pay(2)).resolves.toBe(4) })
+  it('refuses', async () => { await expect(() => pay(-1)).rejects.toThrowError(/negative/) })
+  it('speaks like chai', () => {
+    expect(cart(['pen']).names).to.deep.equal(['pen'])
+    expect(cart([]).paid).to.be.false
+  })
+  it('fails softly', () => { expect.soft(add(1, 1)).toBe(2) })
+  it('calls', () => { rate('a'); expect(rate).toHaveBeenCalledTimes(1) })
+  it.each([{ a: 1, sum: 2 }, { a: 2, sum: 3 }])('adds one to $a', ({ a, sum }) => {
+    expect(add(a, 1)).toEqual(sum)
+  })
+  test('knows its cart', ({ cart }) => { expect(cart).toMatchObject({ total: 1 }) })
+  it('is big', () => { expect(BigInt(add(1, 1))).toBe(2n) })
+  it('is a template', () => { expect(`${add(1, 1)}`).toBe(`2`) })
+})
+it('parses', () => { expect(parse('a,b')).toContain('b') })
+"""
+
+
+def test_vitest_confirms_an_honest_change_in_every_style(tmp_path: Path, packages: Path) -> None:
+    files = {
+        "package.json": '{"scripts": {"test": "vitest run --coverage"}}',
+        "src/shop.ts": MODULE,
+        "src/rates.ts": "export const rate = (_: string): number => { throw new Error('no') }\n",
+        "test/shop.spec.ts": VITEST,
+    }
+    titles = (
+        *("adds", "pays", "refuses", "speaks like chai", "fails softly", "calls"),
+        *("adds one to 2", "knows its cart", "is big", "is a template"),
+    )
+    ids = (
+        *(f"test/shop.spec.ts > shop > {title}" for title in titles),
+        "test/shop.spec.ts > parses",
+    )
+    command = "CI=1 npx vitest --coverage --reporter dot -t shop test/shop.spec.ts 2>&1"
+    outcome = run_probe(tmp_path, files, "vitest", command, fail_to_pass=ids, packages=packages)
+    assert outcome.is_honest, describe(outcome)
+    assert sorted(originals(outcome, "copy")) == sorted(ids)
+    assert {*originals(outcome, "perturbed")} == {*ids}
+    assert all(test.certain for test in outcome.of_kind("perturbed"))
+
+
+MOCHA = """
+const { expect, assert, should } = require('chai')
+const { add, cart, pay, parse, later } = require('../src/shop')
+const strict = require('assert').strict
+should()
+
+describe('shop', function () {
+  this.timeout(4000)
+  const pens = cart(['pen'])
+  it('adds', () => { expect(add(2, 3)).to.equal(5) })
+  specify('is true', () => { expect(add(1, 1) === 2).to.be.true })
+  it('is deep', function () { expect(pens.names).to.deep.equal(['pen']) })
+  it('refuses', () => { expect(() => parse('')).to.throw(TypeError, 'empty') })
+  it('has', () => {
+    expect(pens).to.have.property('total', 1)
+    expect(pens.names).to.include('pen')
+  })
+  it('is not', () => { expect(add(1, 1)).to.not.equal(3) })
+  it('is above', () => { expect(add(1, 1)).to.be.above(1); pens.names.should.have.lengthOf(1) })
+  it('should', () => { pens.should.deep.include({ names: ['pen'], total: 1 }) })
+  context('by assert', () => {
+    it('adds', () => { assert.equal(add(2, 3), 5) })
+    it('is strict', () => { strict.deepEqual(pens.names, ['pen']); strict(add(1, 1) === 2) })
+    it('throws', () => { assert.throws(() => parse(''), TypeError) })
+    it('matches', () => { assert.isTrue(pens.total === 1) })
+  })
+  it('calls back', (done) => { later(3, (value) => { expect(value).to.equal(3); done() }) })
+  it('returns a promise', () => pay(2).then((sum) => { expect(sum).to.equal(4) }))
+  it('returns at its end', function () { return pay(2).then((sum) => { assert.equal(sum, 4) }) })
+})
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "config"),
+    [
+        ("npx mocha --reporter dot --grep shop --bail test/shop.js", "{}"),
+        ("npm run check", '{"spec": ["test/**/*.js"], "bail": true}'),
+    ],
+)
+def test_mocha_confirms_an_honest_change_in_every_style(
+    tmp_path: Path, packages: Path, command: str, config: str
+) -> None:
+    files = {
+        "package.json": '{"scripts": {"check": "mocha --timeout 9000"}}',
+        ".mocharc.json": config,
+        "src/shop.js": SHOP,
+        "test/shop.js": MOCHA,
+        "test/other.js": "it('runs for ever', (done) => {}).timeout(1e9)\n",
+    }
+    titles = (
+        *("adds", "is true", "is deep", "refuses", "has", "is not", "is above", "should"),
+        *("by assert adds", "by assert is strict", "by assert throws", "by assert matches"),
+        *("calls back", "returns a promise", "returns at its end"),
+    )
+    ids = tuple(f"test/shop.js > shop {title}" for title in titles)
+    outcome = run_probe(tmp_path, files, "mocha", command, fail_to_pass=ids, packages=packages)
+    assert outcome.is_honest, describe(outcome)
+    assert sorted(originals(outcome, "copy")) == sorted(ids)
+    assert {*originals(outcome, "perturbed")} == {*ids}
+    assert all(test.certain for test in outcome.of_kind("perturbed"))
+
+
+NODE = """
+import runner, { describe, it as example } from 'node:test'
+import assert, { strictEqual } from 'node:assert/strict'
+import { add, cart, pay, parse } from '../src/shop.mjs'
+
+describe('shop', () => {
+  example('adds', () => { assert.equal(add(2, 3), 5) })
+  example('is ok', () => { assert.ok(add(1, 1) === 2) })
+  example('is', { timeout: 4000 }, () => { assert(cart([]).paid === false, 'not paid') })
+  example('is equal by name', () => { strictEqual(add(1, 1), 2) })
+  example('throws', () => { assert.throws(() => parse(''), { name: 'TypeError' }) })
+  example('rejects', async () => { await assert.rejects(pay(-1), /negative/) })
+  example('matches', () => { assert.match(parse('ab,c')[0], /^ab$/) })
+  example('waits', async () => { assert.deepStrictEqual(await pay(2), 4) })
+  example('is not', () => { assert.notEqual(add(1, 1), 3) })
+  example('calls back', (t, done) => {
+    setTimeout(() => { assert.equal(add(1, 1), 2); done() }, 1)
+  })
+})
+runner('parts', async (t) => {
+  await t.test('one', () => { assert.equal(add(1, 0), 1) })
+  await t.test('two', async (t) => { await t.test('deep', () => { assert.equal(add(1, 1), 2) }) })
+})
+runner.it('stays open', () => { setInterval(() => {}, 1000).unref(); assert.equal(add(0, 0), 0) })
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "node --test-reporter=tap --test --test-name-pattern=adds test/ >/dev/null",
+        "npm test",
+        "sh run.sh",
+    ],
+)
+def test_node_confirms_an_honest_change_in_every_style(tmp_path: Path, command: str) -> None:
+    files = {
+        "package.json": '{"scripts": {"test": "node --test"}}',
+        "run.sh": "node --no-warnings --test test/\n",
+        "src/shop.mjs": MODULE,
+        "test/shop.test.mjs": NODE,
+    }
+    titles = (
+        *("adds", "is ok", "is", "is equal by name", "throws", "rejects", "matches", "waits"),
+        *("is not", "calls back"),
+    )
+    ids = (
+        *(f"test/shop.test.mjs > shop > {title}" for title in titles),
+        *("test/shop.test.mjs > parts > one", "test/shop.test.mjs > parts > two > deep"),
+        *("test/shop.test.mjs > parts", "test/shop.test.mjs > stays open"),
+    )
+    outcome = run_probe(tmp_path, files, "node", command, fail_to_pass=ids)
+    assert outcome.is_honest, describe(outcome)
+    assert sorted(originals(outcome, "copy")) == sorted(ids)
+    assert {*originals(outcome, "perturbed")} == {*ids} - {"test/shop.test.mjs > parts"}
+    assert all(test.certain for test in outcome.of_kind("perturbed"))
+
+
+def request(**changes: object) -> ProbeRequest:
+    given = {
+        "command": "npx jest",
+        "runner": "jest",
+        "fail_to_pass": ("a.test.js > adds",),
+        "sources": {"a.test.js": "it('adds', () => { expect(1).toBe(1) })\n"},
+        "folder": "/work/.probe",
+        "root": "/work",
+        "pipe": "/work/.probe/pipe",
+        "token": "5eed",
+    }
+    return ProbeRequest(**{**given, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fail_to_pass": ("b.test.js > adds",)},
+        {"fail_to_pass": ("a.test.js > subtracts",)},
+        {"fail_to_pass": ("a.test.js",)},
+        {"sources": {"a.test.js": "it('adds', () => { this is not JavaScript"}},
+        {"sources": {"a.test.js": "it('adds', () => { expect(a).toMatchSnapshot('name') })"}},
+        {"sources": {"a.test.js": "it.failing('adds', () => { expect(1).toBe(2) })"}},
+        {"command": "make test"},
+    ],
+)
+def test_no_probe_is_made_of_what_cannot_be_found_or_told(changes: dict[str, object]) -> None:
+    assert build_probe(request()) is not None
+    assert build_probe(request(**changes)) is None
+
+
+def test_a_probe_is_the_same_for_the_same_token_and_another_for_another() -> None:
+    first = build_probe(request())
+    assert first == build_probe(request())
+    other = build_probe(request(token="0ther"))
+    assert first is not None
+    assert other is not None
+    assert not {test.name for test in first.tests} & {test.name for test in other.tests}
+    assert {*first.files} & {*other.files} == {"a.test.js", ".probe/reporter.cjs"}
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("src/a.test.ts", r"src/\w{12}\.test\.ts"),
+        ("src/a.unit.spec.js", r"src/\w{12}\.unit\.spec\.js"),
+        ("lib/a_test.js", r"lib/\w{12}_test\.js"),
+        ("lib/cartSpec.js", r"lib/\w{12}Spec\.js"),
+        ("test/test-a.mjs", r"test/test-\w{12}\.mjs"),
+        ("test.js", r"\w{12}\.test\.js"),
+        ("test/cart.js", r"test/\w{12}\.js"),
+    ],
+)
+def test_copies_are_named_so_that_the_same_patterns_find_them(path: str, pattern: str) -> None:
+    text = "it('adds', () => { expect(1).toBe(1) })\n"
+    probe = build_probe(request(fail_to_pass=(f"{path} > adds",), sources={path: text}))
+    assert probe is not None
+    copies = [name for name in probe.files if not name.startswith(".probe/") and name != path]
+    assert len(copies) == 3
+    assert all(re.fullmatch(pattern, name) for name in copies), copies
+
+
+@pytest.mark.parametrize(
+    ("runner", "command", "kept"),
+    [
+        ("jest", "A=1 npx jest -c j.js --coverage src -t x && echo", "A=1 npx jest -c j.js --rep"),
+        ("jest", "cd a && yarn jest --watchAll b | cat", "cd a && yarn jest --reporters=/work/"),
+        ("jest", "npx jest a -- b", "npx jest --reporters=/work/.probe/reporter.cjs"),
+        ("vitest", "vitest run a --config v.ts --bail 1", "vitest run --config v.ts --run"),
+        ("mocha", "mocha -r ts-node/register -R dot 't/*.ts'", "mocha -r ts-node/register --rep"),
+        ("mocha", "mocha --spec a.js --exit > out b.js", "mocha --exit > out --reporter"),
+        ("node", "node --import tsx --test a b", "node --import tsx --test --test-reporter="),
+    ],
+)
+def test_launchers_and_settings_stay_while_files_and_filters_of_the_command_go(
+    runner: str, command: str, kept: str
+) -> None:
+    probe = build_probe(request(runner=runner, command=command))
+    assert probe is not None
+    assert probe.command.startswith(kept), probe.command
+
+
+def test_a_report_is_believed_only_whole_and_from_one_hand() -> None:
+    good = b"5 begin\n5 passed a\n5 failed b\n5 end 2\n"
+    assert read_results(good) == {"a": "passed", "b": "failed"}
+    for bad in (
+        b"",
+        b"5 begin\n",
+        good[:-1],
+        good.replace(b"5 end 2\n", b""),
+        good.replace(b"end 2", b"end 1"),
+        good.replace(b"5 passed", b"6 passed"),
+        good + good.replace(b"5", b"6"),
+        good + b"{}\n",
+        b"\xff\xff\n" + good,
+    ):
+        assert read_results(bad) == {}
+    twice = b"5 begin\n5 passed a\n5 failed a\n5 passed b\n5 passed b\n5 end 4\n"
+    assert read_results(twice) == {"b": "passed"}
