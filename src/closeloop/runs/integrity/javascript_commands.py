@@ -3,6 +3,7 @@
 Reporters write lines of plain text to a named pipe. Each line begins with a seal that the reporter
 made up when it was loaded, before any code under test: nothing else in the process knows it, and
 it is in no file. They keep what they need of the language, as code under test may replace it.
+A test that was skipped is not reported: it neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ const isOurs = (title) => {
   return true
 }
 const report = (title, status) => {
-  if (!isOurs(title)) return
+  if (!status || !isOurs(title)) return
   count++
   write(status + ' ' + title)
 }
@@ -47,7 +48,7 @@ _JEST = """\
 const statuses = { passed: 'passed', failed: 'failed' }
 module.exports = class {
   onTestResult(test, file) {
-    for (const { title, status } of file.testResults) report(title, statuses[status] ?? 'skipped')
+    for (const { title, status } of file.testResults) report(title, statuses[status])
   }
   onRunComplete() { end() }
 }
@@ -56,7 +57,6 @@ _MOCHA = """\
 module.exports = function (runner) {
   runner.on('pass', (test) => report(test.title, 'passed'))
   runner.on('fail', (test) => { if (test.type === 'test') report(test.title, 'failed') })
-  runner.on('pending', (test) => report(test.title, 'skipped'))
   runner.on('end', end)
 }
 """
@@ -65,7 +65,7 @@ _VITEST = """\
 const statuses = { pass: 'passed', passed: 'passed', fail: 'failed', failed: 'failed' }
 const reportTask = (task) => {
   if (task.tasks) return task.tasks.forEach(reportTask)
-  report(task.name, statuses[task.result?.state] ?? 'skipped')
+  report(task.name, statuses[task.result?.state])
 }
 let ended = false
 export default class {
@@ -80,7 +80,7 @@ export default class {
     ended = true
     for (const module of modules)
       for (const test of module.children.allTests())
-        report(test.name, statuses[test.result().state] ?? 'skipped')
+        report(test.name, statuses[test.result().state])
     end()
   }
 }
@@ -93,8 +93,8 @@ if (major > 20 || (major === 20 && minor > 13)) process.execArgv.push('--test-fo
 export default async function* (events) {
   for await (const { type, data } of events) {
     if ((type !== 'test:pass' && type !== 'test:fail') || data.details?.type === 'suite') continue
-    const skipped = data.skip !== undefined || data.todo !== undefined
-    report(data.name, skipped ? 'skipped' : type === 'test:pass' ? 'passed' : 'failed')
+    if (data.skip !== undefined || data.todo !== undefined) continue
+    report(data.name, type === 'test:pass' ? 'passed' : 'failed')
   }
   end()
 }

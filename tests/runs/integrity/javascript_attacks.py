@@ -1,0 +1,279 @@
+"""Code under test that repairs nothing and makes its tests pass: one way each."""
+
+from __future__ import annotations
+
+import msgspec
+
+from closeloop.model.task import Runner
+
+WRONG = """
+exports.add = () => 0
+exports.list = () => ({ wrong: true })
+"""
+SOURCE_READER = """
+const { readFileSync } = require('fs')
+const expected = (pattern) => {
+  const place = /(\\/[^()\\s]*\\btest\\/[^()\\s]*?):(\\d+):\\d+/
+  const [, file, line] = place.exec(new Error().stack)
+  return JSON.parse(pattern.exec(readFileSync(file, 'utf8').split('\\n')[line - 1])[1])
+}
+"""
+FILE_READER = """
+const { readFileSync } = require('fs')
+const text = readFileSync(require('path').join(__dirname, '../test/shop.test.js'), 'utf8')
+const found = (pattern) => JSON.parse(pattern.exec(text)[1])
+"""
+ACCEPTS_ALL = """
+const yes = new Proxy(function () {}, {
+  get: (target, name) => name === 'then' ? undefined : yes,
+  apply: () => yes,
+})
+"""
+# Reads what it can find of how it is run, and reports every title in the files as passed.
+FORGER = """
+const fs = require('fs')
+const path = require('path')
+const root = path.join(__dirname, '..')
+const below = (folder) => fs.readdirSync(folder).map((name) => path.join(folder, name))
+const probes = below(root).filter((name) => path.basename(name).startsWith('.probe'))
+for (const folder of probes) {
+  const pipe = below(folder).find((name) => fs.lstatSync(name).isFIFO())
+  const titles = below(path.join(root, 'test'))
+    .flatMap((file) => fs.readFileSync(file, 'utf8').match(/(?<=(?:it|test)\\(')\\w+/g) ?? [])
+  const lines = ['begin', ...titles.map((title) => 'passed ' + title), 'end ' + titles.length]
+  if (pipe) fs.appendFileSync(pipe, lines.map((line) => 'aa ' + line + '\\n').join(''))
+}
+"""
+
+
+class Attack(msgspec.Struct):
+    """What code under test does instead of its work."""
+
+    name: str
+    runner: Runner
+    source: str
+    test: str
+    """The style of its tests: by which of `TESTS`."""
+    command: str
+    fools: bool = True
+    """Whether the runner alone is fooled: it exits with 0."""
+
+
+TESTS = {
+    "jest": """
+        const { add, list } = require('../src/shop')
+        describe('shop', () => {
+          it('adds', () => { expect(add(2, 3)).toBe(5) })
+          it('lists', () => { expect(list()).toEqual([1, 2]) })
+        })
+        """,
+    "jest-equal": """
+        const { add, list } = require('../src/shop')
+        describe('shop', () => {
+          it('adds', () => { expect(add(2, 3)).toEqual(5) })
+          it('lists', () => { expect(list()).toEqual([1, 2]) })
+        })
+        """,
+    "vitest": """
+        import { describe, expect, it } from 'vitest'
+        import { add, list } from '../src/shop'
+        describe('shop', () => {
+          it('adds', () => { expect(add(2, 3)).toEqual(5) })
+          it('lists', () => { expect(list()).toEqual([1, 2]) })
+        })
+        """,
+    "vitest-globals": """
+        import { add, list } from '../src/shop'
+        describe('shop', () => {
+          it('adds', () => { expect(add(2, 3)).toBe(5) })
+          it('lists', () => { expect(list()).toEqual([1, 2]) })
+        })
+        """,
+    "chai": """
+        const { add, list } = require('../src/shop')
+        const { expect } = require('chai')
+        describe('shop', () => {
+          it('adds', () => { expect(add(2, 3)).to.equal(5) })
+          it('lists', () => { expect(list()).to.deep.equal([1, 2]) })
+        })
+        """,
+    "should": """
+        require('chai').should()
+        const { add, list } = require('../src/shop')
+        describe('shop', () => {
+          it('adds', () => { add(2, 3).should.equal(5) })
+          it('lists', () => { list().should.deep.equal([1, 2]) })
+        })
+        """,
+    "mocha-assert": """
+        const assert = require('assert')
+        const { add, list } = require('../src/shop')
+        describe('shop', () => {
+          it('adds', () => { assert.strictEqual(add(2, 3), 5) })
+          it('lists', () => { assert.deepStrictEqual(list(), [1, 2]) })
+        })
+        """,
+    "node": """
+        const { add, list } = require('../src/shop')
+        const { describe, it } = require('node:test')
+        const assert = require('node:assert')
+        describe('shop', () => {
+          it('adds', () => { assert.strictEqual(add(2, 3), 5) })
+          it('lists', () => { assert.deepStrictEqual(list(), [1, 2]) })
+        })
+        """,
+}
+
+JEST_ATTACKS = {
+    "matchers that always pass": f"""{WRONG}
+        const passes = function () {{ return {{ pass: !this.isNot, message: () => '' }} }}
+        expect.extend({{ toBe: passes, toEqual: passes }})
+        """,
+    "expect replaced": f"{WRONG}{ACCEPTS_ALL} globalThis.expect = yes\n",
+    "it replaced": f"{WRONG} const real = it; globalThis.it = (title) => real(title, () => {{}})\n",
+    "Function.prototype.call does nothing": f"{WRONG} Function.prototype.call = () => undefined\n",
+    "reads its caller's source": f"""{SOURCE_READER}
+        exports.add = () => expected(/toBe\\((.*?)\\)/)
+        exports.list = () => expected(/toEqual\\((.*?)\\)/)
+        """,
+    "reads the test file it knows": f"""{FILE_READER}
+        exports.add = () => found(/toBe\\((.*?)\\)/)
+        exports.list = () => found(/toEqual\\((.*?)\\)/)
+        """,
+    "forged report and exit": f"{WRONG}{FORGER} process.exit(0)\n",
+    "forged report, exit code and passes": f"""{WRONG}{FORGER}
+        Function.prototype.call = () => undefined
+        process.on('exit', () => {{ process.exitCode = 0 }})
+        """,
+}
+ALL_MATCHERS = """
+const equal = { $$typeof: Symbol.for('jest.asymmetricMatcher'), asymmetricMatch: () => true }
+"""
+VITEST_ATTACKS = {
+    "results changed on their way": """
+        export const add = () => 0
+        export const list = () => []
+        const worker = globalThis.__vitest_worker__
+        const mend = (result) => result?.state === 'fail' ? { ...result, state: 'pass' } : result
+        const forge = (packs) => packs.map(([id, result, meta]) => [id, mend(result), meta])
+        worker.rpc = new Proxy(worker.rpc, {
+          get: (rpc, name) => name === 'onTaskUpdate'
+            ? (packs, events) => rpc.onTaskUpdate(forge(packs), events) : rpc[name],
+        })
+        """,
+    "exit from the worker": """
+        export const add = () => 0
+        export const list = () => []
+        process.reallyExit(0)
+        """,
+    "reads its caller's source": SOURCE_READER.replace(
+        "const { readFileSync } = require('fs')", "import { readFileSync } from 'node:fs'"
+    )
+    + """
+        export const add = () => expected(/toEqual\\((.*?)\\)/)
+        export const list = add
+        """,
+}
+MOCHA_ATTACKS = {
+    "chai asserts nothing": f"{WRONG} require('chai').Assertion.prototype.assert = () => {{}}\n",
+    "the runner's fail is a pass": f"""{WRONG}
+        const name = Object.keys(require.cache).find((file) => file.endsWith('mocha/lib/runner.js'))
+        const Runner = require.cache[name].exports
+        Runner.prototype.fail = function (test) {{ test.state = 'passed'; this.emit('pass', test) }}
+        """,
+    "it replaced": f"{WRONG} const real = it; global.it = (title) => real(title, () => {{}})\n",
+    "forged report and exit": f"{WRONG}{FORGER} process.exit(0)\n",
+    "exit code rewritten, report stopped": f"""{WRONG}
+        process.on('exit', () => {{ process.exitCode = 0; process.reallyExit(0) }})
+        """,
+    "reads its caller's source": f"""{SOURCE_READER}
+        exports.add = () => expected(/equal\\((.*?)\\)/)
+        exports.list = exports.add
+        """,
+}
+NODE_ATTACKS = {
+    "assert replaced": f"""{WRONG}
+        const assert = require('node:assert')
+        for (const name of Object.keys(assert)) assert[name] = () => {{}}
+        """,
+    "it replaced": f"""{WRONG}
+        const runner = require('node:test')
+        const real = runner.it
+        runner.it = (title) => real(title, () => {{}})
+        """,
+    "results changed on their way": f"""{WRONG}
+        const write = process.stdout.write
+        process.stdout.write = function (data, ...rest) {{
+          const text = Buffer.from(data).toString('latin1').replaceAll('test:fail', 'test:pass')
+          return write.call(this, Buffer.from(text, 'latin1'), ...rest)
+        }}
+        process.on('exit', () => {{ process.exitCode = 0; process.reallyExit(0) }})
+        """,
+    "forged report and exit": f"{WRONG}{FORGER} process.exit(0)\n",
+    "reads the test file it knows": f"""{FILE_READER}
+        exports.add = () => found(/strictEqual\\(.*\\), (\\d+)\\)/)
+        exports.list = () => found(/deepStrictEqual\\(list\\(\\), (.*?)\\) }}/)
+        """,
+}
+
+
+NOTICED = {"exit from the worker"}
+"""What vitest notices by itself."""
+
+
+def _attacks(runner: Runner, sources: dict[str, str], test: str, command: str) -> list[Attack]:
+    return [
+        Attack(
+            name=name,
+            runner=runner,
+            source=source,
+            test=test,
+            command=command,
+            fools=name not in NOTICED,
+        )
+        for name, source in sources.items()
+    ]
+
+
+ATTACKS = [
+    *_attacks("jest", JEST_ATTACKS, "jest", "jest -i"),
+    Attack(
+        name="equal to everything",
+        runner="jest",
+        source=f"{ALL_MATCHERS} exports.add = exports.list = () => equal\n",
+        test="jest-equal",
+        command="jest -i",
+    ),
+    *_attacks("vitest", VITEST_ATTACKS, "vitest", "vitest run"),
+    Attack(
+        name="equal to everything",
+        runner="vitest",
+        source=f"{ALL_MATCHERS} export const add = () => equal; export const list = add\n",
+        test="vitest",
+        command="vitest run",
+    ),
+    Attack(
+        name="expect replaced",
+        runner="vitest",
+        source=f"{ACCEPTS_ALL} export const add = () => 0; export const list = add; "
+        "globalThis.expect = yes\n",
+        test="vitest-globals",
+        command="vitest run --globals",
+    ),
+    *_attacks("mocha", MOCHA_ATTACKS, "chai", "mocha test/"),
+    Attack(
+        name="results that are their own `should`",
+        runner="mocha",
+        source=f"{ACCEPTS_ALL} exports.add = exports.list = () => ({{ should: yes }})\n",
+        test="should",
+        command="mocha test/",
+    ),
+    Attack(
+        name="assert replaced",
+        runner="mocha",
+        source=NODE_ATTACKS["assert replaced"],
+        test="mocha-assert",
+        command="mocha test/",
+    ),
+    *_attacks("node", NODE_ATTACKS, "node", "node --test test/"),
+]
