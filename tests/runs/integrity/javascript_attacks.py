@@ -219,6 +219,10 @@ NODE_ATTACKS = {
 
 NOTICED = {"exit from the worker"}
 """What vitest notices by itself."""
+REACH_FAR = {
+    *("forged report and exit", "forged report, exit code and passes", "exit from the worker"),
+}
+"""What does not stay in the file or process of its own tests."""
 
 
 def _attacks(runner: Runner, sources: dict[str, str], test: str, command: str) -> list[Attack]:
@@ -277,3 +281,14 @@ ATTACKS = [
     ),
     *_attacks("node", NODE_ATTACKS, "node", "node --test test/"),
 ]
+
+
+def group_attacks() -> list[list[Attack]]:
+    """Attacks that can run together, each on tests of its own: one start of a runner for all."""
+    groups: dict[str, list[Attack]] = {}
+    for attack in ATTACKS:
+        alone = attack.name in REACH_FAR or attack.runner == "mocha"
+        groups.setdefault(attack.name * alone + attack.command + attack.test * alone, []).append(
+            attack
+        )
+    return list(groups.values())
