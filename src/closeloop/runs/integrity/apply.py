@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import anyio.to_thread
+
+from closeloop.model.change import Change
 from closeloop.model.globs import literal
 from closeloop.model.task import Task
-from closeloop.runs.integrity.restore import Steering, restored_paths, why_restored
+from closeloop.runs.integrity.restore import Steering, is_manifest, restored_paths, why_restored
 from closeloop.runs.protected import parse_change, paths_of
 from closeloop.runs.workspaces import Workspace
+
+INLINE_TESTS = ("#[cfg(test)]", "#[test]")
 
 
 async def apply_change(workspace: Workspace, task: Task, patch: str, steering: Steering) -> None:
@@ -17,6 +24,8 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     change = parse_change(patch)
     aside = restored_paths(steering, change) if change else {}
     await workspace.apply(patch, exclude=[literal(path) for path in aside])
+    if change is not None:
+        await _restore_parts(workspace, change, steering)
     hidden = set(paths_of(task.acceptance.patch))
     kept = [
         path
@@ -25,3 +34,37 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     ]
     if task.reference is not None and len(kept) < len(steering.references):
         await workspace.apply(task.reference, exclude=[literal(path) for path in kept])
+
+
+async def _restore_parts(workspace: Workspace, change: Change, steering: Steering) -> None:
+    """Restore the parts of files that steer tests, or are tests: the rest is the agent's."""
+    for path, base_text in _files_with_parts(change, steering):
+        try:
+            text = (await workspace.cage.read(path)).decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        restored = await anyio.to_thread.run_sync(_restored_text, path, text, base_text)
+        if restored != text:
+            await workspace.cage.write(path, restored.encode())
+
+
+def _files_with_parts(change: Change, steering: Steering) -> Iterator[tuple[str, str]]:
+    """Changed files of which a part does not count, with their text at the base."""
+    for file in change.files:
+        path = file.path
+        if file.status == "deleted" or steering.base is None or path in steering.subject:
+            continue
+        base_text = steering.base.read(path)
+        if is_manifest(path) and path not in steering.references:
+            yield path, base_text or ("{}" if path.endswith(".json") else "")
+        elif path.endswith(".rs") and base_text and any(mark in base_text for mark in INLINE_TESTS):
+            yield path, base_text
+
+
+def _restored_text(path: str, text: str, base_text: str) -> str:
+    from closeloop.runs.integrity.manifests import restore_manifest
+    from closeloop.runs.integrity.rust_inline import restore_inline_tests
+
+    if path.endswith(".rs"):
+        return restore_inline_tests(text, base_text) or text
+    return restore_manifest(path, text, base_text)

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from closeloop.model.attempt import IntegrityCheck
 from closeloop.model.plural import plural
-from closeloop.model.record import Record
+from closeloop.model.record import Record, digest
 from closeloop.model.task import Acceptance, Runner
 from closeloop.runs.integrity.probe import Probe, ProbeKind, ProbeRequest, ProbeTest, Results
 from closeloop.runs.sandbox.cage import Cage
@@ -81,7 +81,8 @@ async def run_probe(
     runner = runner_of(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
-    folder = f".closeloop-{token}"
+    # Everything random follows from the token: nothing in the workspace may show it.
+    folder = f".closeloop-{digest('folder', token)[:32]}"
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
@@ -255,10 +256,12 @@ def _line(probe: Probe, request: ProbeRequest) -> str:
 
 
 def _maker(runner: Runner) -> ModuleType:
-    """The module that makes probes for a runner."""
-    from closeloop.runs.integrity import python
+    """The module that makes probes for a runner; grammars are loaded with it."""
+    from closeloop.runs.integrity import golang, javascript, python, rust
 
-    return python
+    return {"pytest": python, "unittest": python, "go": golang, "cargo": rust}.get(
+        runner, javascript
+    )
 
 
 def _guess_runner(tests: Sequence[str]) -> Runner | None:
