@@ -22,7 +22,7 @@ from closeloop.model.errors import BadInput, Fault
 from closeloop.model.evaluation import Evaluation, Evaluations, Submission
 from closeloop.reviewing.queue import task_of
 from closeloop.store import Store
-from closeloop.web.bodies import Refused, media_type, read_body
+from closeloop.web.bodies import BodyMemory, Refused, media_type
 from closeloop.web.openapi import JSON, Operation, Problem
 
 BODY_LIMIT = 16 << 20
@@ -60,6 +60,7 @@ class Evaluator:
         self._bench: Bench | None = None
         self._turn = anyio.Lock()
         self.places = anyio.CapacityLimiter(AT_ONCE)
+        self.memory = BodyMemory()
 
     async def bench(self) -> Bench:
         """One for all callers, so that a provider's limits hold for all together."""
@@ -130,9 +131,8 @@ async def _evaluated(request: Request, store: Store, evaluator: Evaluator) -> Re
     except anyio.WouldBlock:
         raise Refused(429, "Too much is being judged at the moment: try again soon.") from None
     try:
-        content = await read_body(request, BODY_LIMIT)
-        if content is None:
-            raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: hand in less.")
+        why = f"A request may have {BODY_LIMIT >> 20} MiB: hand in less."
+        content = await evaluator.memory.read_body(request.receive, BODY_LIMIT, why)
         bench = await evaluator.bench()
         try:
             handed = await anyio.to_thread.run_sync(read_submission, content, "The request")

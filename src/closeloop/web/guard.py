@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import anyio.to_thread
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,7 +23,7 @@ from closeloop.web.access import (
     peer_of,
     same_origin,
 )
-from closeloop.web.bodies import read_body
+from closeloop.web.bodies import BodyMemory, Refused
 from closeloop.web.forms import fields
 from closeloop.web.limits import Limit
 
@@ -64,11 +64,18 @@ class Guard:
         self.door = door
         self.writes = Limit(most=600, seconds=60)
         self.logins = Limit(most=10, seconds=60)
+        self.memory = BodyMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        try:
+            await self._answer(scope, receive, send)
+        except ClientDisconnect:
+            return  # nobody is there to be answered
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         caller = Caller()
         refused = self._wrong_host(request) or self._too_many(request)
@@ -76,9 +83,13 @@ class Guard:
             caller = await self._identify(request)
             refused = _refused(request, caller)
         if refused is None and request.method not in READING and is_form(request, caller):
-            body = await read_body(request, FORM_LIMIT)
-            receive = _again(body)
-            refused = self._unfit(request, caller, body)
+            try:
+                why = f"A form may have {FORM_LIMIT >> 20} MiB."
+                body = await self.memory.read_body(receive, FORM_LIMIT, why)
+                receive = _again(body)
+                refused = self._unfit(request, caller, body)
+            except Refused as problem:
+                refused = refusal(request, problem.status, str(problem))
         scope.setdefault("state", {})["caller"] = caller
         await (refused or self.app)(scope, receive, _dressed(send, request, caller))
 
@@ -94,9 +105,7 @@ class Guard:
             return None
         return refusal(request, 400, f"This server is not called {host[:100]!r}.")
 
-    def _unfit(self, request: Request, caller: Caller, body: bytes | None) -> Response | None:
-        if body is None:
-            return refusal(request, 413, f"A form may have {FORM_LIMIT >> 20} MiB.")
+    def _unfit(self, request: Request, caller: Caller, body: bytes) -> Response | None:
         if not needs_proof(request, caller):
             return None
         return _not_ours(request, caller, body, self.door.settings.hosts)
@@ -175,7 +184,7 @@ def _field(headers: Mapping[str, str], body: bytes, name: str) -> str:
     return fields(body).get(name, [""])[0]
 
 
-def _again(body: bytes | None) -> Receive:
+def _again(body: bytes) -> Receive:
     """What was read, for whoever comes next."""
     said = False
 
@@ -184,7 +193,7 @@ def _again(body: bytes | None) -> Receive:
         if said:
             return {"type": "http.disconnect"}
         said = True
-        return {"type": "http.request", "body": body or b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     return receive
 

@@ -6,10 +6,12 @@ https://opentelemetry.io/docs/specs/otlp/#otlphttp
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -21,15 +23,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from closeloop.intake.spans import keep_spans
-from closeloop.model.errors import MachineFailed
+from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.store import Store
+from closeloop.store.bodies import encode
 from closeloop.traces.otel.spans import Span
 from closeloop.traces.readers.otlp import spans_in, spans_of
-from closeloop.web.bodies import Refused, media_type, read_body
+from closeloop.web.bodies import BodyMemory, Refused, decompress_gzip, media_type
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
-BODY_LIMIT, UNPACKED_LIMIT = 4 << 20, 16 << 20
-"""Bytes of a request as it comes, and unpacked."""
+BODY_LIMIT, UNPACKED_LIMIT, KEPT_LIMIT = 4 << 20, 16 << 20, 64 << 20
+"""Bytes of a request as it comes, unpacked, and with the resource of each span."""
+MAX_SPANS = 50_000
+WORKERS = 2
+"""Requests that are unpacked and saved at a time; the others wait."""
 _ID = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -38,16 +44,21 @@ Arrived = Callable[[set[str]], None]
 
 def receiver(store: Store, arrived: Arrived) -> Callable[[Request], Any]:
     """The endpoint; it tells which traces there is more of."""
+    memory, workers = BodyMemory(), anyio.CapacityLimiter(WORKERS)
 
     async def receive(request: Request) -> Response:
         kind = media_type(request)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        too_long = f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans."
         try:
-            body = await read_body(request, BODY_LIMIT)
-            content = _unpacked(body, request.headers.get("content-encoding"))
-            spans, rejected = _spans(content, kind)
-            traces = await anyio.to_thread.run_sync(keep_spans, spans, store)
+            async with memory.hold_body(request.receive, BODY_LIMIT, too_long) as body:
+                read = partial(_keep_body, body, encoding, kind, store)
+                # Threads of their own: pages never wait for one.
+                traces, rejected = await anyio.to_thread.run_sync(read, limiter=workers)
         except Refused as refused:
             return _answer({"message": str(refused)}, kind, refused.status)
+        except BadInput as fault:
+            return _answer({"message": str(fault)}, kind, 400)
         except MachineFailed as fault:
             # Exporters try again after this, and the spans are not lost.
             return _answer({"message": str(fault)}, kind, 503)
@@ -57,30 +68,25 @@ def receiver(store: Store, arrived: Arrived) -> Callable[[Request], Any]:
     return receive
 
 
-def _unpacked(body: bytes | None, encoding: str | None) -> bytes:
-    """The content, never more than the limit of it, however small it was packed."""
-    if body is None:
-        raise Refused(413, f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans.")
-    match (encoding or "identity").strip().lower():
-        case "identity":
-            return body
-        case "gzip":
-            pass
-        case other:
-            raise Refused(415, f"The encoding {other!r} is not known: send gzip, or none.")
-    content = b""
-    while body:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            content += stream.decompress(body, UNPACKED_LIMIT + 1 - len(content))
-        except zlib.error as error:
-            raise Refused(400, "The body is not gzip.") from error
-        if len(content) > UNPACKED_LIMIT:
-            raise Refused(413, f"A request may unpack to {UNPACKED_LIMIT >> 20} MiB.")
-        if not stream.eof:
-            raise Refused(400, "The body ends in the middle.")
-        body = stream.unused_data
-    return content
+def _keep_body(body: bytes, encoding: str, kind: str, store: Store) -> tuple[set[str], int]:
+    """Save the spans in a body; the traces they belong to, and how many could not be taken."""
+    if encoding == "gzip":
+        body = decompress_gzip(body, UNPACKED_LIMIT)
+    elif encoding != "identity":
+        raise Refused(415, f"The encoding {encoding!r} is not known: send gzip, or none.")
+    spans, rejected = _spans(body, kind)
+    return keep_spans(spans, store), rejected
+
+
+def _demand_size(spans: list[Span]) -> None:
+    """Refuse what would be kept many times over: every span is kept with its resource."""
+    if len(spans) > MAX_SPANS:
+        raise Refused(413, f"A request may have {MAX_SPANS:,} spans: send fewer.")
+    size = 0
+    for span in spans:
+        size += len(encode(span))
+        if size > KEPT_LIMIT:
+            raise Refused(413, f"Spans and their resources are over {KEPT_LIMIT >> 20} MiB.")
 
 
 def _spans(content: bytes, kind: str) -> tuple[list[Span], int]:
@@ -90,17 +96,19 @@ def _spans(content: bytes, kind: str) -> tuple[list[Span], int]:
     if kind == JSON:
         try:
             export = msgspec.json.decode(content, type=dict[str, Any])
+            found = list(islice(spans_of(export), MAX_SPANS + 1))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise Refused(400, "The body is not a JSON object.") from error
-        found, sent = list(spans_of(export)), _count(export)
+        sent = _count(export)
     else:
         request = ExportTraceServiceRequest()
         try:
             request.ParseFromString(content)
         except DecodeError as error:
             raise Refused(400, "The body is not an ExportTraceServiceRequest.") from error
-        found = list(spans_in(request))
+        found = list(islice(spans_in(request), MAX_SPANS + 1))
         sent = len(found)
+    _demand_size(found)
     good = [span for span in found if _ID.fullmatch(span.trace) and _ID.fullmatch(span.id)]
     return good, max(sent - len(good), 0)
 

@@ -13,11 +13,13 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from closeloop.model.errors import Fault, MachineFailed
@@ -31,18 +33,19 @@ from closeloop.reviews.authorship import Agents
 from closeloop.store import Store
 from closeloop.store.pulls import Arrival
 from closeloop.traces.redact import redact_json
-from closeloop.web.bodies import Refused
+from closeloop.web.bodies import BodyMemory, Refused
 
 BODY_LIMIT = 25 << 20
 """Bytes; GitHub sends no larger payload."""
-HELD_LIMIT = 256 << 20
-"""Bytes of all bodies that are being received at once: anybody may send one."""
+LARGE_BODY = 1 << 20
+"""Bytes; the signature of a larger one is checked beside, so that nobody waits for it."""
 IDLE_SECONDS, TROUBLED_SECONDS = 1.0, 5.0
 QUIET_SECONDS = 0.2
 PATIENCE = 9
 """While deliveries come, reading takes one part of the time in so many and one."""
 KINDS = {"github": frozenset(pulls_webhooks.EVENTS), "gitlab": frozenset(gitlab.EVENTS)}
 _log = logging.getLogger(__name__)
+_TOO_LONG = f"A payload may have {BODY_LIMIT >> 20} MiB."
 _NAME = re.compile(r"[\w .:-]{1,200}", re.ASCII)
 
 
@@ -73,12 +76,15 @@ class Webhooks:
     def __init__(self, app: ASGIApp, store: Store, doors: Doors) -> None:
         self._app, self._store, self._doors = app, store, doors
         self._writer = Writer(store)
-        self._held = 0
-        """Bytes that are being received."""
+        self._memory = BodyMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/webhooks/"):
-            await _reply(send, *await self._settled(scope, receive))
+            try:
+                reply = await self._settled(scope, receive)
+            except ClientDisconnect:
+                return  # nobody is there to be answered
+            await _reply(send, *reply)
         elif scope["type"] == "lifespan":
             async with anyio.create_task_group() as group:
                 group.start_soon(self._writer.run)
@@ -115,34 +121,14 @@ class Webhooks:
             demand_token(headers, secret)
         given = b"" if source == "gitlab" else signature(headers)
         body = await self._body(headers, receive)
-        if source == "github":
-            demand_signature(given, secret, body)
-        demand_form(headers, body)
-        return arrival(source, headers, body)
+        read = partial(_read_delivery, source, secret, given, headers, body)
+        return await anyio.to_thread.run_sync(read) if len(body) > LARGE_BODY else read()
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 12 or int(length) > BODY_LIMIT:
-            raise Refused(413, f"A payload may have {BODY_LIMIT >> 20} MiB.")
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise Refused(400, "The sender went away.")
-                chunk = message.get("body", b"")
-                chunks.append(chunk)
-                size += len(chunk)
-                self._held += len(chunk)
-                if size > BODY_LIMIT:
-                    raise Refused(413, f"A payload may have {BODY_LIMIT >> 20} MiB.")
-                if self._held > HELD_LIMIT:
-                    raise Refused(503, "Too much comes at once: send it again.")
-                if not message.get("more_body"):
-                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        finally:
-            self._held -= size
+            raise Refused(413, _TOO_LONG)
+        return await self._memory.read_body(receive, BODY_LIMIT, _TOO_LONG)
 
     async def _read_all(self) -> None:
         """Read what has come; while more comes, receiving goes before."""
@@ -230,6 +216,16 @@ class Writer:
         self._store.pulls.arrive(
             [replace(one, body=redact_json(one.body)) if one.body else one for one in new]
         )
+
+
+def _read_delivery(
+    source: str, secret: str, given: bytes, headers: dict[bytes, bytes], body: bytes
+) -> Arrival:
+    """Check the signature and the form of a delivery."""
+    if source == "github":
+        demand_signature(given, secret, body)
+    demand_form(headers, body)
+    return arrival(source, headers, body)
 
 
 def demand_token(headers: dict[bytes, bytes], secret: str) -> None:

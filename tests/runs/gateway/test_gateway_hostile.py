@@ -259,3 +259,35 @@ def test_a_gateway_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> No
 
     path = anyio.run(go)
     assert not Path(path).parent.parent.exists()
+
+
+def test_a_body_that_takes_long_to_record_holds_no_other_attempt_up(tmp_path: Path) -> None:
+    """To look for secrets in this one takes seconds."""
+    (tmp_path / "careful.yaml").write_bytes(SCRIPT)
+    heavy = json.dumps({"messages": [{"role": "user", "content": "api_key = " * (1 << 20)}]})
+    order: list[str] = []
+
+    async def go() -> None:
+        model = ModelSettings(provider="scripted", model="careful.yaml")
+        async with (
+            Gateway(ENVIRON, tmp_path) as gateway,
+            gateway.open("mine", model, Limits()) as mine,
+            gateway.open("other", model, Limits()) as other,
+            client(mine, caged=True) as hostile,
+            client(other, caged=True) as http,
+            anyio.create_task_group() as group,
+        ):
+
+            async def send() -> None:
+                await hostile.post("/v1/messages", content=heavy)
+                order.append("hostile")
+
+            group.start_soon(send)
+            while not (mine.busy or order):  # noqa: ASYNC110 - the door has no event for it
+                await anyio.sleep(0.001)
+            assert (await http.get("/v1/models")).status_code == 200
+            order.append("other")
+        assert len(mine.exchanges) == 1
+
+    anyio.run(go)
+    assert order == ["other", "hostile"]

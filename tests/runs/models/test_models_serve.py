@@ -253,3 +253,33 @@ def test_an_error_inside_the_block_ends_the_server_and_comes_out() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         anyio.run(go)
+
+
+HALF = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def use(http: httpx.AsyncClient) -> None:
+        for _ in range(3):
+            stream = await anyio.connect_tcp("127.0.0.1", http.base_url.port or 0)
+            await stream.send(HALF)
+            assert (await http.get("/")).status_code == 200
+            await stream.aclose()
+            assert (await http.get("/")).status_code == 200
+
+    served(use)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("closeloop.runs.models.serve.BODY_SECONDS", 0.2)
+
+    async def use(http: httpx.AsyncClient) -> None:
+        async with await anyio.connect_tcp("127.0.0.1", http.base_url.port or 0) as stream:
+            await stream.send(HALF)
+            with anyio.fail_after(PATIENCE):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 400")
+
+    served(use)

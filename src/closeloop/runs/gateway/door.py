@@ -108,8 +108,9 @@ class OpenDoor:
 
     async def reply(self, request: ModelRequest) -> ModelReply:
         """One turn of an agent of ours."""
-        entry = self._ledger.begin("reply", msgspec.json.encode(request))
+        entry = self._ledger.begin("reply")
         try:
+            await self._ledger.record_request(entry, msgspec.json.encode(request))
             async with self._turn():
                 reply = await self._source.reply(request, entry)
                 entry.status = 200
@@ -145,11 +146,12 @@ class OpenDoor:
             await self._recorded(asked, out)
 
     async def _recorded(self, asked: Asked, out: Out) -> None:
-        entry = out.entry = self._ledger.begin(asked.path, asked.body)
+        entry = out.entry = self._ledger.begin(asked.path)
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
         try:
+            await self._ledger.record_request(entry, asked.body)
             await self._judged(asked, out, entry)
         except asyncio.CancelledError:
             entry.cause = HUNG_UP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from closeloop.runs.gateway.redaction import redacted, redacted_stream
 KEPT_BYTES = 64 << 20
 """Of different content an attempt may leave; of a body beyond that, only the beginning is kept."""
 HEAD_BYTES = 4096
+LARGE_BODY = 256 << 10
+"""Bytes; to look for secrets in a longer one takes a noticeable time."""
 MOST_ENTRIES = 20_000
 """An agent that asks more often is broken, and what it asked first tells enough."""
 
@@ -25,10 +28,10 @@ Listener = Callable[[Exchange], None]
 class Entry:
     """An exchange while it happens."""
 
-    def __init__(self, number: int, path: str, request: tuple[bytes, ...]) -> None:
+    def __init__(self, number: int, path: str) -> None:
         self.number = number
         self.path = path
-        self.request = request
+        self.request: tuple[bytes, ...] = ()
         self.at = datetime.now(UTC)
         self.began = time.monotonic()
         self.first_byte: float | None = None
@@ -60,10 +63,20 @@ class Ledger(Sequence[Exchange]):
         self._room = KEPT_BYTES
         self._begun = 0
 
-    def begin(self, path: str, body: bytes) -> Entry:
+    def begin(self, path: str) -> Entry:
         """A request came in."""
         self._begun += 1
-        return Entry(self._begun, path, tuple(map(self._clean, pieces(body))))
+        return Entry(self._begun, path)
+
+    async def record_request(self, entry: Entry, body: bytes) -> None:
+        """Write down what was asked; a long body in a thread, so that no other attempt waits."""
+        if len(body) > LARGE_BODY:
+            entry.request = await asyncio.to_thread(self._clean_request, body)
+        else:
+            entry.request = self._clean_request(body)
+
+    def _clean_request(self, body: bytes) -> tuple[bytes, ...]:
+        return tuple(map(self._clean, pieces(body)))
 
     def end(self, entry: Entry) -> None:
         """Nothing more will come of it."""

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -24,6 +24,8 @@ from closeloop.runs.models.served.speech import Speech
 SPEECHES = (openai.SPEECH, anthropic.SPEECH, responses.SPEECH, gemini.SPEECH, gemini.STREAMED)
 REQUEST_LIMIT = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""
+BODY_SECONDS = 120.0
+"""So long a client may take to send a body."""
 
 
 @asynccontextmanager
@@ -107,6 +109,8 @@ def _chat(script: Script, speech: Speech):  # type: ignore[no-untyped-def]
             reply = speak(script, turn, asked)
         except Fault as fault:
             return JSONResponse(speech.fault(str(fault)), status_code=400)
+        except ClientDisconnect:
+            return Response()  # nobody is there to be answered
         if speech.streams or payload.get("stream"):
             events = iter(list(speech.events(reply, payload)))
             return StreamingResponse(events, media_type="text/event-stream")
@@ -117,10 +121,13 @@ def _chat(script: Script, speech: Speech):  # type: ignore[no-untyped-def]
 
 async def _payload(request: Request) -> dict[str, object]:
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > REQUEST_LIMIT:
-            raise BadInput(f"A request may have {REQUEST_LIMIT >> 20} MB.")
+    with anyio.move_on_after(BODY_SECONDS) as timer:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > REQUEST_LIMIT:
+                raise BadInput(f"A request may have {REQUEST_LIMIT >> 20} MB.")
+    if timer.cancelled_caught:
+        raise BadInput(f"The body did not come within {BODY_SECONDS:.0f} seconds.")
     try:
         return msgspec.json.decode(body, type=dict[str, object])
     except (ValueError, RecursionError):
