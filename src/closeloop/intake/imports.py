@@ -27,6 +27,7 @@ from closeloop import plugins
 from closeloop.intake.reading import (
     Outcome,
     add,
+    end_with_parent,
     look,
     name_of,
     spilled_sessions,
@@ -147,7 +148,7 @@ def _looked_at(batches: Iterator[Batch], wish: Wish, jobs: int, folder: str) -> 
     context = get_context("forkserver")
     modules = [entry.module for entry in plugins.known("readers").values()]
     context.set_forkserver_preload(["closeloop.intake.reading", *modules])
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=end_with_parent) as pool:
         running: deque[Future[list[Outcome]]] = deque()
         try:
             for batch in chain(first, batches):

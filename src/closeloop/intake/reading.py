@@ -8,9 +8,11 @@ import gc
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from multiprocessing import parent_process
 from pathlib import Path
 
 import msgspec
@@ -58,6 +60,18 @@ class Outcome(Record):
     count: Count = Count()
     redacted: dict[str, int] = {}
     trouble: str | None = None
+
+
+def end_with_parent() -> None:
+    """End this worker process when the one that uses it ends, even by SIGKILL."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
