@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 UNTRUSTED_USERS = ("nobody", "postgres", "daemon")
 """PostgreSQL refuses to run as root, and wants a user that has a name."""
@@ -25,14 +25,45 @@ CLUSTER = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
 # Ends with whoever holds the other end of its standard input, even when that one is killed. A
 # server that is only starting does not hear SIGINT yet, and one that is used waits at SIGTERM.
 SERVE = """
-"$1/postgres" -D "$2/data" -k "$2" -h "" -F -c synchronous_commit=off -c full_page_writes=off \
-    -c max_connections=200 -c jit=off >"$2/log" 2>&1 &
-cat >/dev/null
+start() {
+    "$1/postgres" -D "$2/data" -k "$2" -h "" -F -c synchronous_commit=off -c full_page_writes=off \
+        -c max_connections=200 -c jit=off >>"$2/log" 2>&1 &
+}
+start "$@"
+while read -r command; do
+    case $command in
+        start) start "$@" ;;
+        stop) kill -INT $! && wait $! ;;
+        crash) kill -QUIT $! && wait $! ;;
+    esac
+done
 kill -TERM $!
 kill -INT $!
 wait $!
 rm -rf "$2"
 """
+
+
+class Server:
+    """A running cluster, which can be stopped and started again."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self._process = process
+
+    def stop(self, *, crash: bool = False) -> None:
+        """Stop it as an administrator does, or as if the machine were lost."""
+        self._send("crash" if crash else "stop")
+        assert until(lambda: not (self.folder / "data" / "postmaster.pid").exists())
+
+    def start(self) -> None:
+        self._send("start")
+        _wait(self.folder)
+
+    def _send(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n".encode())
+        self._process.stdin.flush()
 
 
 def system_binaries() -> Path | None:
@@ -56,6 +87,13 @@ def wheel_binaries() -> Path | None:
 @contextmanager
 def running(binaries: Path) -> Iterator[str]:
     """Serve an empty cluster over a Unix socket; yields its folder, which is also the socket's."""
+    with serving(binaries) as server:
+        yield str(server.folder)
+
+
+@contextmanager
+def serving(binaries: Path) -> Iterator[Server]:
+    """The same, for those who stop and start it."""
     as_user: dict[str, int | list[int]] = {}
     folder = Path(tempfile.mkdtemp(prefix="closeloop-pg-", dir="/tmp"))
     try:
@@ -79,7 +117,7 @@ def running(binaries: Path) -> Iterator[str]:
         raise
     with server:
         _wait(folder)
-        yield str(folder)
+        yield Server(folder, server)
 
 
 def address(folder: str, database: str = "postgres") -> str:

@@ -235,12 +235,12 @@ async def prepare(task: Task, workshop: Workshop) -> Proof:
         base = tools.bases[task.digest] = await base_of(task, tools.workspaces)
     except BadInput as fault:
         return proving.unready(task, fault)
-    proof = store.proof(task.grading)
+    proof = await to_thread.run_sync(store.proof, task.grading)
     if proof is None or proof.version != proving.GRADER_VERSION:
         proof = await proving.look(tools.workspaces, base, task)
         # What is wrong may lie outside the task, such as a tool that is not installed yet.
         if proof.state != "unproved":
-            remember(proof, store)
+            await to_thread.run_sync(remember, proof, store)
     return proof
 
 
@@ -261,14 +261,11 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         return
     first = 0 if row is None else row.retry + 1
     for retry in range(first, first + workshop.retries + 1):
-        if (why := going.pace.held(slot.variant.digest)) is not None:
-            workshop.store.events.add([announcing.held(slot, why)])
-            tell(slot.told("held", row, why))
+        # In a thread: attempts under way go on while this one waits for the database.
+        is_claimed, why = await to_thread.run_sync(claim_slot, slot, retry, going)
+        if not is_claimed:
+            tell(slot.told("held", row, why) if why is not None else slot.told("elsewhere"))
             return
-        if not workshop.store.claim(slot.key(retry), workshop.owner, LEASE_SECONDS, is_dead):
-            tell(slot.told("elsewhere"))
-            return
-        workshop.store.events.add([announcing.started(slot, retry)])
         tell(slot.told("started"))
         one = Try(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
         made = await going.executor.make(await to_thread.run_sync(briefed, one, workshop))
@@ -281,6 +278,18 @@ async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going)
         if row is None or row.exit != "machine" or made.mend is not None or going.faults:
             break
     tell(slot.told("settled" if row else "elsewhere", row))
+
+
+def claim_slot(slot: Slot, retry: int, going: Going) -> tuple[bool, str | None]:
+    """Whether this process may begin an attempt; else why it is held back, where it is."""
+    store, owner = going.workshop.store, going.workshop.owner
+    if (why := going.pace.held(slot.variant.digest)) is not None:
+        store.events.add([announcing.held(slot, why)])
+        return False, why
+    if not store.claim(slot.key(retry), owner, LEASE_SECONDS, is_dead):
+        return False, None
+    store.events.add([announcing.started(slot, retry)])
+    return True, None
 
 
 def briefed(one: Try, workshop: Workshop) -> Try:
@@ -322,11 +331,11 @@ def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
 async def regrade(row: AttemptRow, task: Task, proof: Proof, workshop: Workshop) -> AttemptRow:
     """Grade a kept attempt again, by its kept change."""
     store, tools = workshop.store, workshop.tools
-    made, trace = store.attempt(row.id), store.trace(row.id)
-    change = store.change(row.id) or Change()
+    made, trace, change = await to_thread.run_sync(store.recorded, row.id)
+    change = change or Change()
     submission = grading.Submission(attempt=made, change=change, trace=trace, proof=proof)
     grade = await grading.grade(tools.workspaces, tools.bases[task.digest], task, submission)
-    store.save_grade(grade)
+    await to_thread.run_sync(store.save_grade, grade)
     return row_of(made, trace, change, grade)
 
 

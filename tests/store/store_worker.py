@@ -144,13 +144,29 @@ def crowd(url: str, count: str) -> None:
     assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 
 
-def without_rights(url: str) -> None:
-    """Open a store as somebody whom its permissions bind."""
+def drop_rights() -> None:
+    """Become somebody whom permissions bind."""
     open_store(":memory:").close()
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
+
+
+def read_without_rights(url: str, name: str) -> None:
+    """Read an attempt as somebody who may not write, and try to save another."""
+    drop_rights()
+    with open_store(url, may_be_read_only=True) as store:
+        assert (store.trace(name), store.change(name), store.grade(name)) == belongings(name)
+        try:
+            save(store, "another")
+        except Fault as fault:
+            print(f"read {name}; {fault}")
+
+
+def without_rights(url: str) -> None:
+    """Open a store as somebody whom its permissions bind."""
+    drop_rights()
     try:
         open_store(url)
     except Fault as fault:
@@ -189,5 +205,13 @@ def fill(url: str, limit: str = "") -> None:
 if __name__ == "__main__":
     {
         each.__name__: each
-        for each in (kill, kill_while_opening, share, crowd, without_rights, fill)
+        for each in (
+            kill,
+            kill_while_opening,
+            share,
+            crowd,
+            without_rights,
+            read_without_rights,
+            fill,
+        )
     }[sys.argv[1]](*sys.argv[2:])

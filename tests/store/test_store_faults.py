@@ -139,10 +139,23 @@ def test_a_store_that_may_not_be_written_is_bad_input(open_folder: Path, what: s
     open_folder.chmod(0o755)
     for file in open_folder.iterdir():
         file.chmod(0o644)
-    assert said.startswith("BadInput ")
-    assert re.search("is read-only|cannot be opened", sentence(said.removeprefix("BadInput ")))
+    assert said.startswith("ReadOnlyStore ")
+    why = sentence(said.removeprefix("ReadOnlyStore "))
+    assert re.search("is read-only|cannot be opened", why)
     with open_store(str(path)) as store:
         assert store_worker.whole(store, "one")
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "both"])
+def test_a_store_that_may_not_be_written_can_be_read(open_folder: Path, what: str) -> None:
+    path = open_folder / "a.db"
+    with open_store(str(path)) as store:
+        store_worker.save(store, "one")
+    path.chmod(0o666 if what == "folder" else 0o444)
+    open_folder.chmod(0o777 if what == "file" else 0o555)
+    said = run_worker("read_without_rights", str(path), "one").strip()
+    open_folder.chmod(0o755)
+    assert re.fullmatch("read one; .* can only be read: make it writable to do this.", said)
 
 
 def test_a_folder_that_may_not_be_made_is_bad_input(open_folder: Path) -> None:
@@ -150,7 +163,7 @@ def test_a_folder_that_may_not_be_made_is_bad_input(open_folder: Path) -> None:
     said = run_worker("without_rights", str(open_folder / "new" / "a.db"))
     assert "cannot be made (Permission denied)" in said
     said = run_worker("without_rights", str(open_folder / "a.db"))
-    assert "BadInput" in said
+    assert "ReadOnlyStore" in said
     assert "cannot be opened" in said
 
 

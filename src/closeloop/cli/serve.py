@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from closeloop.web.desk import Desk
     from closeloop.web.webhooks import Doors
 
+REQUEST_WAIT_SECONDS = 5.0
+"""So long a request waits for a database that went away."""
+
 
 def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None) -> None:
     """Show the dashboard and receive OpenTelemetry traces of agents, until stopped.
@@ -33,6 +36,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     """
     import threading
 
+    from msgspec.structs import replace
+
     from closeloop import flow
     from closeloop.cli.config import load
     from closeloop.cli.judge import opened_bench
@@ -48,8 +53,11 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     token = token or os.environ.get("CLOSELOOP_TOKEN") or None
     is_open = token is None and host in LOOPBACK
     found = load(Path.cwd())
+    # Senders wait only for some seconds, and try again when they are told to.
+    patience = min(found.settings.store_wait_seconds, REQUEST_WAIT_SECONDS)
+    settings = replace(found.settings, store_wait_seconds=patience)
     judges = partial(opened_bench, found, (), None, None)
-    with flow.open_named_store(found.settings, found.root) as store:
+    with flow.open_named_store(settings, found.root, may_be_read_only=True) as store:
         if not (is_open or token or found.settings.serve.user_header or _has_token(store)):
             raise BadInput(
                 f"Anybody who can reach {host} could read and send: make a token with "

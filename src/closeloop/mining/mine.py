@@ -12,6 +12,7 @@ from typing import Literal
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from closeloop.git import try_text
 from closeloop.mining import digging
@@ -19,6 +20,7 @@ from closeloop.mining.environments import Environments, acceptance
 from closeloop.mining.given import Gathered, dressed
 from closeloop.mining.ledger import Entry, note, read_ledger
 from closeloop.mining.proving import Proved, Refused, prove
+from closeloop.model.attempt import Proof
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.patches import parse
 from closeloop.model.record import Record, digest
@@ -136,7 +138,7 @@ class _Dig:
         if isinstance(found, Refused):
             self._refuse(work, found, time.monotonic() - start)
         elif len(self.tasks) < self.limit:
-            self._keep(work, found, time.monotonic() - start)
+            await self._keep(work, found, time.monotonic() - start)
 
     async def _tried(self, work: Work) -> Proved | Refused:
         repo = self.ground.repo
@@ -156,18 +158,23 @@ class _Dig:
             self.changes.discard(change)
         return found
 
-    def _keep(self, work: Work, found: Proved, seconds: float) -> None:
+    async def _keep(self, work: Work, found: Proved, seconds: float) -> None:
         task = dressed(found.task, self.given.get(work.commit))
-        self.ground.store.save_task(task)
-        self.ground.store.save_proof(found.proof)
-        write_whole(task, self.ground.tasks)
-        self.rotten = 0
         self.tasks.append(task.id)
+        # In a thread: proofs under way go on while this one waits for the database.
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._save, task, found.proof)
+        self.rotten = 0
         change = _change(task.reference or "")
         self._note(work, seconds, "proved", task=task.id, change=change, base=work.base)
         self.tell(Told(stage="proved", commit=work.commit, task=task.id))
         if len(self.tasks) >= self.limit:
             self.scope.cancel()
+
+    def _save(self, task: Task, proof: Proof) -> None:
+        self.ground.store.save_task(task)
+        self.ground.store.save_proof(proof)
+        write_whole(task, self.ground.tasks)
 
     def _refuse(self, work: Work, found: Refused, seconds: float) -> None:
         self.refused[work.commit] = found.why

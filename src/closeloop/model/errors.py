@@ -2,6 +2,7 @@
 
 Fault
 ├── BadInput       the user gave us something wrong      exit 2
+│   └── ReadOnlyStore  the store cannot be written
 ├── PluginFailed   a plug-in raised                      exit 3
 └── MachineFailed  sandbox, disk, network, database      exit 4
 
@@ -25,6 +26,10 @@ class BadInput(Fault):
     """The user gave us something wrong."""
 
     exit_code = 2
+
+
+class ReadOnlyStore(BadInput):
+    """What was asked needs to write, and the store can only be read."""
 
 
 class PluginFailed(Fault):

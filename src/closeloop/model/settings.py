@@ -293,6 +293,8 @@ class Settings(Record, forbid_unknown_fields=True):
     tasks: str = "tasks"
     store: str = ".closeloop/closeloop.db"
     """A path, or `postgresql://…`."""
+    store_wait_seconds: float = 120.0
+    """How long work under way waits for a PostgreSQL that went away."""
     cache: str | None = None
     """Where base trees are kept; `.closeloop/cache` when not given."""
     commands: Commands = Commands()

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
     DBAPIError,
     InterfaceError,
     OperationalError,
-    SQLAlchemyError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from closeloop.model.errors import BadInput, Fault, MachineFailed
+from closeloop.model.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
 
 MEMORY = ":memory:"
 BUSY_SECONDS = 60
@@ -40,6 +40,46 @@ def open_engines(url: str) -> tuple[Engine, Engine, str]:
     path = Path(url).expanduser().absolute()
     _make_room(path)
     return _sqlite(str(path), connections=16), _sqlite(str(path), connections=1), str(path)
+
+
+def open_reader(url: str) -> tuple[Engine, str]:
+    """An engine that only reads, and the place's name."""
+    if "://" in url:
+        return _postgres(url)
+    path = Path(url).expanduser().absolute()
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: _connect_to_read(path),
+        # Each transaction looks anew whether somebody else has begun to write.
+        poolclass=NullPool,
+        execution_options=COUNT_INSERTS,
+    )
+
+    @event.listens_for(engine, "begin")
+    def _(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine, str(path)
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file where nothing may be written, not even beside it.
+
+    Without a write-ahead log nobody writes to it now, and SQLite need not share memory with others.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        is_unused = log.stat().st_size == 0
+    except FileNotFoundError:
+        is_unused = True
+    mode = "mode=ro&immutable=1" if is_unused else "mode=ro"
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?{mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        check_same_thread=False,
+        isolation_level=None,
+    )
 
 
 def _make_room(path: Path) -> None:
@@ -139,22 +179,17 @@ def faults(where: str) -> Iterator[None]:
         raise BadInput(f"{where} cannot hold that: {error}.") from error
 
 
-def lost_connection(error: SQLAlchemyError) -> bool:
-    """The server went away, perhaps only to come back."""
-    return isinstance(error, DBAPIError) and error.connection_invalidated
-
-
 def _sqlite_fault(error: DBAPIError, where: str) -> Fault | None:
     # Extended codes keep the family in the low byte.
     match getattr(error.orig, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_NOTADB:
             return BadInput(f"{where} is not a database: choose another file for `store`.")
         case sqlite3.SQLITE_READONLY:
-            return BadInput(
+            return ReadOnlyStore(
                 f"{where} is read-only: make it, its -wal and -shm files and its folder writable."
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return BadInput(f"{where} cannot be opened: make it and its folder accessible.")
+            return ReadOnlyStore(f"{where} cannot be opened: make it and its folder accessible.")
         case sqlite3.SQLITE_FULL:
             return MachineFailed(f"The disk of {where} is full: free some space and go on.")
         case sqlite3.SQLITE_IOERR:
@@ -177,7 +212,7 @@ def _postgres_fault(error: DBAPIError, where: str) -> Fault | None:
         case "53100":
             return MachineFailed(f"The disk of {where} is full: free some space and go on.")
         case "25006" | "42501":
-            return BadInput(f"{where} does not let us write ({said}): use a role that may.")
+            return ReadOnlyStore(f"{where} does not let us write ({said}): use a role that may.")
         case state if state[:2] in ("08", "53", "57", "58", "XX"):
             return MachineFailed(f"{where} fails: {said}. Check the server and go on.")
     # While connecting there is no code, only what the server says.

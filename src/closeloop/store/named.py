@@ -6,16 +6,16 @@ from pathlib import Path
 
 from closeloop.model.settings import Settings, has_store
 from closeloop.store.engine import MEMORY
-from closeloop.store.store import Store, open_store
+from closeloop.store.opening import open_store
+from closeloop.store.store import Store
 
 
-def open_named_store(settings: Settings, root: Path) -> Store:
+def open_named_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
     """An address, or a path below the project's root."""
-    if "://" in settings.store:
-        return open_store(settings.store)
-    store = open_store(str(root / settings.store))
+    url = settings.store if "://" in settings.store else str(root / settings.store)
+    store = open_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
     ours = root / ".closeloop"
-    if ours.is_dir() and not (ours / ".gitignore").exists():
+    if not store.is_read_only and ours.is_dir() and not (ours / ".gitignore").exists():
         # Nobody's source: git need not be told in the project's own file.
         (ours / ".gitignore").write_text("*\n", encoding="utf-8")
     return store
@@ -23,4 +23,6 @@ def open_named_store(settings: Settings, root: Path) -> Store:
 
 def open_kept_store(settings: Settings, root: Path) -> Store:
     """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
-    return open_named_store(settings, root) if has_store(settings, root) else open_store(MEMORY)
+    if not has_store(settings, root):
+        return open_store(MEMORY)
+    return open_named_store(settings, root, may_be_read_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -25,7 +26,7 @@ from closeloop.model.variant import Variant
 from closeloop.store import rows, schema
 from closeloop.store.bodies import unpack
 from closeloop.store.columns import Columns, gathered
-from closeloop.store.part import Part
+from closeloop.store.part import Do, Part
 
 AT_ONCE = 500
 
@@ -53,6 +54,19 @@ class Span(Record):
 class Numbers(Part):
     """The part of an open store that metrics are made of."""
 
+    def __init__(self, read: Do, write: Do) -> None:
+        super().__init__(read, write)
+        self._unsaved: dict[tuple[str, str], tuple[Any, ...]] = {}
+        """Measurements of a store that can only be read, by attempt and basis."""
+
+    def hold_measurements(self, made: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows of `measurements` in memory, while the store is open."""
+        for row in made:
+            pairs = ((row[f"{name}_hits"], row[f"{name}_of"]) for name in RATES)
+            shares = (hits / of if of else None for hits, of in pairs)
+            columns = (row[name] for name in OF_MEASUREMENT)
+            self._unsaved[row["attempt"], row["basis"]] = (row["attempt"], *columns, *shares)
+
     def attempts(self, span: Span) -> Columns:
         """With the grade that counts and the session; moments are microseconds since 1970."""
         attempts, grades, sessions = schema.attempts, schema.grades, schema.sessions
@@ -72,7 +86,8 @@ class Numbers(Part):
             (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
             for name in RATES
         ]
-        return self._columns(_of(span, table, OF_MEASUREMENT).add_columns(*shares))
+        query = _of(span, table, OF_MEASUREMENT).add_columns(*shares)
+        return self._columns(query, list(self._unsaved.values()))
 
     def deliveries(self, span: Span) -> Columns:
         """All that were told, the newest of an attempt last."""
@@ -97,13 +112,14 @@ class Numbers(Part):
             newest.setdefault(name, body)
         return list(newest.items())[::-1]
 
-    def _columns(self, query: Select[Any]) -> Columns:
+    def _columns(self, query: Select[Any], more: Sequence[tuple[Any, ...]] = ()) -> Columns:
         """Straight from the driver: rows of its wrapper would take more than their content."""
         kinds = {column.name: isinstance(column.type, Text) for column in query.selected_columns}
         kinds.pop(next(iter(kinds)))
 
         def work(on: Connection) -> Columns:
-            return gathered(_parts(on.execute(query).cursor), kinds)
+            parts = _parts(on.execute(query).cursor)
+            return gathered(chain(parts, [more]) if more else parts, kinds)
 
         found: Columns = self._read(work)
         return found

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine, Table, delete, false, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, Engine, Table, select
 
 from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.model.baseline import Baseline
 from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
+from closeloop.model.errors import BadInput, ReadOnlyStore
 from closeloop.model.exchange import Exchange
 from closeloop.model.measurement import Measurement
 from closeloop.model.plan import Made
@@ -28,17 +28,17 @@ from closeloop.store.access import Access
 from closeloop.store.bodies import pack, pack_shared, unpack
 from closeloop.store.counts import Counts
 from closeloop.store.course import Course, add_insights
-from closeloop.store.engine import faults, lost_connection, open_engines
+from closeloop.store.engine import faults
 from closeloop.store.evaluations import Judged
 from closeloop.store.events import Events, add_events
 from closeloop.store.heldout import HeldOut
 from closeloop.store.listing import Listing
 from closeloop.store.memory import Memory
-from closeloop.store.migrations import migrate
 from closeloop.store.numbers import Numbers
 from closeloop.store.plans import Plans
 from closeloop.store.prompts import Prompts
 from closeloop.store.pulls import Pulls
+from closeloop.store.reconnecting import Reconnection
 from closeloop.store.reports import Reports
 from closeloop.store.reviews import Reviews
 from closeloop.store.rows import Wanted, attempt_columns, list_rows
@@ -49,29 +49,16 @@ Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
 
 
-def open_store(url: str) -> Store:
-    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first."""
-    reader, writer, where = open_engines(url)
-    store = Store(reader, writer, where)
-    try:
-        with faults(where):
-            migrate(writer, where)
-            with writer.begin() as connection:
-                # SQLite lets a read-only file begin; only a write, even of nothing, tells.
-                connection.execute(delete(schema.jobs).where(false()))
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
 class Store:
     """An open store. Safe to use from several threads; every save is whole or not at all."""
 
-    def __init__(self, reader: Engine, writer: Engine, where: str) -> None:
+    def __init__(
+        self, reader: Engine, writer: Engine | None, where: str, reconnection: Reconnection
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._where = where
+        self._reconnection = reconnection
         self.access = Access(self._read, self._write)
         """Who may come in over HTTP."""
         self.counts = Counts(self._read, self._write)
@@ -117,25 +104,31 @@ class Store:
     def close(self) -> None:
         """Let go of the database; what was saved is safe without it."""
         self._reader.dispose()
-        self._writer.dispose()
+        if self._writer is not None:
+            self._writer.dispose()
 
-    def _do(self, engine: Engine, work: Callable[[Connection], Answer]) -> Answer:
-        """One transaction. All that is done here may be done twice, so a lost server gets that."""
-        with faults(self._where):
-            try:
-                with engine.begin() as connection:
-                    return work(connection)
-            except SQLAlchemyError as error:
-                if not lost_connection(error):
-                    raise
-            with engine.begin() as connection:
-                return work(connection)
+    @contextmanager
+    def closed_by_fault(self) -> Iterator[None]:
+        """Close it when the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._writer is None
 
     def _read(self, work: Callable[[Connection], Answer]) -> Answer:
-        return self._do(self._reader, work)
+        with faults(self._where):
+            return self._reconnection.run_transaction(self._reader, work, writes=False)
 
     def _write(self, work: Callable[[Connection], Answer]) -> Answer:
-        return self._do(self._writer, work)
+        if self._writer is None:
+            raise ReadOnlyStore(f"{self._where} can only be read: make it writable to do this.")
+        with faults(self._where):
+            return self._reconnection.run_transaction(self._writer, work, writes=True)
 
     # Tasks, prompts, variants, experiments
 
@@ -315,9 +308,15 @@ class Store:
     # What the rules say
 
     def save_measurements(self, made: Sequence[tuple[str, str, Measurement]]) -> None:
-        """Add measurements, each with its attempt and with what it was made from."""
+        """Add measurements, each with its attempt and with what it was made from.
+
+        They can be made again: a store that can only be read holds them in memory.
+        """
         rows = [measured.columns(*one) for one in made]
-        self._write(lambda on: measured.add(on, rows))
+        if self.is_read_only:
+            self.numbers.hold_measurements(rows)
+        else:
+            self._write(lambda on: measured.add(on, rows))
 
     def measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
         """By attempt, the measurements that were made on the basis that is wanted of each."""

@@ -59,7 +59,8 @@ def application(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        waiting.arrived(set(await anyio.to_thread.run_sync(unbuilt, store)))
+        if not store.is_read_only:
+            waiting.arrived(set(await anyio.to_thread.run_sync(unbuilt, store)))
         async with AsyncExitStack() as stack, anyio.create_task_group() as group:
             if evaluator is not None:
                 await stack.enter_async_context(evaluator)

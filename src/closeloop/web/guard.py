@@ -28,6 +28,7 @@ from closeloop.web.forms import fields
 from closeloop.web.limits import Limit
 
 FORM_LIMIT = 1 << 20
+READ_ONLY = "This server's store can only be read: start it where the store can be written."
 HEADERS = {
     "content-security-policy": "; ".join(
         (
@@ -78,7 +79,7 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         caller = Caller()
-        refused = self._wrong_host(request) or self._too_many(request)
+        refused = self._wrong_host(request) or self._read_only(request) or self._too_many(request)
         if refused is None:
             caller = await self._identify(request)
             refused = _refused(request, caller)
@@ -104,6 +105,11 @@ class Guard:
         if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
             return None
         return refusal(request, 400, f"This server is not called {host[:100]!r}.")
+
+    def _read_only(self, request: Request) -> Response | None:
+        if request.method in READING or not self.door.store.is_read_only:
+            return None
+        return refusal(request, 403, READ_ONLY)
 
     def _unfit(self, request: Request, caller: Caller, body: bytes) -> Response | None:
         if not needs_proof(request, caller):

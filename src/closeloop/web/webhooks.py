@@ -18,11 +18,12 @@ from functools import partial
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from closeloop.model.errors import Fault, MachineFailed
+from closeloop.model.errors import Fault, MachineFailed, ReadOnlyStore
 from closeloop.model.record import Record
 from closeloop.reviewing.lives import renew_all
 from closeloop.reviewing.reading import read_arrivals
@@ -88,14 +89,19 @@ class Webhooks:
         elif scope["type"] == "lifespan":
             async with anyio.create_task_group() as group:
                 group.start_soon(self._writer.run)
-                group.start_soon(self._read_all)
-                group.start_soon(send_all, self._store, self._doors.targets)
-                if self._doors.learn is not None:
-                    group.start_soon(learn_always, self._store, self._doors.learn)
+                if not self._store.is_read_only:
+                    self._start_work(group)
                 await self._app(scope, receive, send)
                 group.cancel_scope.cancel()
         else:
             await self._app(scope, receive, send)
+
+    def _start_work(self, group: TaskGroup) -> None:
+        """What goes on beside the requests, and writes what comes of it."""
+        group.start_soon(self._read_all)
+        group.start_soon(send_all, self._store, self._doors.targets)
+        if self._doors.learn is not None:
+            group.start_soon(learn_always, self._store, self._doors.learn)
 
     async def _settled(self, scope: Scope, receive: Receive) -> tuple[int, str]:
         """Keep a delivery, or say why not: a status, and words."""
@@ -103,6 +109,8 @@ class Webhooks:
             await self._writer.keep(await self._arrival(scope, receive))
         except Refused as refused:
             return refused.status, str(refused)
+        except ReadOnlyStore as fault:
+            return 403, str(fault)
         except Fault as fault:
             return 503, str(fault)
         return 202, ""
@@ -142,6 +150,10 @@ class Webhooks:
                 read = await anyio.to_thread.run_sync(
                     read_arrivals, self._store, self._doors.agents
                 )
+            except MachineFailed as fault:
+                _log.warning("Deliveries wait to be read: %s", fault)
+                await anyio.sleep(TROUBLED_SECONDS)
+                continue
             except Exception:
                 # What could not be read is kept, and tried again; receiving goes on.
                 _log.exception("Deliveries cannot be read")

@@ -82,6 +82,17 @@ def migrate(engine: Engine, where: str) -> None:
             connection.execute(insert(schema.migrations), {"number": number})
 
 
+def demand_current(engine: Engine, where: str) -> None:
+    """BadInput where a database that can only be read is not of this closeloop's schema."""
+    with engine.connect() as connection:
+        version = _version(connection, where)
+    if version < len(MIGRATIONS):
+        raise BadInput(
+            f"{where} can only be read, and its schema ({version}) is older than this closeloop's "
+            f"({len(MIGRATIONS)}): make it writable once, and it is brought up to date."
+        )
+
+
 def _version(connection: Connection, where: str) -> int:
     tables = set(inspect(connection).get_table_names())
     if schema.migrations.name not in tables:

@@ -1,0 +1,45 @@
+"""Open a store: to write, or where nothing can be written, to read."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, false
+
+from closeloop.model.errors import ReadOnlyStore
+from closeloop.store import schema
+from closeloop.store.engine import faults, open_engines, open_reader
+from closeloop.store.migrations import demand_current, migrate
+from closeloop.store.reconnecting import WAIT_SECONDS, Reconnection
+from closeloop.store.store import Store
+
+
+def open_store(
+    url: str, wait_seconds: float = WAIT_SECONDS, *, may_be_read_only: bool = False
+) -> Store:
+    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first.
+
+    A PostgreSQL that goes away later is waited for, so many seconds. ReadOnlyStore where nothing
+    can be written, unless that may be.
+    """
+    try:
+        return _open_to_write(url, wait_seconds)
+    except ReadOnlyStore:
+        if not may_be_read_only:
+            raise
+    reader, where = open_reader(url)
+    store = Store(reader, None, where, Reconnection(where, wait_seconds))
+    with store.closed_by_fault(), faults(where):
+        demand_current(reader, where)
+    return store
+
+
+def _open_to_write(url: str, wait_seconds: float) -> Store:
+    reader, writer, where = open_engines(url)
+    reconnection = Reconnection(where, wait_seconds)
+    store = Store(reader, writer, where, reconnection)
+    with store.closed_by_fault(), faults(where):
+        reconnection.await_start(writer)
+        migrate(writer, where)
+        with writer.begin() as connection:
+            # SQLite lets a read-only file begin; only a write, even of nothing, tells.
+            connection.execute(delete(schema.jobs).where(false()))
+    return store

@@ -1,0 +1,148 @@
+"""Transactions that outlast a restart of PostgreSQL: each is done once, however it was broken off.
+
+A transaction whose connection was lost before it was committed is repeated. One that was lost
+while it was committed may or may not have been: PostgreSQL knows its state by its number, and it
+is repeated only where that says that it was not.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from closeloop.model.record import Record
+
+WAIT_SECONDS = 120.0
+"""So long a database may be away before work ends for it."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_STARTING = re.compile("starting up|shutting down|in recovery mode|not yet accepting connections")
+_FUTURE_TRANSACTION = "22023"
+_log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+class Commit(Record):
+    """A transaction of which it is not known whether it was committed."""
+
+    number: int
+
+
+class Reconnection:
+    """How long a store waits for its database, and whether it does so now."""
+
+    def __init__(self, where: str, wait_seconds: float = WAIT_SECONDS) -> None:
+        self.where = where
+        self.wait_seconds = wait_seconds
+        self._is_away = False
+        self._turn = threading.Lock()
+
+    def run_transaction(
+        self, engine: Engine, work: Callable[[Connection], Answer], *, writes: bool
+    ) -> Answer:
+        """Do the work in one transaction; wait for a database that is away, within the limit."""
+        numbered = writes and engine.dialect.name == "postgresql"
+        pause = _Pause(self)
+        while True:
+            lost: Commit | None = None
+            try:
+                with engine.begin() as connection:
+                    answer = work(connection)
+                    if numbered:
+                        query = text("SELECT txid_current_if_assigned()")
+                        number = connection.execute(query).scalar()
+                        lost = Commit(number=number) if number is not None else None
+            except DBAPIError as error:
+                pause.wait(error)
+            else:
+                self._is_away = False
+                return answer
+            if lost is not None and self._was_committed(engine, lost, pause):
+                self._is_away = False
+                return answer
+
+    def await_start(self, engine: Engine) -> None:
+        """Wait for a server that says that it is only starting, or restarting."""
+        pause = _Pause(self)
+        while True:
+            try:
+                engine.connect().close()
+            except DBAPIError as error:
+                if not _STARTING.search(str(error.orig)):
+                    raise
+                pause.wait(error)
+            else:
+                return
+
+    def _was_committed(self, engine: Engine, commit: Commit, pause: _Pause) -> bool:
+        query = text("SELECT txid_status(:number)").bindparams(number=commit.number)
+        while True:
+            try:
+                with engine.connect() as connection:
+                    status = connection.execute(query).scalar()
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) == _FUTURE_TRANSACTION:
+                    return False  # a crash lost even its number
+                pause.wait(error)
+                continue
+            if status != "in progress":
+                return bool(status == "committed")
+            time.sleep(_SHORTEST_PAUSE)
+
+    def report_waiting(self) -> None:
+        """Say once, however many threads wait, that work goes on when the database is back."""
+        with self._turn:
+            if self._is_away:
+                return
+            self._is_away = True
+        _log.warning(
+            "%s does not answer: waiting up to %.0f seconds for it to come back.",
+            self.where,
+            self.wait_seconds,
+        )
+
+
+class _Pause:
+    """The waiting of one transaction."""
+
+    def __init__(self, reconnection: Reconnection) -> None:
+        self._reconnection = reconnection
+        self._deadline: float | None = None
+        self._seconds = _SHORTEST_PAUSE
+
+    def wait(self, error: DBAPIError) -> None:
+        """Return when the database may be asked again; the error itself when it should not."""
+        if not is_away(error):
+            raise error
+        now = time.monotonic()
+        if self._deadline is None:
+            # The first time at once: often only this connection was lost.
+            self._deadline = now + self._reconnection.wait_seconds
+            return
+        if now >= self._deadline:
+            raise error
+        self._reconnection.report_waiting()
+        time.sleep(min(self._seconds, self._deadline - now))
+        self._seconds = min(2 * self._seconds, _LONGEST_PAUSE)
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Whether the server went away, perhaps only to come back."""
+    if error.connection_invalidated:
+        return True
+    # While connecting there is no code, only what is said.
+    connecting = isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error)
+    if not connecting or getattr(error.orig, "sqlstate", None) is not None:
+        return False
+    said = str(error.orig)
+    if "FATAL" in said:
+        return _STARTING.search(said) is not None
+    return "password" not in said
