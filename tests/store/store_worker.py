@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -176,12 +177,40 @@ def without_rights(url: str) -> None:
 def fill(url: str, limit: str = "") -> None:
     """Save until the disk is full, then free some space and go on; nothing saved is lost."""
     ballast = Path(f"{url}.ballast")
+    open_store(url).close()
+    if limit:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), hard))
+        fill_up(url, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)))
+    else:
+        ballast.write_bytes(bytes(1 << 20))
+        fill_up(url, ballast.unlink)
+
+
+def fill_postgres(disk: str) -> None:
+    """The same with a database of PostgreSQL that lies on a small disk of its own."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import postgres_server
+
+    binaries = postgres_server.system_binaries() or postgres_server.wheel_binaries()
+    assert binaries is not None
+    ballast = Path(disk) / "ballast"
+    ballast.write_bytes(bytes(4 << 20))
+    space = Path(disk) / "space"
+    space.mkdir()
+    with postgres_server.serving(binaries) as server:
+        owner = server.folder.stat()
+        os.chown(space, owner.st_uid, owner.st_gid)
+        Path(disk).chmod(0o755)
+        folder = str(server.folder)
+        with psycopg.connect(postgres_server.address(folder), autocommit=True) as admin:
+            admin.execute(f"CREATE TABLESPACE small LOCATION '{space}'")
+            admin.execute("CREATE DATABASE small TABLESPACE small")
+        fill_up(postgres_server.address(folder, "small"), ballast.unlink)
+
+
+def fill_up(url: str, make_room: Callable[[], object]) -> None:
     with open_store(url) as store:
-        if limit:
-            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-            resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), hard))
-        else:
-            ballast.write_bytes(bytes(1 << 20))
         saved = []
         try:
             for number in range(10_000):
@@ -189,16 +218,13 @@ def fill(url: str, limit: str = "") -> None:
                 saved.append(f"{number:05d}")
         except Fault as fault:
             print(type(fault).__name__, fault)
-        assert [row.id for row in store.attempts()] == saved
-        if limit:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        else:
-            ballast.unlink()
+        assert sorted(row.id for row in store.attempts()) == saved
+        make_room()
         for name in (f"{len(saved):05d}", "later"):
             assert save(store, name)
             saved.append(name)
     with open_store(url) as store:
-        assert [row.id for row in store.attempts()] == saved
+        assert sorted(row.id for row in store.attempts()) == saved
         assert all(whole(store, name) for name in saved)
 
 
@@ -213,5 +239,6 @@ if __name__ == "__main__":
             without_rights,
             read_without_rights,
             fill,
+            fill_postgres,
         )
     }[sys.argv[1]](*sys.argv[2:])

@@ -172,12 +172,26 @@ def test_a_file_that_may_not_grow_is_the_machines_fault_and_loses_nothing(tmp_pa
     assert said.startswith("MachineFailed The disk of ")
 
 
-def test_a_full_disk_is_the_machines_fault_and_loses_nothing(tmp_path: Path) -> None:
+def small_disk(folder: Path, size: str) -> tuple[str, ...]:
+    """What stands before a command that sees a small disk at a folder."""
     root = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-U", "-r", "--mount")
-    shell = ("sh", "-c", f'mount -t tmpfs -o size=6m none {tmp_path} && exec "$@"', "sh")
+    shell = ("sh", "-c", f'mount -t tmpfs -o size={size} none {folder} && exec "$@"', "sh")
     if shutil.which("unshare") is None or subprocess.call([*root, *shell, "true"]):
         pytest.skip("this machine lets nobody mount a small disk")
-    said = run_worker("fill", str(tmp_path / "a.db"), before=(*root, *shell))
+    return (*root, *shell)
+
+
+def test_a_full_disk_of_postgresql_is_the_machines_fault_and_loses_nothing(
+    open_folder: Path, postgres_folder: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a small disk to the user of PostgreSQL")
+    said = run_worker("fill_postgres", str(open_folder), before=small_disk(open_folder, "24m"))
+    assert re.match("MachineFailed The disk of .* full: free some space", said)
+
+
+def test_a_full_disk_is_the_machines_fault_and_loses_nothing(tmp_path: Path) -> None:
+    said = run_worker("fill", str(tmp_path / "a.db"), before=small_disk(tmp_path, "6m"))
     assert re.match("MachineFailed The disk of .* full: free some space", said)
 
 
