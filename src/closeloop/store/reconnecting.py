@@ -18,22 +18,17 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from closeloop.model.record import Record
-
 WAIT_SECONDS = 120.0
 """So long a database may be away before work ends for it."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _STARTING = re.compile("starting up|shutting down|in recovery mode|not yet accepting connections")
+_RESTARTING = ("57P01", "57P02", "57P03")
 _FUTURE_TRANSACTION = "22023"
+_NUMBER = text("SELECT txid_current_if_assigned()")
+"""None where nothing was written: then it does not matter whether it was committed."""
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-
-
-class Commit(Record):
-    """A transaction of which it is not known whether it was committed."""
-
-    number: int
 
 
 class Reconnection:
@@ -52,20 +47,19 @@ class Reconnection:
         numbered = writes and engine.dialect.name == "postgresql"
         pause = _Pause(self)
         while True:
-            lost: Commit | None = None
+            transaction: int | None = None
             try:
                 with engine.begin() as connection:
                     answer = work(connection)
                     if numbered:
-                        query = text("SELECT txid_current_if_assigned()")
-                        number = connection.execute(query).scalar()
-                        lost = Commit(number=number) if number is not None else None
+                        transaction = connection.execute(_NUMBER).scalar()
             except DBAPIError as error:
                 pause.wait(error)
+                lost = error
             else:
                 self._is_away = False
                 return answer
-            if lost is not None and self._was_committed(engine, lost, pause):
+            if transaction is not None and self._was_committed(engine, transaction, lost, pause):
                 self._is_away = False
                 return answer
 
@@ -82,8 +76,9 @@ class Reconnection:
             else:
                 return
 
-    def _was_committed(self, engine: Engine, commit: Commit, pause: _Pause) -> bool:
-        query = text("SELECT txid_status(:number)").bindparams(number=commit.number)
+    @staticmethod
+    def _was_committed(engine: Engine, transaction: int, lost: DBAPIError, pause: _Pause) -> bool:
+        query = text("SELECT txid_status(:number)").bindparams(number=transaction)
         while True:
             try:
                 with engine.connect() as connection:
@@ -95,7 +90,7 @@ class Reconnection:
                 continue
             if status != "in progress":
                 return bool(status == "committed")
-            time.sleep(_SHORTEST_PAUSE)
+            pause.wait(lost)
 
     def report_waiting(self) -> None:
         """Say once, however many threads wait, that work goes on when the database is back."""
@@ -139,9 +134,10 @@ def is_away(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return True
     # While connecting there is no code, only what is said.
-    connecting = isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error)
-    if not connecting or getattr(error.orig, "sqlstate", None) is not None:
+    if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
         return False
+    if (state := getattr(error.orig, "sqlstate", None)) is not None:
+        return state in _RESTARTING
     said = str(error.orig)
     if "FATAL" in said:
         return _STARTING.search(said) is not None
