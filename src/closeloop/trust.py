@@ -50,6 +50,7 @@ LOOSENING: Mapping[str, str] = {
     "limits.output_bytes": "bounds what an agent uses",
     "experiments.*.budget": "bounds what is spent",
     "retries": "bounds what is spent",
+    "store_wait_seconds": "bounds how long a database is waited for",
     "tasks": "names a folder that is read",
     "store": "names a database that is read and written",
     "cache": "names a folder that is read and written",
