@@ -94,6 +94,16 @@ def test_a_change_that_breaks_a_test_blocks_and_says_which(repo: Path) -> None:
     assert "test_total" in out
 
 
+def test_a_change_that_stops_the_tests_blocks_where_one_was_red_before(repo: Path) -> None:
+    (repo / "test_cart.py").write_text(f"{TESTS}\n\ndef test_red():\n    assert total([1]) == 2\n")
+    git(repo, "commit", "-q", "-am", "Leave one red")
+    (repo / "conftest.py").write_text("import nowhere_at_all\n")
+    code, out, err = checked(repo, "--tier", "tools")
+    assert code == 1, err
+    assert out.startswith("Not ready to merge: 1 no longer running in test")
+    assert "mended" not in out
+
+
 def test_a_range_a_patch_and_one_tier_can_be_named(repo: Path, tmp_path: Path) -> None:
     git(repo, "checkout", "-q", "-b", "feature")
     (repo / "cart.py").write_text(CODE + "\n\ndef least(prices):\n    return min(prices)\n")

@@ -12,8 +12,9 @@ import pytest
 
 from closeloop.changes.sources import Wanted, open_sides
 from closeloop.checking.bench import Bench
+from closeloop.checking.comparing import has_broken, run_tools
 from closeloop.checking.fixing import Fixer, Mended, mend, prompt_of
-from closeloop.checking.tools import Tool, has_broken, run_tools
+from closeloop.checking.tools import Tool
 from closeloop.model.protocols import Assignment, Work
 from closeloop.model.report import ToolRun
 from closeloop.model.settings import SandboxSettings
@@ -70,8 +71,9 @@ def ran(
                     sides=sides,
                     timeout=timeout,
                 )
-                runs = await run_tools(bench, tools)
-                return runs, await mend(bench, tools, runs, fixer, 2) if fixer else None
+                compared = await run_tools(bench, tools)
+                mended = await mend(bench, tools, compared, fixer, 2) if fixer else None
+                return [one.run for one in compared], mended
 
     return anyio.run(go)
 

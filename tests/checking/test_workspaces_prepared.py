@@ -105,8 +105,8 @@ def test_a_change_that_cannot_be_set_up_fails(repo: Path) -> None:
     (repo / "requirements.txt").write_text("nothing like it\n")
     commands = Commands(setup=("grep one requirements.txt",), lint="true")
     (tool,) = checked(repo, Wanted(), commands).tools
-    assert (tool.before, tool.after) == ("passed", "failed")
-    assert tool.note == "the project cannot be set up"
+    assert (tool.before, tool.after) == ("passed", "not set up")
+    assert (tool.note, tool.outcome) == ("the project cannot be set up", "broken")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ class Bench(Record):
     sides: Sides
     setup: tuple[str, ...] = ()
     """Run again where an end differs from its base in what they read: manifests, lock files."""
+    unready: Mapping[Side, str] = {}
+    """Ends that cannot be set up, and what the setup printed."""
+    bare: frozenset[Side] = frozenset()
+    """Ends whose base was not set up: that is done in every workspace."""
     timeout: float = 900.0
     tell: Callable[[str], None] = lambda text: None
 
@@ -37,13 +41,12 @@ async def put(bench: Bench, workspace: Workspace, side: Side) -> None:
     """Make a workspace of its base into one end of the change."""
     base = bench.bases[side]
     paths = differing(bench.sides, base.commit, side)
-    if not paths:
-        return
-    entries = bench.sides.entries(side)
-    await _fed(workspace, REMOVE, b"".join(path.encode() + b"\0" for path in paths))
-    for archive in _archives(bench.sides, [(path, entries.get(path)) for path in paths]):
-        await _fed(workspace, UNPACK, archive)
-    if needs_setup(paths):
+    if paths:
+        entries = bench.sides.entries(side)
+        await _fed(workspace, REMOVE, b"".join(path.encode() + b"\0" for path in paths))
+        for archive in _archives(bench.sides, [(path, entries.get(path)) for path in paths]):
+            await _fed(workspace, UNPACK, archive)
+    if side in bench.bare or needs_setup(paths):
         await workspace.set_up(bench.setup)
 
 

@@ -10,7 +10,7 @@ A tier that cannot look says why, and hides none of the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,15 +27,16 @@ from closeloop.changes.risk.history import read_history
 from closeloop.changes.sources import Sides, Wanted, open_sides
 from closeloop.checking.absent import absent
 from closeloop.checking.bench import Bench, needs_setup
+from closeloop.checking.comparing import ToolComparison, has_broken, run_tools
 from closeloop.checking.computing import compute
 from closeloop.checking.fixing import Fixer, Mended, mend
 from closeloop.checking.measured import measure
 from closeloop.checking.prepared import prepare
 from closeloop.checking.reviewing import review
 from closeloop.checking.selection import select
-from closeloop.checking.tools import Tool, has_broken, run_tools
+from closeloop.checking.tools import Tool
 from closeloop.checking.verdict import SEVERITIES, judge
-from closeloop.model.errors import BadInput, Fault
+from closeloop.model.errors import BadInput, Fault, MachineFailed
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
@@ -190,91 +191,133 @@ def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
         return Unmeasured(rule="coverage", reason=str(fault))
 
 
-async def _bench(order: Order, sides: Sides, workspaces: Workspaces) -> Bench | Unmeasured | None:
+async def _bench(
+    order: Order, sides: Sides, workspaces: Workspaces
+) -> Bench | Unmeasured | MachineFailed | None:
     """Where tools can be run, if any are to be; or why they cannot."""
     tools = "tools" in order.tiers and tools_of(order.commands, order.settings.commands)
     if not tools and not order.coverage:
         return None
     if sides.base is None:
         return Unmeasured(rule="tools", reason="there is no commit before the change")
-    setup = order.commands.setup
+    setup, unready = order.commands.setup, ""
     try:
         order.tell("preparing the base")
-        before = after = await prepare(workspaces, sides, "before", setup, order.cache)
+        try:
+            before = after = await prepare(workspaces, sides, "before", setup, order.cache)
+        except BadInput as fault:  # of the base: with the change, it may be set up all the same
+            unready = str(fault)
+            before = after = await workspaces.base(str(sides.root), sides.base)
         if setup and sides.head and needs_setup(file.path for file in sides.change.files):
             order.tell("preparing the change")
             with suppress(BadInput):  # then every tool says so, with what setup prints
                 after = await prepare(workspaces, sides, "after", setup, order.cache)
-    except (Fault, OSError) as fault:
+    except BadInput as fault:
         return Unmeasured(rule="tools", reason=_sentence(fault))
+    except (Fault, OSError) as fault:
+        return MachineFailed(_sentence(fault))
     return Bench(
         workspaces=workspaces,
         bases={"before": before, "after": after},
         sides=sides,
         setup=setup,
+        unready={"before": unready} if unready else {},
+        bare=frozenset({"after"} if unready and after is before else ()),
         timeout=order.settings.timeout,
         tell=order.tell,
     )
 
 
-async def _coverage(order: Order, bench: Bench | Unmeasured | None) -> Coverage | Unmeasured | None:
+async def _coverage(
+    order: Order, bench: Bench | Unmeasured | MachineFailed | None
+) -> Coverage | Unmeasured | None:
     """Measured where that was asked for; None leaves it to data that lies about."""
     if not order.coverage:
         return None
     if not isinstance(bench, Bench):
-        return Unmeasured(rule="coverage", reason=bench.reason if bench else "nothing can be run")
+        reason = bench.reason if isinstance(bench, Unmeasured) else str(bench or "no command")
+        return Unmeasured(rule="coverage", reason=reason)
     return await measure(bench, order.commands.test)
 
 
 async def _tools(
-    order: Order, inspection: Inspection, bench: Bench | Unmeasured | None, fixer: Fixer | None
+    order: Order,
+    inspection: Inspection,
+    bench: Bench | Unmeasured | MachineFailed | None,
+    fixer: Fixer | None,
 ) -> Tools:
+    tools = tools_of(order.commands, order.settings.commands)
     known = bench is not None
     if bench is None:
         reason = "no command is known: name some in [commands], or let `closeloop init` find them"
         bench = Unmeasured(rule="tools", reason=reason)
     if isinstance(bench, Unmeasured):
         return Tools(unmeasured=(bench,), failed=known)
+    if isinstance(bench, MachineFailed):
+        return _unexamined(tools, str(bench))
     lacking = tuple(Unmeasured(rule="tools", reason=reason) for reason in absent(bench.sides))
     try:
-        tools = tools_of(order.commands, order.settings.commands)
-        tools, runs = await _run(bench, tools, inspection, order.settings.tests)
+        tools, comparisons = await _run(bench, tools, inspection, order.settings.tests)
     except (Fault, OSError) as fault:
-        unrun = Unmeasured(rule="tools", reason=_sentence(fault))
+        return _unexamined(tools, _sentence(fault))
+    runs = tuple(one.run for one in comparisons)
+    if runs and all(run.before == run.after == "not set up" for run in runs):
+        unrun = Unmeasured(rule="tools", reason=_sentence(BadInput(runs[0].output)))
         return Tools(unmeasured=(*lacking, unrun), failed=True)
-    made = Tools(runs=tuple(runs), unmeasured=lacking)
+    made = Tools(runs=runs, unmeasured=lacking)
     if fixer is None or not any(has_broken(run) for run in runs):
         return made
     try:
-        mended = await mend(bench, tools, runs, fixer, order.settings.fix_cycles)
+        mended = await mend(bench, tools, comparisons, fixer, order.settings.fix_cycles)
         return msgspec.structs.replace(made, mending=_kept(order, mended))
     except (Fault, OSError, Unreadable) as fault:
         unmended = Unmeasured(rule="mending", reason=_sentence(fault))
         return msgspec.structs.replace(made, unmeasured=(*lacking, unmended))
 
 
+def _unexamined(tools: Sequence[Tool], reason: str) -> Tools:
+    """Tools that the machine kept from saying anything: the gate stays closed."""
+    runs = (
+        ToolRun(
+            name=tool.name,
+            command=tool.command,
+            after="machine trouble",
+            outcome="unknown",
+            note=reason,
+        )
+        for tool in tools
+    )
+    return Tools(runs=tuple(runs), unmeasured=(Unmeasured(rule="tools", reason=reason),))
+
+
 async def _run(
     bench: Bench, tools: list[Tool], inspection: Inspection, tests: str
-) -> tuple[list[Tool], list[ToolRun]]:
-    """All tools; where the tests are too many for the time they have, those that matter."""
+) -> tuple[list[Tool], list[ToolComparison]]:
+    """All tools; where the tests are too many for the time they have, those that matter.
+
+    Tests that are too slow with the change alone are not narrowed: it made them slow.
+    """
     if tests == "selected":
         tools = [await compute(_narrowed, tool, inspection) for tool in tools]
-    runs = await run_tools(bench, tools)
-    for place, (tool, run) in enumerate(zip(tools, runs, strict=True)):
-        late = "timed out" in (run.before, run.after)
+    comparisons = await run_tools(bench, tools)
+    for place, (tool, one) in enumerate(zip(tools, comparisons, strict=True)):
+        late = one.run.before == "timed out" and one.run.after != "passed"
         if tests == "auto" and tool.is_test and late and tool.selected is None:
             narrowed = await compute(_narrowed, tool, inspection)
             if narrowed.selected is not None:
                 bench.tell(f"{tool.name}: {narrowed.selected}")
-                tools[place], (runs[place],) = narrowed, await run_tools(bench, [narrowed])
-    return tools, runs
+                tools[place] = narrowed
+                (comparisons[place],) = await run_tools(bench, [narrowed])
+    return tools, comparisons
 
 
 def _narrowed(tool: Tool, inspection: Inspection) -> Tool:
     chosen = select(inspection, tool.command) if tool.is_test else None
     if chosen is None:
         return tool
-    return msgspec.structs.replace(tool, command=chosen.command, selected=chosen.how)
+    return msgspec.structs.replace(
+        tool, command=chosen.command, command_before=chosen.command_before, selected=chosen.how
+    )
 
 
 def _kept(order: Order, mended: Mended) -> Mending:

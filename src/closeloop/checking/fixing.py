@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 
 from closeloop.checking.bench import Bench, put
-from closeloop.checking.tools import Tool, Tried, attempt, has_broken, telling, told
+from closeloop.checking.comparing import ToolComparison, compare_once, has_broken
+from closeloop.checking.tools import Tool, attempt
 from closeloop.model.protocols import Agent, Assignment, Door
 from closeloop.model.record import Record
 from closeloop.model.report import Mending, ToolRun
@@ -42,10 +42,14 @@ class Mended(Record):
 
 
 async def mend(
-    bench: Bench, tools: Sequence[Tool], runs: Sequence[ToolRun], fixer: Fixer, cycles: int
+    bench: Bench,
+    tools: Sequence[Tool],
+    comparisons: Sequence[ToolComparison],
+    fixer: Fixer,
+    cycles: int,
 ) -> Mended:
     """Up to so many tries, each told what still fails; the repository itself is left alone."""
-    current, patch, tries, note = list(runs), "", 0, None
+    current, patch, tries, note = [one.run for one in comparisons], "", 0, None
     async with bench.workspaces.open(bench.bases["after"], fixer.variant.limits) as workspace:
         await put(bench, workspace, "after")
         await workspace.settle()
@@ -57,7 +61,10 @@ async def mend(
             if patch:
                 # Elsewhere: what tools leave behind is no part of the change.
                 tried = [await attempt(bench, tool, "after", patch) for tool in tools]
-                current = [_after(run, one) for run, one in zip(current, tried, strict=True)]
+                current = [
+                    compare_once(bench, tool, one.before, after)
+                    for tool, one, after in zip(tools, comparisons, tried, strict=True)
+                ]
     left = tuple(run for run in current if has_broken(run))
     return Mended(mending=Mending(tries=tries, left=left, note=note), patch=patch)
 
@@ -93,18 +100,3 @@ def prompt_of(runs: Sequence[ToolRun]) -> str:
         if has_broken(run)
     ]
     return PROMPT + "\n\n".join(parts)[:MOST_OUTPUT]
-
-
-def _after(run: ToolRun, tried: Tried) -> ToolRun:
-    """The run as it is now, held against the same beginning."""
-    before = {*run.already, *run.mended}
-    broke = [name for name in tried.failures if name not in before]
-    return msgspec.structs.replace(
-        run,
-        after=tried.state,
-        broke=tuple(told(tried, name) for name in broke),
-        already=tuple(name for name in tried.failures if name in before),
-        mended=tuple(name for name in before if name not in tried.failures),
-        output=telling(tried, broke),
-        note=tried.note,
-    )

@@ -30,6 +30,8 @@ class Selection(Record):
     """A narrower command, and how it was chosen."""
 
     command: str
+    command_before: str
+    """With the files as they are called before the change; empty where none is there."""
     how: str
 
 
@@ -38,6 +40,8 @@ def select(inspection: Inspection, command: str) -> Selection | None:
     if runner_of(command) != "pytest":
         return None
     changed = {file.path for file in inspection.files}
+    if any(path.rpartition("/")[2] == "conftest.py" for path in changed):
+        return None  # it reaches tests that do not import it
     tests = {path for path in changed if is_test(path) and path in inspection.sides.tree("after")}
     covered = _covering(inspection.sides.root, changed - tests)
     if covered is not None:
@@ -48,8 +52,12 @@ def select(inspection: Inspection, command: str) -> Selection | None:
     chosen = sorted(tests | (covered & set(inspection.sides.tree("after"))))
     if not chosen or len(chosen) > MOST:
         return None
+    old_paths = {file.path: file.old_path or file.path for file in inspection.files}
+    tree = inspection.sides.tree("before")
+    there = [path for path in (old_paths.get(path, path) for path in chosen) if path in tree]
     return Selection(
         command=f"{command} {shlex.join(chosen)}",
+        command_before=f"{command} {shlex.join(there)}" if there else "",
         how=f"{plural(len(chosen), 'file')} of tests, {how}",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from closeloop.checking.tools import has_broken
+from closeloop.changes.tool_outcomes import is_blocked_by, outcome_of
 from closeloop.model.finding import Finding
 from closeloop.model.record import Record
 from closeloop.model.report import Risk, ToolRun, Verdict
@@ -12,7 +12,11 @@ from closeloop.model.settings import CheckSettings
 
 SEVERITIES = ("error", "warning", "info")
 LEVELS = ("low", "medium", "high", "critical")
-_STATES = {"inert": "did not run", "machine trouble": "met machine trouble"}
+_STATES = {
+    "inert": "did not run",
+    "not set up": "could not be set up",
+    "machine trouble": "met machine trouble",
+}
 
 
 class Judgement(Record):
@@ -41,7 +45,7 @@ def judge(
     if blocking or held:
         waits = [f"its risk is {risk.level}, which waits for a person"] if held and risk else []
         return Judgement(verdict="block", reasons=(*blocking, *waits), held=held)
-    warning = [*unrun, *(_red(run) for run in tools if run.after != "passed")]
+    warning = [*unrun, *(_red(run) for run in tools if run.after != "passed" or run.broke)]
     warning += _counts(findings, SEVERITIES[:2])
     if risk is not None and risk.level in ("high", "critical"):
         warning.append(f"its risk is {risk.level}")
@@ -61,7 +65,7 @@ def _blocking(
     if settings.gate == "informational":
         return
     for run in tools:
-        if has_broken(run) or (settings.gate == "strict" and run.after != "passed"):
+        if is_blocked_by(run, settings.gate):
             yield _red(run)
     if settings.block_at != "never":
         # Nobody has calibrated a model that reviews: it advises, whatever blocks.
@@ -71,10 +75,15 @@ def _blocking(
 
 def _red(run: ToolRun) -> str:
     """What is the matter with a tool: `2 newly failing in test`, `lint failed, as without it`."""
-    if run.broke:
-        return f"{len(run.broke)} newly failing in {run.name}"
-    state = _STATES.get(run.after, run.after)
-    return f"{run.name} {state}{', as without this change' if run.after == run.before else ''}"
+    state = f"{run.name} {_STATES.get(run.after, run.after)}"
+    failing, lost = len(run.broke) - len(run.lost), len(run.lost)
+    if run.broke and outcome_of(run) == "broken" and run.after in ("passed", "failed"):
+        counts = [f"{failing} newly failing"] if failing else []
+        counts += [f"{lost} no longer running"] if lost else []
+        return f"{' and '.join(counts)} in {run.name}"
+    if outcome_of(run) == "unknown" and run.after != "machine trouble":
+        return f"{state}, and it is not known what it says without this change"
+    return f"{state}{', as without this change' if run.after == run.before else ''}"
 
 
 def _counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:

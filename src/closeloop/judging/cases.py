@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from closeloop.changes.tool_outcomes import outcome_of
 from closeloop.model.attempt import Grade
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Fact, Output, PlanTask, Site, Submission, Verdict
@@ -149,7 +150,7 @@ def validated(report: Report) -> Iterator[Fact]:
 
 def tool_verdict(run: ToolRun) -> Verdict | None:
     """Only what the change broke decides: red before is not its doing, and green proves little."""
-    return "no" if run.broke or (run.before == "passed" and run.after == "failed") else None
+    return "no" if outcome_of(run) == "broken" else None
 
 
 def told_tool(run: ToolRun) -> str:

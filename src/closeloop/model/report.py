@@ -12,8 +12,12 @@ Level = Literal["low", "medium", "high", "critical"]
 Gate = Literal["strict", "regression_only", "informational"]
 Verdict = Literal["pass", "warn", "block"]
 Tier = Literal["tools", "quality", "risk"]
-ToolState = Literal["passed", "failed", "timed out", "inert", "machine trouble"]
-"""Inert: the command is missing, or it ran no test. Trouble: no space, killed."""
+ToolState = Literal["passed", "failed", "timed out", "inert", "not set up", "machine trouble"]
+"""Inert: the command is missing, or it ran no test. Not set up: a setup command failed before it.
+Trouble: no space, killed."""
+ToolOutcome = Literal["no worse", "broken", "unknown"]
+"""What a tool says against a change. Unknown: it is red, and it cannot be told whether it was so
+before; or the machine kept it from saying anything."""
 
 
 class ToolRun(Record):
@@ -25,11 +29,18 @@ class ToolRun(Record):
     before: ToolState | None = None
     """None where it was not run at the base."""
     after: ToolState
+    outcome: ToolOutcome | None = None
+    """None in reports that were kept before outcomes were."""
     broke: tuple[str, ...] = ()
-    """What fails now and did not before: test ids, or places with their message."""
+    """What fails now and did not before: test ids, or places with their message; then `lost`."""
+    lost: tuple[str, ...] = ()
+    """Tests that passed before and do not run now, although the change did not remove them."""
+    removed: tuple[str, ...] = ()
+    """Tests that passed before and that the change removed."""
     already: tuple[str, ...] = ()
     """What failed before and still does."""
     mended: tuple[str, ...] = ()
+    """What failed before and passes now; what did not run now is not mended."""
     output: str = ""
     """What matters of the output after the change."""
     seconds: float | None = None

@@ -139,7 +139,7 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """How changes are validated."""
 
     gate: Literal["strict", "regression_only", "informational"] = "regression_only"
-    """Block on anything red, on what the change broke, or on nothing."""
+    """Block on anything red, on what is not shown to be as good as before, or on nothing."""
     block_at: Literal["error", "warning", "never"] = "error"
     """The lowest severity of a finding that blocks."""
     hold_at: Literal["medium", "high", "critical", "never"] = "never"

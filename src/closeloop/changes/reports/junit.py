@@ -6,6 +6,7 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from closeloop.changes.reports.telling import counted, headline
+from closeloop.changes.tool_outcomes import outcome_of
 from closeloop.model.finding import Finding
 from closeloop.model.report import Report, ToolRun
 from closeloop.model.visible import visible
@@ -55,7 +56,7 @@ def _tool(root: Element, tool: ToolRun) -> None:
         return
     case = _case(suite, tool.command, tool.name)
     note = tool.note or tool.after
-    if tool.after == tool.before != "passed":
+    if tool.after != "passed" and outcome_of(tool) == "no worse":
         _told(case, "skipped", f"{note}, before this change too")
     elif tool.after == "failed":
         _told(case, "failure", note, tool.output)

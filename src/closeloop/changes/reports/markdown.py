@@ -157,6 +157,7 @@ def _tool(tool: ToolRun) -> str:
     facts = [f"{tool.seconds:.0f} s"] if tool.seconds is not None else []
     facts += [f"{len(tool.already)} failing before too"] if tool.already else []
     facts += [f"{len(tool.mended)} mended"] if tool.mended else []
+    facts += [f"{plural(len(tool.removed), 'test')} removed"] if tool.removed else []
     facts += [prose(text, 200) for text in (tool.selected, tool.note) if text]
     told = f" ({'; '.join(facts)})" if facts else ""
     return f"- {prose(tool.name)} {code(tool.command)}: {before}{state(tool.after)}{told}"

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from closeloop.changes.tool_outcomes import outcome_of
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.record import Record
 from closeloop.model.report import Mending, Report, ToolRun, ToolState
@@ -75,7 +76,7 @@ def _tells_risk(report: Report) -> bool:
 
 def is_worse(tool: ToolRun) -> bool:
     """Whether a tool has something against the change."""
-    return bool(tool.broke) or tool.after not in ("passed", tool.before)
+    return outcome_of(tool) != "no worse"
 
 
 def state(of: ToolState | None) -> str:

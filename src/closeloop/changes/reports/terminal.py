@@ -31,7 +31,13 @@ OUTPUT_LINES = 15
 VERDICTS = {"pass": "green", "warn": "yellow", "block": "red"}
 LEVELS = {"low": "green", "medium": "yellow", "high": "red", "critical": "bold red"}
 SEVERITIES = {"error": "red", "warning": "yellow", "info": "dim"}
-STATES = {"passed": "green", "failed": "red", "timed out": "red", "inert": "yellow"}
+STATES = {
+    "passed": "green",
+    "failed": "red",
+    "timed out": "red",
+    "not set up": "red",
+    "inert": "yellow",
+}
 
 
 def told(report: Report) -> Iterator[RenderableType]:
@@ -80,6 +86,7 @@ def _tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
     for tool in tools:
         facts = [f"{len(tool.already)} failing before too"] if tool.already else []
         facts += [f"{len(tool.mended)} mended"] if tool.mended else []
+        facts += [f"{plural(len(tool.removed), 'test')} removed"] if tool.removed else []
         facts += [visible(text) for text in (tool.selected, tool.note) if text]
         table.add_row(
             Text(visible(tool.name)),
