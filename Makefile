@@ -53,11 +53,11 @@ $(JUDGE)/.made: pyproject.toml constraints.txt
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
-test: $(VENV)/.test  ## All tests; bubblewrap is installed first where that is possible
+test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installed first where possible
 	@tests/prepare
 	@$(BIN)/python -m compileall -q -j 2 src  # once, for all processes that tests start
 	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+		$(BIN)/python tests/rerun.py -n 2 --dist worksteal $(ARGS)
 
 agents: $(VENV)/.base  ## Real agents from the registries at work, held against a scripted model
 	@examples/agents/install .agents $(ARGS)
