@@ -16,6 +16,7 @@ from closeloop.model.finding import Unmeasured
 from closeloop.model.protocols import Cage
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
+from closeloop.runs.admission import admit_suite
 from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.testing.run import OVERTIME
 from closeloop.runs.testing.shell import simple_commands
@@ -44,7 +45,8 @@ async def measure(bench: Bench, command: str | None) -> Coverage | Unmeasured:
     try:
         async with bench.workspaces.open(bench.bases["after"], limits) as workspace:
             await put(bench, workspace, "after")
-            found = await _run(workspace.cage, command, name)
+            async with admit_suite():
+                found = await _run(workspace.cage, command, name)
     except (Fault, OSError) as fault:
         return _unmeasured(str(fault)[:500])
     if isinstance(found, Unmeasured):

@@ -51,10 +51,10 @@ class Done(Record):
 
 async def make(one: Try, tools: Tools) -> Made:
     """The whole of one try, from a fresh workspace to its grade. Nothing of it is kept yet."""
-    slot, started = one.slot, datetime.now(UTC)
+    slot = one.slot
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await base_of(slot.task, tools.workspaces)
-    base = tools.bases[slot.task.digest]
+    base, started = tools.bases[slot.task.digest], datetime.now(UTC)
     done = await let_work(slot, base, tools)
     work, _ = redact(with_refusals(with_trace(done), done.refused))
     attempt = Attempt(

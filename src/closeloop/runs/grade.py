@@ -18,6 +18,7 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.runs import facts
 from closeloop.runs import proof as proving
+from closeloop.runs.admission import ALONE_CLOCK, OVERSUBSCRIBED, admit_suite
 from closeloop.runs.integrity.believe import (
     checks_without_running,
     choose_tests,
@@ -31,7 +32,15 @@ from closeloop.runs.integrity.restore import (
     Steering,
     restored_paths,
 )
-from closeloop.runs.proof import Unfit, clean_room, defect_of, prove_base, room, steering_of
+from closeloop.runs.proof import (
+    Unfit,
+    clean_room,
+    defect_of,
+    prove_base,
+    room,
+    steering_of,
+    with_clock,
+)
 from closeloop.runs.protected import changed_paths, with_failing_tests
 from closeloop.runs.testing.run import KILLED, NOT_FOUND
 from closeloop.runs.testing.verdict import Verdict, judge
@@ -109,8 +118,16 @@ async def _confirm(
     chosen = choose_tests(task.acceptance, before, after)
 
     async def probe(patch: str | None, token: str) -> ProbeRun:
-        async with clean_room(workspaces, base, task, patch, before) as workspace:
-            return await run_probe(workspace.cage, task.acceptance, chosen, token)
+        for clock in (1, ALONE_CLOCK):
+            timed = with_clock(task, clock)
+            async with (
+                admit_suite(alone=clock > 1) as admission,
+                clean_room(workspaces, base, timed, patch, before) as workspace,
+            ):
+                run = await run_probe(workspace.cage, timed.acceptance, chosen, token)
+                if run.stopped is None or not admission.was_oversubscribed():
+                    return run
+        raise MachineFailed(OVERSUBSCRIBED)
 
     return await confirm_tests(probe, change.patch, task.reference, chosen[0])
 

@@ -15,6 +15,7 @@ from closeloop.model.attempt import Proof, TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.task import Task
 from closeloop.model.variant import Limits
+from closeloop.runs.admission import run_suite
 from closeloop.runs.integrity.apply import apply_change
 from closeloop.runs.integrity.restore import Steering, read_steering
 from closeloop.runs.integrity.run_through import BaseTree
@@ -147,12 +148,22 @@ async def room(
     when: When,
     before: TestRun | None = None,
 ) -> TestRun:
-    """One run of the tests in a clean room."""
-    wanted = task.acceptance
-    if not wanted.run and not wanted.commands:
+    """One run of the tests in a clean room, when the machine has room for it."""
+    if not task.acceptance.run and not task.acceptance.commands:
         return TestRun(when=when)
-    async with clean_room(workspaces, base, task, patch, before) as workspace:
-        return await run_tests(workspace.cage, wanted, when)
+
+    async def run(clock: int) -> TestRun:
+        timed = with_clock(task, clock)
+        async with clean_room(workspaces, base, timed, patch, before) as workspace:
+            return await run_tests(workspace.cage, timed.acceptance, when)
+
+    return await run_suite(run)
+
+
+def with_clock(task: Task, times: int) -> Task:
+    """The task with so many times the time for its tests."""
+    wanted = msgspec.structs.replace(task.acceptance, timeout=times * task.acceptance.timeout)
+    return msgspec.structs.replace(task, acceptance=wanted)
 
 
 @asynccontextmanager

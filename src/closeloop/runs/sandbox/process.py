@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Literal, Protocol
 
@@ -24,6 +25,20 @@ PATIENCE = 5.0
 """Seconds to wait for killed processes to be gone."""
 ROOTS: set[int] = set()
 """The first processes of all running programs, which are nobody's orphans."""
+
+
+class CpuTally:
+    """Processor time of programs that have ended."""
+
+    seconds: float = 0.0
+    ran: float = 0.0
+    waited: float = 0.0
+    """Of what was alive when a limit stopped it: for how long threads ran, and waited to run."""
+
+
+ALL_PROGRAMS = CpuTally()
+TALLY: ContextVar[CpuTally | None] = ContextVar("TALLY", default=None)
+"""Who counts the programs that are run here."""
 FIRST_LOOK, LAST_LOOK = 0.02, 0.1
 """How long the watcher sleeps between looks, at first and later."""
 
@@ -107,6 +122,7 @@ async def execute(
             if run.feeding:
                 group.start_soon(run.feed)
             await run.exited()
+            run.count_cpu()
             await run.clear()
             with anyio.move_on_after(2):
                 await run.drained.wait()
@@ -132,6 +148,7 @@ class _Run:
         self.output = Output(bounds.output_bytes)
         self.errors = Output(bounds.output_bytes) if apart else self.output
         self.started = self.heard = time.monotonic()
+        self._counted = False
         self._told = b""
         self._killed: set[int] = set()
         self._sink: int | None = None
@@ -236,6 +253,19 @@ class _Run:
         self._close({self._sink})
         self._sink = None
 
+    def count_cpu(self) -> None:
+        """Add its processor time to the tallies: before it is killed, or as its parent knows it."""
+        if self._counted:
+            return
+        self._counted = True
+        pids = self._pids() if self.stopped else [self.process.pid]
+        seconds, (ran, waited) = tree.cpu_seconds(pids), tree.queued_seconds(pids)
+        for tally in (ALL_PROGRAMS, TALLY.get()):
+            if tally is not None:
+                tally.seconds += seconds
+                tally.ran += ran if self.stopped else 0.0
+                tally.waited += waited if self.stopped else 0.0
+
     async def watch(self, disk: Disk | None) -> None:
         """Look at the clock and at the tree of processes; stop it at the first limit."""
         pause = FIRST_LOOK
@@ -252,6 +282,7 @@ class _Run:
                 self.stopped = self.stopped or exceeded
             # With many cages at once the looks themselves must stay cheap.
             pause = max(min(pause * 1.5, LAST_LOOK), min(20 * (time.monotonic() - look), 0.5))
+        self.count_cpu()
         await self.destroy()
 
     def _limit(self) -> str | None:

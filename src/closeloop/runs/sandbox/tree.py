@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
@@ -62,6 +63,42 @@ def own_memory(pids: Iterable[int]) -> int:
         shares = [int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")]
         total += shares[0] if shares else memory([pid])
     return total
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Processor time of these processes and of those children of theirs that have ended."""
+    return sum(seconds for _, seconds in (_cpu(pid) for pid in pids))
+
+
+def cpu_of_all() -> dict[tuple[int, int], float]:
+    """The same of every process that there is, by its id and when it began."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    cpu = ((pid, *_cpu(pid)) for pid in pids)
+    return {(pid, began): seconds for pid, began, seconds in cpu}
+
+
+def queued_seconds(pids: Iterable[int]) -> tuple[float, float]:
+    """For how long the threads of these processes ran, and waited for a processor to run on."""
+    ran = waited = 0
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
+                ran += int(fields[0]) if fields else 0
+                waited += int(fields[1]) if fields else 0
+    return ran / 1e9, waited / 1e9
+
+
+def own_cpu_seconds() -> float:
+    """Processor time of this process alone."""
+    times = os.times()
+    return times.user + times.system
+
+
+def _cpu(pid: int) -> tuple[int, float]:
+    """When a process began, and its processor time."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return (int(fields[19]), sum(map(int, fields[11:15])) / TICKS) if fields else (0, 0.0)
 
 
 def kill(pids: Iterable[int]) -> None:

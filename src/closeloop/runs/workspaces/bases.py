@@ -17,6 +17,7 @@ import msgspec
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record, digest
 from closeloop.model.variant import Limits
+from closeloop.runs.admission import admit_suite
 from closeloop.runs.sandbox.cage import Cage, OpenCage
 from closeloop.runs.sandbox.disk import measure_disk
 from closeloop.runs.sandbox.place import Place, Sandbox, real_paths
@@ -187,13 +188,14 @@ def _kin_file(cache: Path, kin: str) -> Path:
 
 async def run_setup(cage: Cage, setup: Sequence[str], repo: str) -> None:
     """BadInput with what a command that fails has said."""
-    for command in setup:
-        ran = await cage.run(command, env=reach())
-        if ran.exit_code != 0:
-            how = ran.stopped or f"exit code {ran.exit_code}"
-            tail = ran.output.strip()[-2000:]
-            said = f":\n{tail}" if tail else " and said nothing."
-            raise BadInput(f"The setup command `{command}` for {repo} failed ({how}){said}")
+    async with admit_suite():
+        for command in setup:
+            ran = await cage.run(command, env=reach())
+            if ran.exit_code != 0:
+                how = ran.stopped or f"exit code {ran.exit_code}"
+                tail = ran.output.strip()[-2000:]
+                said = f":\n{tail}" if tail else " and said nothing."
+                raise BadInput(f"The setup command `{command}` for {repo} failed ({how}){said}")
 
 
 async def _take_stock(sandbox: Sandbox, folder: str, tree: str, exclude: str) -> str:
