@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from closeloop.model.attempt import Attempt
+from closeloop.model.attempt import Attempt, Exit
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.exchange import Exchange
@@ -24,8 +25,10 @@ from closeloop.model.protocols import Assignment, Door, Work
 from closeloop.model.record import Record, digest
 from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Note, Trace
+from closeloop.model.variant import Limits
 from closeloop.running.tools import Tools, base_of, guarded
 from closeloop.runs import grade as grading
+from closeloop.runs.gateway.door import OpenDoor
 from closeloop.runs.variants import Crew, with_context
 from closeloop.runs.workspaces import Base, Unreadable, Workspace
 from closeloop.traces.recorded import recorded, recorded_by_gateway
@@ -119,7 +122,8 @@ async def let_work(
     crew, limits = tools.crews[slot.variant.digest], slot.variant.limits
     work = Work(exit="out_of_time", trace=Trace(reader=crew.agent.name, reader_version=1))
     change = Change(base=slot.task.base)
-    door: Door | None = None
+    door: OpenDoor | None = None
+    began = ended = time.monotonic()
     refused: Mapping[str, int] = {}
     try:
         async with AsyncExitStack() as opened:
@@ -129,8 +133,10 @@ async def let_work(
             workspace = await opened.enter_async_context(tools.workspaces.open(base, limits))
             refused = workspace.cage.refused
             await before(workspace)
+            began = time.monotonic()
             with anyio.move_on_after(limits.seconds + GRACE_SECONDS):
                 work = await crew.agent.work(assignment(slot, crew, workspace, door))
+            ended = min(time.monotonic(), began + limits.seconds)
             # An agent hands over what it has when it is cancelled, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
             change = parse(await workspace.diff(), base=slot.task.base)
@@ -149,6 +155,8 @@ async def let_work(
     if door is None or not door.exchanges:
         return Done(work=work, change=change, refused=refused)
     shut = await door.closed()
+    if (silence := find_provider_fault(work.exit, door, (began, ended), limits)) is not None:
+        work = msgspec.structs.replace(work, exit="machine", cause=silence)
     return Done(
         work=msgspec.structs.replace(work, usage=door.usage),
         change=change,
@@ -156,6 +164,19 @@ async def let_work(
         mend=str(shut) if isinstance(shut, BadInput) else None,
         refused=refused,
     )
+
+
+def find_provider_fault(
+    exit_: Exit, door: OpenDoor, span: tuple[float, float], limits: Limits
+) -> str | None:
+    """Why an attempt that did not end well says nothing about the agent: its model was silent.
+
+    Of a program that gave up because an answer broke off, that is the reason too.
+    """
+    if exit_ not in ("out_of_time", "idle", "gave_up", "crashed"):
+        return None
+    silence = door.describe_silence(*span, limits.seconds)
+    return silence or (door.describe_break() if exit_ in ("gave_up", "crashed") else None)
 
 
 def assignment(slot: Slot, crew: Crew, workspace: Workspace, door: Door | None) -> Assignment:

@@ -297,7 +297,7 @@ def unanswered(exchanges: Sequence[Exchange], first: int) -> str | None:
     last = None
     for number in range(first, len(exchanges)):
         last = exchanges[number]
-        if last.status < BAD_REQUEST:
+        if last.status < BAD_REQUEST and last.cause is None:
             return None
     return None if last is None else last.cause or f"status {last.status}"
 

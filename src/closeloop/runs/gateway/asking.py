@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -70,7 +71,12 @@ class Out:
         if chunk:
             if self.entry is not None:
                 self.entry.told(chunk)
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            began = time.monotonic()
+            try:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            finally:
+                if self.entry is not None:
+                    self.entry.sending_seconds += time.monotonic() - began
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})

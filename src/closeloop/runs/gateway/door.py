@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
 
+from closeloop.model.answers import heard
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget
@@ -17,6 +19,7 @@ from closeloop.model.variant import Limits
 from closeloop.runs.gateway.asking import Asked, Crowd, Out
 from closeloop.runs.gateway.ledger import Entry, Ledger, Listener
 from closeloop.runs.gateway.live import Broken
+from closeloop.runs.gateway.silence import RequestWait, describe_break, describe_silence, wait_of
 from closeloop.runs.models.budget import NOTHING, Budget
 from closeloop.runs.models.served.speech import Malformed
 
@@ -67,6 +70,7 @@ class OpenDoor:
         self._shut = asyncio.Event()
         self._breaks = 0
         self._under_way: set[asyncio.Task[None]] = set()
+        self._waits: list[RequestWait] = []
 
     @property
     def socket(self) -> str:
@@ -113,7 +117,7 @@ class OpenDoor:
             await self._ledger.record_request(entry, msgspec.json.encode(request))
             async with self._turn():
                 reply = await self._source.reply(request, entry)
-                entry.status = 200
+                entry.status, entry.answered = 200, True
                 entry.told(msgspec.json.encode(reply))
                 self._budget.charge(entry.usage)
         except (OutOfBudget, Fault) as reason:
@@ -123,7 +127,7 @@ class OpenDoor:
         else:
             return reply
         finally:
-            self._ledger.end(entry)
+            self._end(entry)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -154,7 +158,7 @@ class OpenDoor:
             await self._ledger.record_request(entry, asked.body)
             await self._judged(asked, out, entry)
         except asyncio.CancelledError:
-            entry.cause = HUNG_UP
+            entry.cause = None if heard(b"".join(entry.response)).complete else HUNG_UP
             self._budget.count(entry.usage)
             if self._reason is not None and not out.started:
                 await out.fail(asked.route.speech, str(self._reason))
@@ -163,7 +167,7 @@ class OpenDoor:
             self._shut_by(entry, MachineFailed(f"The gateway failed: {type(error).__name__}."))
         finally:
             self._under_way.discard(task)
-            self._ledger.end(entry)
+            self._end(entry)
 
     async def _judged(self, asked: Asked, out: Out, entry: Entry) -> None:
         """A turn, and what its end means: for the agent, and for the attempt."""
@@ -171,15 +175,16 @@ class OpenDoor:
         try:
             if asked.route.kind == "count":
                 await self._source.count(asked, out)
+                entry.answered = True
                 return
             async with self._turn():
                 await self._source.answer(asked, out)
         except Malformed as wrong:
-            entry.cause = str(wrong)
+            entry.cause, entry.answered = str(wrong), True
             await out.fail(speech, str(wrong))
             return
         except Broken as fault:
-            entry.cause = str(fault)
+            entry.cause = entry.broken = str(fault)
             self._budget.count(entry.usage)
             self._breaks += 1
             if self._breaks >= MOST_BREAKS:
@@ -190,12 +195,28 @@ class OpenDoor:
             self._shut_by(entry, reason)
             await out.fail(speech, str(reason))
             return
-        self._breaks = 0
+        self._breaks, entry.answered = 0, True
         if entry.status < 300:
             try:
                 self._budget.charge(entry.usage)
             except BadInput as fault:
                 self._shut_by(entry, fault)
+
+    def _end(self, entry: Entry) -> None:
+        entry.ended = time.monotonic()
+        self._waits.append(wait_of(entry))
+        self._ledger.end(entry)
+
+    def describe_silence(self, began: float, ended: float, limit_seconds: float) -> str | None:
+        """Why the model counts as silent when an attempt ended; None where it was answering.
+
+        Asked when the door is shut: what is under way is not known yet.
+        """
+        return describe_silence(self._waits, began, ended, limit_seconds)
+
+    def describe_break(self) -> str | None:
+        """Why the last answer broke off, where that is the provider's fault."""
+        return describe_break(self._waits)
 
     def _shut_by(self, entry: Entry, reason: OutOfBudget | Fault) -> None:
         entry.cause = str(reason)

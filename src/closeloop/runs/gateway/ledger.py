@@ -39,11 +39,20 @@ class Entry:
         self.content_type = "application/json"
         self.response: list[bytes] = []
         self.retries = 0
+        self.refusal: str | None = None
+        """Why the provider turned it away when it was last asked."""
         self.model: str | None = None
         self.usage = Usage()
         self.cause: str | None = None
         self.note: str | None = None
         self.seconds = 0.0
+        self.sending_seconds = 0.0
+        """In which the answer was there, and the agent did not take it."""
+        self.answered = False
+        """By the provider, with an answer or with what is wrong with the request."""
+        self.broken: str | None = None
+        """Why the answer broke off, where that is the provider's fault."""
+        self.ended = self.began
 
     def told(self, chunk: bytes) -> None:
         """Something reached the agent."""

@@ -18,7 +18,7 @@ from closeloop.runs.gateway.pace import Pace
 from closeloop.runs.models.budget import tokens_of
 from closeloop.runs.models.dialect import Retried
 from closeloop.runs.models.opening import OpenModel
-from closeloop.runs.models.refusals import Missing, Rejected, TooLong
+from closeloop.runs.models.refusals import Missing, Rejected, TooLong, phrase
 from closeloop.runs.models.served.speech import Malformed, Speech
 
 PING_SECONDS = 15.0
@@ -68,6 +68,7 @@ class Live:
 
     def _retried(self, entry: Entry, seconds: float, status: int | None) -> None:
         entry.retries += 1
+        entry.refusal = phrase(status) if status is not None else "nothing at all"
         if status == 429:
             self._pace.hold(seconds)
 

@@ -32,6 +32,12 @@ _AGAIN = {408, 409, 429}
 _ERROR_FIRST = re.compile(rb"\s{0,8}(event: ?error\b|data: ?\{\"(error|type\": ?\"error)\")")
 """A stream that begins with an error is no answer yet."""
 
+KEEP_ALIVE_BYTES = 512
+_KEEP_ALIVE = re.compile(
+    rb"(?:\s|:[^\r\n]*|event: ?ping|data: ?\{\"type\": ?\"ping\"\})*", re.IGNORECASE
+)
+"""Comments and pings of an event stream, which are no part of an answer."""
+
 Pause = Callable[[float], Awaitable[None]]
 Got = TypeVar("Got")
 
@@ -71,9 +77,10 @@ class Incoming:
         """All of it; MachineFailed when it breaks off."""
         received = len(self._first)
         yield self._first
+        heard_at = anyio.current_time()
         try:
             while True:
-                with self._wire.patience():
+                with self._wire.patience(anyio.current_time() - heard_at):
                     chunk = await anext(self._chunks, b"")
                 if not chunk:
                     return
@@ -81,6 +88,8 @@ class Incoming:
                 if received > BODY_LIMIT:
                     raise self._wire.endless()
                 yield chunk
+                if not is_keep_alive(chunk):
+                    heard_at = anyio.current_time()
         except _Lost as lost:
             server = self._wire.server
             raise MachineFailed(f"{server} {lost} in the middle of it: try again later.") from None
@@ -192,11 +201,11 @@ class Wire:
             raise _Lost(said, answer)
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
+    def patience(self, waited: float = 0.0) -> Iterator[None]:
         """For as long as an answer may take; what goes wrong meanwhile is put in words."""
         seconds = self._endpoint.timeout
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(max(0.0, seconds - waited)):
                 yield
         except httpx.ConnectTimeout:
             raise _Lost(f"could not be reached in {CONNECT_SECONDS:g} s") from None
@@ -230,6 +239,11 @@ class Wire:
         else:
             what = "something that is not JSON"
         raise MachineFailed(f"{self.server} answered with {what}: check base_url, or try again.")
+
+
+def is_keep_alive(chunk: bytes) -> bool:
+    """Whether a part of a stream only shows that the connection is there."""
+    return len(chunk) < KEEP_ALIVE_BYTES and _KEEP_ALIVE.fullmatch(chunk) is not None
 
 
 def delay(number: int, advice: Mapping[str, str], now: datetime) -> float:
