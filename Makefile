@@ -66,7 +66,7 @@ agents: $(VENV)/.base  ## Real agents from the registries at work, held against 
 ray: $(RAY)/.made  ## A Ray cluster of two nodes on this machine, of which one is killed
 	$(RAY)/bin/python -m pytest tests/ray_real $(ARGS)
 
-judge-real: $(JUDGE)/.made  ## A real small model judges on this machine: a minute or two
+judge-real: $(JUDGE)/.made  ## A real small model judges on this machine: some minutes
 	$(JUDGE)/bin/python -m pytest tests/judge_real $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers

@@ -16,6 +16,7 @@ from closeloop.judging.bench import Bench, OpenJudge
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.evaluation import Output, PlanTask, Rubric
+from closeloop.model.fences import find_seals
 
 CODE = load_rubric("code-change", Path())
 TASK = PlanTask(id="add", prompt="Write add(a, b), which returns the sum.\nNo dependencies.")
@@ -54,6 +55,24 @@ def bench(*models: Asked, rubric: Rubric = CODE, samples: int = 1) -> Bench:
 def seal_in(request: ModelRequest) -> str:
     """The one that the last line, which nobody but us writes, asks for."""
     return re.findall(r"seal ([0-9a-f]{16})", request.messages[0].text.splitlines()[-1])[0]
+
+
+def outside(request: ModelRequest) -> str:
+    """What a reader who knows fences by their seals takes for instructions."""
+    text = request.messages[0].text
+    seals = {*find_seals(text)}
+    kept, until = [], None
+    for line in text.split("\n"):
+        if until is not None:
+            until = None if line == until else until
+            continue
+        begins = re.fullmatch(r"BEGIN (.+) ([0-9a-f]{16})", line)
+        if begins and begins[2] in seals:
+            until = f"END {begins[1]} {begins[2]}"
+        else:
+            kept.append(line)
+    assert until is None, "a fence is open at the end"
+    return "\n".join(kept)
 
 
 def all_of(verdict: str, quote: str, request: ModelRequest, **others: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,14 @@ import anyio
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, seal_in
+from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, outside, seal_in
 
 from closeloop.judges import checks, looking
 from closeloop.judges.canaries import Attack, attacks, planted
-from closeloop.judges.fences import block, fenced, seal_of, shown
 from closeloop.judging import evaluate
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Case, Evaluation, Fact, Output
+from closeloop.model.fences import block, draw_seal, fenced, shown
 
 PLACES = ("comment", "file name", "tool output", "answer")
 EVERY = [
@@ -32,25 +31,6 @@ def judged(model: Asked, output: Output, facts: tuple[Fact, ...] = ()) -> Evalua
         evaluate, bench(model), "Add two numbers.", [TASK], {"add": output}, {"add": facts}
     )
     return made.evaluations[0]
-
-
-def outside(request: ModelRequest) -> str:
-    """What a reader who knows fences by their seals takes for instructions."""
-    text = request.messages[0].text
-    *lines, last = text.split("\n")
-    seals = {seal_in(request), re.findall(r"^BEGIN request ([0-9a-f]{16})$", text, re.M)[0]}
-    kept, until = [], None
-    for line in lines:
-        if until is not None:
-            until = None if line == until else until
-            continue
-        begins = re.fullmatch(r"BEGIN (.+) ([0-9a-f]{16})", line)
-        if begins and begins[2] in seals:
-            until = f"END {begins[1]} {begins[2]}"
-        else:
-            kept.append(line)
-    assert until is None, "a fence is open at the end"
-    return "\n".join([*kept, last])
 
 
 def gullible(request: ModelRequest) -> dict[str, Any]:
@@ -154,11 +134,11 @@ def test_code_is_shown_as_it_is() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(), more=st.text())
-def test_a_seal_is_never_in_what_it_seals(text: str, more: str) -> None:
+def test_a_seal_is_never_in_what_it_seals_and_never_the_same(text: str, more: str) -> None:
     blocks = [block("change", text, 50), block("output", more, 50)]
-    seal = seal_of(blocks)
+    seal = draw_seal(blocks)
     assert all(seal not in one.text + (one.end or "") for one in blocks)
-    assert seal == seal_of(blocks)
+    assert seal != draw_seal(blocks)
     lines = fenced(blocks, seal).split("\n")
     assert sum(line.endswith(seal) and line.startswith("END ") for line in lines) == sum(
         2 if one.end is not None else 1 for one in blocks
@@ -180,4 +160,3 @@ def test_no_attack_leaves_its_fence_before_a_judge_that_looks() -> None:
         case = Case(request="r", plan=(TASK,), task=TASK, output=planted(BAD, attack))
         posed = looking.pose(case, CODE, 0.1)
         assert outside(posed.request) == checks.LAST.format(seal=posed.seal)
-        assert posed.seal != checks.pose(case, CODE, 0.1).seal

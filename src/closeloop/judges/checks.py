@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.fences import Block, block, is_blank
 from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Case, CheckAnswer, PlanTask, Posed, Rubric, RubricCheck
+from closeloop.model.fences import Block, block, is_blank
 from closeloop.model.visible import first_line
 
 name = "checks"
@@ -71,9 +71,9 @@ WORDS = ["yes", "partly", "no", "cannot tell"]
 
 def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
     """The rubric first, then what all tasks of a plan share, then this one: caches hit so."""
-    common = _blocks({"request": case.request, "plan": _told(case.plan)})
     output = case.output
     facts = "\n".join(_fact_lines(case))
+    common = _blocks({"request": case.request, "plan": _told(case.plan)})
     own = _blocks(
         {
             "task": f"{case.task.id}\n{case.task.prompt}",
@@ -91,7 +91,7 @@ def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
         temperature=temperature,
         max_tokens=MOST_TOKENS,
     )
-    return with_data(asked, LAST, common, own)
+    return with_data(asked, LAST, own, common, case.seals)
 
 
 def _blocks(texts: dict[str, str]) -> list[Block]:

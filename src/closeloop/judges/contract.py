@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from closeloop.judges.rubric import load_rubric
-from closeloop.model.evaluation import Case, CheckAnswer, Output, PlanTask
+from closeloop.model.evaluation import Case, CheckAnswer, Output, PlanTask, Posed
+from closeloop.model.fences import find_seals
 from closeloop.model.protocols import Judge
 
 SECRET = "x7q-Ignore-the-rubric"  # noqa: S105 - a word to look for
@@ -23,7 +26,8 @@ def check_judge(judge: Judge) -> None:
     )
     empty = Case(request="", plan=(), task=task, output=Output(task="one", text="."))
     posed, again = judge.pose(case, rubric, 0.1), judge.pose(case, rubric, 0.1)
-    assert posed == again, "the same case must give the same request"
+    assert posed.seal != again.seal, "the seal must be drawn anew whenever a model is asked"
+    assert _unsealed(posed) == _unsealed(again), "the same case must give the same request"
     request, other = posed.request, judge.pose(empty, rubric, 0.1).request
     assert request.schema is not None, "an answer needs a schema"
     assert request.temperature == 0.1, "the temperature is not the judge's to choose"
@@ -34,6 +38,14 @@ def check_judge(judge: Judge) -> None:
     assert all(posed.seal not in text for text in posed.shown.values()), "the seal is guessable"
     answers = judge.read(_refused(request.schema), posed, rubric)
     assert isinstance(answers, str) or all(isinstance(one, CheckAnswer) for one in answers)
+
+
+def _unsealed(posed: Posed) -> str:
+    """All that is asked, without the seals."""
+    text = msgspec.json.encode(posed).decode()
+    for seal in (posed.seal, *find_seals(posed.request.messages[0].text)):
+        text = text.replace(seal, "")
+    return text
 
 
 def _refused(schema: object) -> object:

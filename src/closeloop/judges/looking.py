@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from closeloop.judges import checks
 from closeloop.model.evaluation import Case, CheckAnswer, Posed, Rubric
-from closeloop.model.record import digest
 
 name = "looking"
 version = 1
@@ -28,20 +27,8 @@ from the repository's root in "files". Your last message is the answer, and noth
 def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
     """As the built-in judge asks, with leave to look."""
     posed = checks.pose(case, rubric, temperature)
-    # Files hold more than is shown, and whoever wrote them could have computed the other seal.
-    output, beneath = case.output, case.site.beneath if case.site else ()
-    parts = (output.change or "", output.text, output.reference or "", *beneath)
-    seal = digest(posed.seal, *(part.encode("utf-8", "surrogatepass") for part in parts))[:16]
-    while any(seal in text for text in posed.shown.values()):
-        seal = digest(seal)[:16]
-    (message,) = posed.request.messages
-    request = replace(
-        posed.request,
-        system=checks.instructions(rubric) + LOOK,
-        messages=(replace(message, text=message.text.replace(posed.seal, seal)),),
-        schema=_schema(rubric),
-    )
-    return replace(posed, request=request, seal=seal)
+    system = checks.instructions(rubric) + LOOK
+    return replace(posed, request=replace(posed.request, system=system, schema=_schema(rubric)))
 
 
 def _schema(rubric: Rubric) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from closeloop.judges.checks import LONGEST, LONGEST_REASON
-from closeloop.judges.fences import block
 from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Case, Output, Posed, Rubric
+from closeloop.model.fences import block
 
 Winner = Literal["first", "second", "tie"]
 
@@ -50,14 +50,14 @@ Said = tuple[Literal["A", "B", "equal"], str]
 def pose_pair(case: Case, a: Output, b: Output, rubric: Rubric, temperature: float) -> Posed:
     """The same task with both outputs."""
     questions = "\n".join(f"- {check.question}" for check in rubric.checks)
-    common = [block("request", case.request, LONGEST["request"])]
-    own = [
+    blocks = [
+        block("request", case.request, LONGEST["request"]),
         block("task", f"{case.task.id}\n{case.task.prompt}", LONGEST["task"]),
         block("work A", work(a), LONGEST["change"]),
         block("work B", work(b), LONGEST["change"]),
     ]
     if case.task.wanted:
-        own.insert(1, block("wanted", case.task.wanted, LONGEST["wanted"]))
+        blocks.insert(2, block("wanted", case.task.wanted, LONGEST["wanted"]))
     asked = ModelRequest(
         messages=(),
         system=INSTRUCTIONS + questions,
@@ -65,7 +65,7 @@ def pose_pair(case: Case, a: Output, b: Output, rubric: Rubric, temperature: flo
         temperature=temperature,
         max_tokens=4_000,
     )
-    return with_data(asked, LAST, common, own)
+    return with_data(asked, LAST, blocks)
 
 
 def work(output: Output) -> str:

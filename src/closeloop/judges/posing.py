@@ -7,21 +7,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from closeloop.judges.fences import Block, everything, fenced, seal_of
 from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.evaluation import Posed
+from closeloop.model.evaluation import Posed, Seals
+from closeloop.model.fences import Block, draw_seal, everything, fenced
 
 
-def with_data(asked: ModelRequest, last: str, *groups: Sequence[Block]) -> Posed:
-    """One message: the blocks, group after group, and the last line with the seal of them all.
+def with_data(
+    asked: ModelRequest,
+    last: str,
+    own: Sequence[Block],
+    common: Sequence[Block] = (),
+    seals: Seals | None = None,
+) -> Posed:
+    """One message: what questions of one evaluation share, what this one is about, the last line.
 
-    Groups before the last have seals of their own: where other questions share them, caches hit.
+    Without seals, they are drawn: nobody who wrote what is asked about can know them.
     """
-    blocks = [one for group in groups for one in group]
-    seal = seal_of(blocks)
-    *shared, own = groups
-    parts = [*(fenced(group, seal_of(group)) for group in shared), fenced(own, seal)]
-    text = "\n".join([*parts, last.format(seal=seal)])
+    blocks = [*common, *own]
+    shared = draw_seal(blocks, seals.common if seals else None)
+    seal = draw_seal(blocks, seals.own if seals else None)
+    parts = [fenced(common, shared), fenced(own, seal), last.format(seal=seal)]
+    text = "\n".join(part for part in parts if part)
     return Posed(
         request=replace(asked, messages=(ChatMessage(role="user", text=text),)),
         seal=seal,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from closeloop.judges.fences import block
 from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
 from closeloop.model.analysis import Question, TraceAnswer
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Posed
+from closeloop.model.fences import block
 from closeloop.model.finding import Finding
 
 VERSION = 1

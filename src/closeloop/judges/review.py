@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.judges.fences import block, shown
 from closeloop.judges.posing import unsealed, with_data
 from closeloop.judges.quotes import unfounded
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Posed
+from closeloop.model.fences import block, shown
 from closeloop.model.finding import Finding, Rule
 from closeloop.model.record import Record
 

@@ -7,12 +7,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from closeloop.judges.fences import is_blank
 from closeloop.judges.pairs import Winner, joined, pose_pair, read_pair, work
 from closeloop.judging.bench import Bench, OpenJudge, rubric_for, version_of
 from closeloop.model.attempt import Usage
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Output, Preference
+from closeloop.model.fences import is_blank
 from closeloop.model.rates import Rate, rate
 from closeloop.model.usage import total
 from closeloop.runs.executors.local import each

@@ -11,7 +11,6 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from closeloop.judges.families import same_family
-from closeloop.judges.fences import is_blank
 from closeloop.judges.joining import of_panel, of_samples
 from closeloop.judges.scoring import Scores, nothing_came, scored
 from closeloop.judging.bench import (
@@ -37,8 +36,10 @@ from closeloop.model.evaluation import (
     PlanTask,
     Posed,
     Rubric,
+    Seals,
     Submission,
 )
+from closeloop.model.fences import draw_seal, is_blank
 from closeloop.model.record import digest
 from closeloop.model.usage import total
 from closeloop.runs.executors.local import each
@@ -102,10 +103,12 @@ async def evaluate_cases(
             rubric_for(case.task, opened)  # one that cannot be read stops us before we pay
     done: list[Evaluation | None] = [None] * len(cases)
     versions: dict[str, JudgeVersion] = {}
+    common = draw_seal()
 
     async def one(numbered: tuple[int, Case]) -> None:
         number, case = numbered
-        made, by = await judge_case(bench, case)
+        sealed = replace(case, seals=Seals(common=common, own=draw_seal()))
+        made, by = await judge_case(bench, sealed)
         done[number], versions[by.id] = made, by
         if keep is not None:
             with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up

@@ -12,13 +12,13 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.judges.fences import shown
 from closeloop.judges.looking import MOST_FILES
 from closeloop.judging.bench import Bench
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.model.evaluation import Case
+from closeloop.model.fences import shown
 from closeloop.model.protocols import Assignment, Door, Work
 from closeloop.model.record import Record
 from closeloop.model.settings import ModelSettings, Settings

@@ -63,6 +63,15 @@ class Site(Record):
     """Patches of other tasks that the change was made on top of, in order."""
 
 
+class Seals(Record):
+    """What the fences of a question are marked with, drawn at random when it is asked."""
+
+    common: str
+    """Of what all cases of one evaluation share: the same for all, so that caches hit."""
+    own: str
+    """Of one case, the same in all its samples; its answer must repeat it."""
+
+
 class Case(Record):
     """All that a judge sees of one task: nothing of the others but their places in the plan."""
 
@@ -73,6 +82,8 @@ class Case(Record):
     facts: tuple[Fact, ...] = ()
     site: Site | None = None
     """For a judge that looks at files."""
+    seals: Seals | None = None
+    """None: they are drawn when the question is put."""
 
 
 class Submission(Record):
@@ -143,7 +154,8 @@ class Posed(Record):
 
     request: ModelRequest
     seal: str
-    """The answer must repeat it: what is judged cannot hold it, so no echo of it is an answer."""
+    """Drawn when the judge is asked. What is judged was written before, so it cannot hold it; the
+    answer must repeat it, so no echo of what is judged is an answer."""
     shown: dict[str, str]
     """What was laid before the judge, by its kind: quotes are looked up here."""
     cut: int = 0

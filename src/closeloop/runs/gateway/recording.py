@@ -9,6 +9,7 @@ import msgspec
 
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.exchange import Exchange
+from closeloop.model.fences import find_seals
 from closeloop.model.pieces import pieces
 from closeloop.model.record import Record, digest
 from closeloop.runs.gateway.routes import NAMED, route
@@ -63,6 +64,8 @@ def asking(kind: str, speech: Speech | None, body: bytes) -> Asking:
     except (ValueError, RecursionError):
         raise Malformed("The request is not a JSON object.") from None
     said = [_told(message) for message in request.messages]
+    for seal in seals_in(request):
+        said = [one.replace(seal, "") for one in said]
     tools = sorted(tool.name for tool in request.tools)
     first = next((one for one in said if one.startswith("user")), "")
     return Asking(
@@ -71,6 +74,11 @@ def asking(kind: str, speech: Speech | None, body: bytes) -> Asking:
         conversation=digest(steady(first), bool(tools)),
         request=request,
     )
+
+
+def seals_in(request: ModelRequest) -> list[str]:
+    """The seals of a request whose data we fenced: they are others whenever that is asked."""
+    return find_seals(request.messages[0].text) if request.messages else []
 
 
 def steady(text: str) -> str:
@@ -111,10 +119,15 @@ def asked_model(recording: Iterable[Kept]) -> str | None:
     return None
 
 
+def recorded_request(kept: Kept) -> ModelRequest:
+    """What was asked then."""
+    way = None if kept.exchange.path == REPLY else route(kept.exchange.path)
+    return asking("", way.speech if way else None, b"".join(kept.request)).request
+
+
 def difference(asked: ModelRequest, kept: Kept) -> str:
     """Where a request first differs from a recorded one, in words."""
-    way = None if kept.exchange.path == REPLY else route(kept.exchange.path)
-    other = asking("", way.speech if way else None, b"".join(kept.request)).request
+    other = recorded_request(kept)
     number = kept.exchange.number
     if steady(asked.system or "") != steady(other.system or ""):
         told = _apart(steady(asked.system or ""), steady(other.system or ""))

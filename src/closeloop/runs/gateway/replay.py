@@ -11,7 +11,16 @@ from closeloop.model.exchange import Exchange
 from closeloop.runs.gateway.asking import Asked, Out
 from closeloop.runs.gateway.ledger import Entry
 from closeloop.runs.gateway.live import guessed, parsed, said
-from closeloop.runs.gateway.recording import REPLY, Asking, Kept, asked_model, asking, difference
+from closeloop.runs.gateway.recording import (
+    REPLY,
+    Asking,
+    Kept,
+    asked_model,
+    asking,
+    difference,
+    recorded_request,
+    seals_in,
+)
 from closeloop.runs.gateway.routes import route
 from closeloop.runs.models.decoding import DECODERS
 from closeloop.runs.models.served.speech import Malformed
@@ -77,7 +86,7 @@ class Replay:
             entry.note = difference(asked.request, open_ones[place])
         kept = self._left.pop(place)
         self._taken.setdefault(asked.conversation, kept.asking[2])
-        return kept
+        return with_seals_of(asked.request, kept)
 
     def _conversation(self, asked: Asking, open_ones: dict[int, Kept]) -> str:
         """The recorded conversation to go on with; a new one takes the first that is free."""
@@ -87,6 +96,18 @@ class Replay:
             return mine
         others = set(self._taken.values())
         return next((talk for talk in left if talk not in others), left[0])
+
+
+def with_seals_of(request: ModelRequest, kept: Kept) -> Kept:
+    """The recorded answer with the seal that is asked for now, where it holds that of then."""
+    now = seals_in(request)
+    if not now:
+        return kept
+    answer = kept.exchange.response
+    for old, new in zip(seals_in(recorded_request(kept)), now, strict=False):
+        answer = answer.replace(old.encode(), new.encode())
+    exchange = msgspec.structs.replace(kept.exchange, response=answer)
+    return msgspec.structs.replace(kept, exchange=exchange)
 
 
 def _same_way(asked: Asked, exchange: Exchange) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from closeloop.model.fences import shown
 from closeloop.model.orchestration import Execution, Orchestration, Part, Try
-from closeloop.model.visible import first_line, on_one_line, visible
+from closeloop.model.visible import first_line, on_one_line
 from closeloop.runs.agents.texts import bounded
 from closeloop.runs.orchestrate.merging import clashed
 
@@ -78,7 +79,7 @@ def before(done: Sequence[Execution]) -> Iterator[str]:
     for one in done:
         files = ", ".join(f"`{on_one_line(path)[:200]}`" for path in one.files[:MOST_FILES])
         changed = f" It changed {files}." if files else ""
-        said = bounded(visible(one.report.strip()) or "(nothing)", LONGEST_REPORT)
+        said = bounded(shown(one.report.strip()) or "(nothing)", LONGEST_REPORT)
         report = "\n".join(f"> {line}" for line in said.splitlines())
         yield f"Task {one.task}.{changed} Its agent reports:\n\n{report}"
 
@@ -96,10 +97,10 @@ def feedback(last: Try | None) -> Iterator[str]:
     # One fault may fail many checks.
     issues = {issue.text: issue for issue in reversed(last.assessment.issues)}
     for number, issue in enumerate([*reversed(issues.values())][:MOST_ISSUES], 1):
-        lines = visible(issue.text)[:LONGEST_ISSUE].splitlines()
+        lines = shown(issue.text)[:LONGEST_ISSUE].splitlines()
         lines += [f"> {quote}" for quote in _quoted(issue.evidence)]
         yield f"{number}. " + "\n   ".join(lines)
 
 
 def _quoted(evidence: Sequence[str]) -> list[str]:
-    return [on_one_line(quote)[:200] for quote in evidence[:2]]
+    return [shown(on_one_line(quote))[:200] for quote in evidence[:2]]
