@@ -17,6 +17,7 @@ from closeloop.model.intake import Tally, Wish
 from closeloop.model.trace import Message
 from closeloop.store import Store, open_store
 from closeloop.traces.readers import pi
+from made_secrets import readable
 
 
 @pytest.fixture
@@ -290,3 +291,15 @@ def test_a_cost_is_computed_only_where_the_files_have_none(store: Store, folder:
     assert usage.cost is not None
     assert usage.cost > 0
     assert usage.cost_from == "prices"
+
+
+def test_a_secret_in_the_path_of_a_recording_is_not_stored(folder: Path, tmp_path: Path) -> None:
+    secret = f"AK{'IA'}" + "Q7XJ3M5KZB2WTR4D"
+    place = folder / secret
+    place.mkdir()
+    session(place / "one.jsonl", "Fix it.", directory=f"/tmp/{secret}/billing")
+    with open_store(str(tmp_path / "closeloop.db")) as store:
+        assert new(bring_in(store, folder)) == 1
+        again = bring_in(store, folder)
+        assert (new(again), again.unchanged) == (0, 1)
+    assert secret.encode() not in readable(tmp_path / "closeloop.db")

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from closeloop.intake.pricing import costed
 from closeloop.model.attempt import Attempt
 from closeloop.model.intake import Count, Wish
+from closeloop.model.patch_redaction import redact_path
 from closeloop.model.protocols import Reader
-from closeloop.model.record import Record
+from closeloop.model.record import Record, digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Note, Trace
 from closeloop.store.bodies import compress, encode
@@ -182,8 +183,10 @@ def _read(file: File, source: FileSource, reader: Reader, wish: Wish, folder: st
 
 
 def name_of(path: str) -> str:
-    """A path as any database can hold it."""
-    return path.encode("utf-8", "backslashreplace").decode()
+    """A path as any database can hold it, without secrets; a digest tells such paths apart."""
+    name = path.encode("utf-8", "backslashreplace").decode()
+    redacted = redact_path(name)
+    return name if redacted == name else f"{redacted}#{digest(name)[:16]}"
 
 
 def pack_session(session: Session, repo: str | None, key: str) -> Packed:

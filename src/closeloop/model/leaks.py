@@ -17,7 +17,7 @@ Found = tuple[int, int, str]
 """Where a secret begins and ends, and the rule that says so."""
 
 _Form = tuple[str, re.Pattern[bytes], int, float]
-_GROUP = 48
+_GROUP = 60
 """Up to about this many words at once are searched for at memory speed."""
 _MOST_PASSES = 8
 _LONGEST_ADDRESS = len("://") + 80 + len(":") + 120 * len("%20")
@@ -82,15 +82,69 @@ def _assigned(data: bytes, start: int, end: int) -> Found | None:
         # NAME=value in capitals is how shells and .env files say it; code seldom does.
         shouted = word.isupper() and data[end : end + 1] == b"="
         by_people = password and shouted and not match[1]
+    elif data[end : end + 1] in (b" ", b"\t"):
+        return _in_prose(data, end, password=password)
+    elif password and (match := secrets.VALUE_ATTRIBUTE.match(data, end)):
+        by_people = True
     else:
         return None
     place = match.span(match.re.groups)
     value = match[match.re.groups].decode("latin-1")
-    if not (secrets.is_random(value) or (by_people and secrets.is_password(value))):
+    if not (
+        secrets.is_random(value)
+        or (by_people and secrets.is_password(value))
+        or (_names_service(data, start) and secrets.is_service_key(value))
+    ):
         return None
     if secrets.HARMLESS.search(data[max(start - 11, 0) : start]):
         return None
     return (*place, "password" if password else "assignment")
+
+
+def _names_service(data: bytes, start: int) -> bool:
+    """Whether the name of a value begins with the name of a service."""
+    return secrets.SERVICE_NAME.search(data[max(start - 40, 0) : start]) is not None
+
+
+def _in_prose(data: bytes, end: int, *, password: bool) -> Found | None:
+    """`The token is …`: a full stop after it is none of it."""
+    match = secrets.PROSE_VALUE.match(data, end)
+    if match is None:
+        return None
+    value = match[1].rstrip(b".,;:!?").decode("latin-1")
+    if secrets.is_random(value) or (password and secrets.is_said_password(value)):
+        rule = "password" if password else "assignment"
+        return match.start(1), match.start(1) + len(value), rule
+    return None
+
+
+def _near(form: _Form, data: bytes, start: int, end: int) -> Found | None:
+    """A secret that only counts as one where a word stands near it."""
+    rule, pattern, _, entropy = form
+    reach = secrets.NEAR_BYTES
+    for match in pattern.finditer(data, max(start - reach, 0), end + reach):
+        if secrets.entropy(match[0].decode("latin-1")) >= entropy:
+            return (*match.span(), rule)
+    return None
+
+
+def _in_base64(data: bytes, start: int, end: int) -> Found | None:
+    """A JSON web token in base64."""
+    match = secrets.JWT_IN_BASE64.match(data, start)
+    if match is None:
+        return None
+    letters = re.sub(rb"\\.", b"", match[0]).rstrip(b"=")
+    decoded = base64.urlsafe_b64decode(letters.replace(b"+", b"-").replace(b"/", b"_") + b"==")
+    return (*match.span(), "json-web-token") if secrets.JWT.match(decoded) else None
+
+
+def _in_kubernetes(data: bytes, start: int, end: int) -> Found | None:
+    """The values of a `kind: Secret`, before or after it in the same document."""
+    above = data.rfind(b"---", max(start - 2000, 0), start)
+    below = data.find(b"---", end, end + 2000)
+    place = max(start - 2000, 0) if above < 0 else above
+    match = secrets.KUBERNETES_DATA.search(data, place, end + 2000 if below < 0 else below)
+    return None if match is None else (*match.span(1), "kubernetes-secret")
 
 
 def _in_addresses(data: bytes) -> Iterator[Found]:
@@ -166,6 +220,12 @@ def _searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
         pattern = re.compile(form.pattern.encode())
         for word in form.words.split():
             table.setdefault(word, []).append((form.rule, pattern, form.back, form.entropy))
+    for form in secrets.NEAR:
+        near = (form.rule, re.compile(form.pattern.encode()), 0, form.entropy)
+        for word in form.words.split():
+            table.setdefault(word, []).append(partial(_near, near))
+    table["ZXlK"] = [_in_base64]
+    table["kind: Secret"] = [_in_kubernetes]
     for word in secrets.names():
         table.setdefault(word, []).append(_assigned)
     for word in ("Bearer", "bearer", "Basic", "basic"):
