@@ -59,6 +59,7 @@ from closeloop.store import Store, row_of
 from closeloop.store.named import open_kept_store, open_named_store
 from closeloop.store.owners import is_dead, this_process
 from closeloop.tasks.files import load_tasks
+from closeloop.traces.redact import redact_grade, redact_proof
 
 __all__ = [
     "Progress",
@@ -248,7 +249,7 @@ def remember(proof: Proof, store: Store) -> None:
     """Keep a proof; but what the machine spoiled today may be well tomorrow."""
     runs = (proof.before, proof.reference)
     if not any(run is not None and run.trouble is not None for run in runs):
-        store.save_proof(proof)
+        store.save_proof(redact_proof(proof))
 
 
 async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going) -> None:
@@ -331,10 +332,11 @@ def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
 async def regrade(row: AttemptRow, task: Task, proof: Proof, workshop: Workshop) -> AttemptRow:
     """Grade a kept attempt again, by its kept change."""
     store, tools = workshop.store, workshop.tools
-    made, trace, change = await to_thread.run_sync(store.recorded, row.id)
-    change = change or Change()
+    made, trace, _ = await to_thread.run_sync(store.recorded, row.id)
+    change = await to_thread.run_sync(store.exact_change, row.id) or Change()
     submission = grading.Submission(attempt=made, change=change, trace=trace, proof=proof)
     grade = await grading.grade(tools.workspaces, tools.bases[task.digest], task, submission)
+    grade = redact_grade(grade)
     await to_thread.run_sync(store.save_grade, grade)
     return row_of(made, trace, change, grade)
 

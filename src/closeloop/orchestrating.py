@@ -35,6 +35,7 @@ from closeloop.model.orchestration import (
     Tried,
     Try,
 )
+from closeloop.model.patch_redaction import redact_patch
 from closeloop.model.patches import parse
 from closeloop.model.plan import Made
 from closeloop.model.record import Record, digest
@@ -202,7 +203,7 @@ async def work_on(
     crews, tools = crews_of(means.tools), means.tools
     safe = Safe(means.store, unsaved(means), plan.id)
     bounds = Bounds(means.terms, plan.id)
-    before = means.store.plans.story(plan.id).tries
+    before = means.store.plans.exact_story(plan.id).tries
     bounds.spend(total([used(before), plan.planning.usage if plan.planning else Usage()]))
     places = anyio.Semaphore(max(1, means.bench.concurrency))
     judges: dict[str, tuple[JudgeVersion, ...]] = {}
@@ -272,9 +273,8 @@ async def assessed(
 ) -> tuple[Assessment, tuple[JudgeVersion, ...]]:
     """What the judges say of one try, its facts first, and who they are."""
     name = execution.task
-    output = Output(
-        task=name, text=execution.report, change=execution.patch or None, author=execution.model
-    )
+    patch = redact_patch(execution.patch)
+    output = Output(task=name, text=execution.report, change=patch or None, author=execution.model)
     cases = cases_of(plan.request, plan.tasks, {name: output}, {name: execution.facts})
     site = site_of(plan, means.tools, beneath)
     made = await evaluate_cases(means.bench, [replace(case, site=site) for case in cases])
@@ -311,9 +311,9 @@ async def finish(
 ) -> PlanStory:
     """The verdict on the whole, one attempt with the trace of all, and the merged change."""
     store = means.store
-    story = store.plans.story(plan.id)
+    story = store.plans.exact_story(plan.id)
     if story.ending is not None and story.ending.at == last_moment(story):
-        return story  # nothing has come since it ended
+        return store.plans.story(plan.id)  # nothing has come since it ended
     accepted = {one.execution.task: one.execution for one in story.tries if stands(one)}
     commands = {line: None for task in plan.tasks if task.id in accepted for line in task.commands}
     whole = await merged(in_plan_order(plan, accepted), base, means.tools, [*commands])

@@ -40,12 +40,14 @@ from closeloop.model.errors import BadInput, Fault, MachineFailed
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.globs import matches
 from closeloop.model.inspection import Inspection
+from closeloop.model.patch_redaction import redact_change
 from closeloop.model.protocols import Check, Model
 from closeloop.model.record import Record, digest
 from closeloop.model.report import Mending, Report, Risk, Tier, ToolRun
 from closeloop.model.settings import CheckSettings, Commands, Silence
 from closeloop.model.task import Task
 from closeloop.runs.workspaces import Unreadable, Workspaces
+from closeloop.traces.redact import redact
 
 TIERS: tuple[Tier, ...] = ("tools", "quality", "risk")
 
@@ -108,8 +110,8 @@ async def check(
         findings = sorted((_silenced(one, order) for one in found), key=_place)
         judged_tools = None if tools.failed else tools.runs
         judgement = judge(order.settings, judged_tools, findings, risk)
-        return Report(
-            change=sides.change,
+        report = Report(
+            change=redact_change(sides.change),
             title=sides.title,
             verdict=judgement.verdict,
             reasons=judgement.reasons,
@@ -124,6 +126,7 @@ async def check(
             at=datetime.now(UTC),
             seconds=round(time.monotonic() - began, 3),
         )
+        return redact(report)[0]
 
 
 def _inspect(order: Order, sides: Sides) -> Inspection:

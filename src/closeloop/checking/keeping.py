@@ -33,7 +33,7 @@ def work_of(name: str, store: Store, base: str | None = None) -> Iterator[Subjec
     attempt = store.attempt(name)
     task = store.task(attempt.task_digest) if attempt.task_digest else None
     demand_open(task)
-    change = store.change(attempt.id)
+    change = store.exact_change(attempt.id)
     if change is None or not change.patch.strip():
         raise NoChange(f"Attempt {attempt.id} changed nothing: there is nothing to check.")
     with TemporaryDirectory(prefix="closeloop-") as folder:

@@ -21,6 +21,7 @@ from closeloop.judges.review import (
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.inspection import Inspection
+from closeloop.model.patch_redaction import redact_patch
 from closeloop.model.protocols import Model
 from closeloop.runs.executors.local import each
 from closeloop.runs.models.asking import ask
@@ -65,7 +66,7 @@ async def review(
 def _lines(inspection: Inspection) -> Iterator[Line]:
     """Of the files that people write, and to which something is added."""
     files = {file.path for file in inspection.files}
-    for path, section in sections(inspection.change.patch):
+    for path, section in sections(redact_patch(inspection.change.patch)):
         if path in files and inspection.added.get(path):
             for line in lines_of(section):
                 yield path, *line

@@ -47,6 +47,7 @@ def plans(
     from closeloop.cli.console import say_json, show
     from closeloop.cli.typed import demand_positive
     from closeloop.model.errors import BadInput
+    from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
 
     demand_positive(limit=limit)
     if patch and plan is None:
@@ -59,12 +60,12 @@ def plans(
             return
         story = store.plans.story(plan)
         attempt = story.ending.attempt if story.ending else None
-        change = store.change(attempt) if attempt else None
+        change = store.exact_change(attempt) if attempt else None
     merged = change.patch if change else ""
     if patch:
-        print(merged, end="")  # noqa: T201 - as it is, to be applied
+        print(redact_new_secrets(merged), end="")  # noqa: T201 - to be applied
     elif json:
-        say_json(document(story) | {"patch": merged})
+        say_json(document(story) | {"patch": redact_patch(merged)})
     else:
         show(*told(story))
 

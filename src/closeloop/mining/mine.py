@@ -36,6 +36,7 @@ from closeloop.tasks.mining.parts import Collects, collects
 from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until
 from closeloop.tasks.projects.folder import Folder
 from closeloop.tasks.write import render
+from closeloop.traces.redact import redact_proof
 
 ROT = 12
 """After so many environments in a row that cannot be made, older ones are not tried."""
@@ -173,7 +174,7 @@ class _Dig:
 
     def _save(self, task: Task, proof: Proof) -> None:
         self.ground.store.save_task(task)
-        self.ground.store.save_proof(proof)
+        self.ground.store.save_proof(redact_proof(proof))
         write_whole(task, self.ground.tasks)
 
     def _refuse(self, work: Work, found: Refused, seconds: float) -> None:

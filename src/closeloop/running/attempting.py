@@ -32,7 +32,7 @@ from closeloop.runs.gateway.door import OpenDoor
 from closeloop.runs.variants import Crew, with_context
 from closeloop.runs.workspaces import Base, Unreadable, Workspace
 from closeloop.traces.recorded import recorded, recorded_by_gateway
-from closeloop.traces.redact import redact
+from closeloop.traces.redact import redact, redact_grade
 
 GRACE_SECONDS = 60.0
 """An agent stops itself at its time limit; one that does not is stopped this much later."""
@@ -73,11 +73,12 @@ async def make(one: Try, tools: Tools) -> Made:
     submission = grading.Submission(
         attempt=attempt, change=done.change, trace=work.trace, proof=one.proof
     )
+    grade = await grading.grade(tools.workspaces, base, slot.task, submission)
     return Made(
         attempt=attempt,
         trace=work.trace,
         change=done.change,
-        grade=await grading.grade(tools.workspaces, base, slot.task, submission),
+        grade=redact_grade(grade),
         exchanges=done.exchanges,
         insights=insights(attempt, slot.task, work.feedback),
         mend=done.mend,

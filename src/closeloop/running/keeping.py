@@ -9,6 +9,7 @@ import msgspec
 from anyio import to_thread
 
 from closeloop.model.errors import BadInput
+from closeloop.model.patch_redaction import redact_new_secrets
 from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.task import Task
@@ -48,14 +49,17 @@ async def keep(made: Made, task: Task, store: Store, job: str, aside: Path) -> M
 
 
 def branch_of(made: Made, task: Task) -> Branch | None:
-    """The attempt's change on top of the task's base; None where the repository is not here."""
+    """The attempt's change on top of the task's base; None where the repository is not here.
+
+    Secrets that the change would bring into the repository are redacted.
+    """
     attempt, change = made.attempt, made.change
     if task.repo is None or task.base is None or not has_branches(task.repo):
         return None
     name = branch_name(task.id, attempt.id)
     ended = attempt.exit + (f": {attempt.cause}" if attempt.cause else "")
     message = f"Attempt {attempt.id} at {task.id}\n\n{ended}\n"
-    patch = change.patch if change is not None else ""
+    patch = redact_new_secrets(change.patch) if change is not None else ""
     make_branch(task.repo, task.base, patch, name, message, at=attempt.ended)
     return Branch(repo=task.repo, name=name, attempt=attempt.id)
 
@@ -65,7 +69,7 @@ def branch_for(store: Store, name: str) -> Branch:
     attempt = store.attempt(name)
     task = store.task(attempt.task_digest) if attempt.task_digest else None
     demand_open(task)
-    change = store.change(attempt.id)
+    change = store.exact_change(attempt.id)
     if task is None or change is None or not change.patch:
         raise BadInput(f"Attempt {attempt.id} left no change to make a branch of.")
     made = branch_of(Made(attempt=attempt, change=change), task)

@@ -71,8 +71,9 @@ async def let_try(
         started=started,
         ended=datetime.now(UTC),
     )
+    facts = tuple(redact(fact)[0] for fact in with_facts(execution, order.task).facts)
     return Tried(
-        execution=with_facts(execution, order.task),
+        execution=replace(execution, facts=facts),
         trace=work.trace,
         exchanges=pack_exchanges(done.exchanges),
     )

@@ -121,7 +121,8 @@ def put_by(batch: Batch, folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{token_hex(4)}"
     try:
-        with file.open("wb") as opened:
+        # Exact patches lie in it, so that only its owner may read it.
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as opened:
             opened.write(pack(batch))
             opened.flush()
             os.fsync(opened.fileno())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from closeloop.model.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
 
 MEMORY = ":memory:"
 BUSY_SECONDS = 60
+OWNER_ONLY = 0o600
 COUNT_INSERTS = {"preserve_rowcount": True}
 """Without it the number of inserted rows, which says who was first, is lost on PostgreSQL."""
 
@@ -39,6 +41,8 @@ def open_engines(url: str) -> tuple[Engine, Engine, str]:
         return engine, engine, "The store in memory"
     path = Path(url).expanduser().absolute()
     _make_room(path)
+    with suppress(OSError):  # SQLite says what is wrong, and gives its other files the same mode
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, OWNER_ONLY))
     return _sqlite(str(path), connections=16), _sqlite(str(path), connections=1), str(path)
 
 
@@ -80,6 +84,15 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
         check_same_thread=False,
         isolation_level=None,
     )
+
+
+def restrict_to_owner(engine: Engine) -> None:
+    """Let only its owner read a SQLite store: it keeps exact patches, which may hold secrets."""
+    path = engine.url.database
+    if engine.dialect.name == "sqlite" and path and path != MEMORY:
+        for ending in ("", "-wal", "-shm"):
+            with suppress(OSError):  # not ours, or not there
+                Path(path + ending).chmod(OWNER_ONLY)
 
 
 def _make_room(path: Path) -> None:

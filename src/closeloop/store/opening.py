@@ -6,7 +6,7 @@ from sqlalchemy import delete, false
 
 from closeloop.model.errors import ReadOnlyStore
 from closeloop.store import schema
-from closeloop.store.engine import faults, open_engines, open_reader
+from closeloop.store.engine import faults, open_engines, open_reader, restrict_to_owner
 from closeloop.store.migrations import demand_current, migrate
 from closeloop.store.reconnecting import WAIT_SECONDS, Reconnection
 from closeloop.store.store import Store
@@ -38,7 +38,8 @@ def _open_to_write(url: str, wait_seconds: float) -> Store:
     store = Store(reader, writer, where, reconnection)
     with store.closed_by_fault(), faults(where):
         reconnection.await_start(writer)
-        migrate(writer, where)
+        if migrate(writer, where):
+            restrict_to_owner(writer)
         with writer.begin() as connection:
             # SQLite lets a read-only file begin; only a write, even of nothing, tells.
             connection.execute(delete(schema.jobs).where(false()))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
 from closeloop.model.attempt import Usage
@@ -23,7 +24,7 @@ from closeloop.model.orchestration import (
 )
 from closeloop.model.trace import Trace
 from closeloop.model.usage import total
-from closeloop.store import facts, jobs
+from closeloop.store import facts, jobs, private
 from closeloop.store import plan_tables as tables
 from closeloop.store.bodies import compress, decompress, encode, pack, unpack
 from closeloop.store.exchanges import Packed, Unpacked, packed
@@ -47,11 +48,17 @@ class Plans(Part):
 
     def save(self, tried: Sequence[Tried], assessed: Sequence[Assessment]) -> None:
         """Tries and verdicts in one transaction; a try that is known already stays as it is."""
-        executions = [_execution_columns(one) for one in tried]
+        split = [private.split_execution(one.execution) for one in tried]
+        executions = [
+            _execution_columns(replace(one, execution=shown))
+            for one, (shown, _) in zip(tried, split, strict=True)
+        ]
+        exact = [row for _, row in split if row is not None]
         verdicts = [_task_columns(one) for one in assessed]
 
         def work(on: Connection) -> None:
             facts.add_new(on, tables.executions, executions)
+            private.add(on, exact)
             if verdicts:
                 on.execute(insert(tables.tasks), verdicts)
 
@@ -124,8 +131,22 @@ class Plans(Part):
             raise BadInput(f"{start!r} begins several plans, {', '.join(ids)}: type more of it.")
         return start if start in ids else str(ids[0])
 
+    def exact_story(self, plan: str) -> PlanStory:
+        """The same with the patches byte for byte: to go on with it, never to show it."""
+        story = self.story(plan)
+
+        def exact(one: Try, on: Connection) -> Try:
+            kept = private.exact_patch(on, one.execution)
+            if kept is None:
+                return one
+            execution = replace(one.execution, patch=kept.patch, files=kept.files)
+            return replace(one, execution=execution)
+
+        tries = self._read(lambda on: tuple(exact(one, on) for one in story.tries))
+        return replace(story, tries=tries)
+
     def story(self, plan: str) -> PlanStory:
-        """All that is kept of a plan but the traces."""
+        """All that is kept of a plan but the traces, without secrets."""
         name = self.full_id(plan)
         begun, ended = tables.plans.c, tables.plans.alias().c
         tries, verdicts = tables.executions.c, tables.tasks.c

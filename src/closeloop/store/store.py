@@ -16,6 +16,7 @@ from closeloop.model.change import Change
 from closeloop.model.errors import BadInput, ReadOnlyStore
 from closeloop.model.exchange import Exchange
 from closeloop.model.measurement import Measurement
+from closeloop.model.patch_redaction import redact_change
 from closeloop.model.plan import Made
 from closeloop.model.record import Record
 from closeloop.model.session import Session
@@ -23,7 +24,7 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
 from closeloop.store import exchanges as talk
-from closeloop.store import facts, jobs, measured, schema, sessions
+from closeloop.store import facts, jobs, measured, private, schema, sessions
 from closeloop.store.access import Access
 from closeloop.store.bodies import pack, pack_shared, unpack
 from closeloop.store.counts import Counts
@@ -231,12 +232,14 @@ class Store:
         """
         trace, change, grade = made.trace, made.change, made.grade
         columns = attempt_columns(made.attempt, trace, change)
+        shown = change and redact_change(change)
         bodies = {
             "attempt": made.attempt.id,
             "body": pack(made.attempt),
-            "change": change and pack(change),
+            "change": shown and pack(shown),
             "trace": trace and pack(trace),
         }
+        exact = private.attempt_row(made.attempt.id, change) if change != shown else None
         before = pack_shared(grade.before) if grade else None
         graded = facts.grade_columns(grade, before) if grade else None
         asked = talk.packed(made.attempt.id, made.exchanges)
@@ -245,6 +248,8 @@ class Store:
             if job is not None and not jobs.finish(on, job) and not facts.knows(on, bodies):
                 return False
             first = facts.add_attempt(on, columns, bodies)
+            if exact is not None and first:
+                private.add(on, [exact])
             if graded is not None:
                 facts.share(on, before)
                 facts.add_grade(on, graded, first=first)
@@ -282,8 +287,14 @@ class Store:
         return None if body is None else unpack(body, Trace)
 
     def change(self, attempt: str) -> Change | None:
+        """What an attempt changed, without secrets: the form that may be shown."""
         (body,) = self._bodies(attempt, "change")
         return None if body is None else unpack(body, Change)
+
+    def exact_change(self, attempt: str) -> Change | None:
+        """What an attempt changed, byte for byte: to apply it again, never to show it."""
+        body = self._read(lambda on: private.attempt_body(on, facts.full_id(on, attempt)))
+        return self.change(attempt) if body is None else unpack(body, Change)
 
     def recorded(self, attempt: str) -> tuple[Attempt, Trace | None, Change | None]:
         """An attempt with its trace and its change, by one look."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from closeloop.model.attempt import Grade, Proof, TestRun
 from closeloop.model.leaks import find, without
+from closeloop.model.patch_redaction import redact_path
 from closeloop.model.record import Record
 from closeloop.traces.texts import paired
 
@@ -46,6 +49,34 @@ def redact_text(text: str, counts: dict[str, int]) -> str:
     data = text.encode("utf-8", "surrogatepass")
     rest = without(data, counts)
     return text if rest == data else rest.decode("utf-8", "surrogatepass")
+
+
+def redact_grade(grade: Grade) -> Grade:
+    """Return a grade without secrets: in outputs, messages, names of tests and of files."""
+    named = replace(
+        grade,
+        out_of_scope=tuple(map(redact_path, grade.out_of_scope)),
+        restored=tuple(map(redact_path, grade.restored)),
+    )
+    return redact(named)[0]
+
+
+def redact_proof(proof: Proof) -> Proof:
+    """Return a proof without secrets in what its runs printed; later runs need their test ids."""
+    return replace(
+        redact(replace(proof, before=None, reference=None))[0],
+        before=None if proof.before is None else _redact_run(proof.before),
+        reference=None if proof.reference is None else _redact_run(proof.reference),
+    )
+
+
+def _redact_run(run: TestRun) -> TestRun:
+    tests, flaky = run.tests, run.flaky
+    bare = redact(replace(run, tests=(), flaky=()))[0]
+    if all(test.message is None for test in tests):
+        return replace(bare, tests=tests, flaky=flaky)
+    said = tuple(replace(redact(test)[0], id=test.id) for test in tests)
+    return replace(bare, tests=said, flaky=flaky)
 
 
 def _clean(value: Any, counts: dict[str, int]) -> Any:

@@ -1,8 +1,9 @@
 """Bring a database, new or old, to the schema of this closeloop: one path for both.
 
 A migration is a module with SQL `STATEMENTS` and the names of its `FACTS`, tables whose rows the
-database itself then refuses to change. It runs once, whole or not at all, and is never edited
-after a release: the next change is the next module.
+database itself then refuses to change; one that must also change stored rows has a function
+`rewrite`. It runs once, whole or not at all, and is never edited after a release: the next change
+is the next module.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from closeloop.store.migrations import (
     m0012_memory,
     m0013_access,
     m0014_reports,
+    m0015_private,
 )
+from closeloop.store.protection import protection
 
 MIGRATIONS = (
     m0001_spine,
@@ -43,6 +46,7 @@ MIGRATIONS = (
     m0012_memory,
     m0013_access,
     m0014_reports,
+    m0015_private,
 )
 
 WORDS = {
@@ -64,11 +68,14 @@ WORDS = {
 _ADVISORY_LOCK = 0x636C6F7365
 
 
-def migrate(engine: Engine, where: str) -> None:
-    """Safe from several processes at once. BadInput for a database that is not ours to use."""
+def migrate(engine: Engine, where: str) -> bool:
+    """Return whether there was anything to do. Safe from several processes at once.
+
+    BadInput for a database that is not ours to use.
+    """
     with engine.connect() as connection:
         if _version(connection, where) == len(MIGRATIONS):
-            return
+            return False
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
@@ -77,9 +84,13 @@ def migrate(engine: Engine, where: str) -> None:
             for statement in step.STATEMENTS:
                 connection.exec_driver_sql(_spoken(statement, connection.dialect.name))
             for table in step.FACTS:
-                for statement in _protection(table, connection.dialect.name):
+                for statement in protection(table, connection.dialect.name):
                     connection.exec_driver_sql(statement)
+            rewrite = getattr(step, "rewrite", None)
+            if rewrite is not None:
+                rewrite(connection)
             connection.execute(insert(schema.migrations), {"number": number})
+    return True
 
 
 def demand_current(engine: Engine, where: str) -> None:
@@ -117,20 +128,3 @@ def _spoken(statement: str, dialect: str) -> str:
     for word, spoken in WORDS[dialect].items():
         statement = statement.replace(word, spoken)
     return statement
-
-
-def _protection(table: str, dialect: str) -> list[str]:
-    """Triggers that refuse to change a fact, whoever asks."""
-    if dialect == "sqlite":
-        return [
-            f"CREATE TRIGGER {table}_no_{verb} BEFORE {verb} ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} are facts: they are added, never changed'); END"
-            for verb in ("update", "delete")
-        ]
-    return [
-        "CREATE OR REPLACE FUNCTION closeloop_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ "
-        "BEGIN RAISE EXCEPTION USING MESSAGE = "
-        "TG_TABLE_NAME || ' are facts: they are added, never changed'; END $$",
-        f"CREATE TRIGGER {table}_are_facts BEFORE UPDATE OR DELETE ON {table} "
-        "FOR EACH ROW EXECUTE FUNCTION closeloop_refuse()",
-    ]
