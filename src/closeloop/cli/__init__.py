@@ -75,6 +75,7 @@ CHAPTERS = {
     },
     "Work done elsewhere": {
         "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
+        "purge": ("closeloop.cli.purge:purge", "Remove a secret that got in from the store."),
         "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
         "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
         "events": ("closeloop.cli.events:events", "Print what happened, and go on with it."),

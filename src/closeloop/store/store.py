@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -39,6 +40,8 @@ from closeloop.store.numbers import Numbers
 from closeloop.store.plans import Plans
 from closeloop.store.prompts import Prompts
 from closeloop.store.pulls import Pulls
+from closeloop.store.purges import Purges
+from closeloop.store.purging import erase_old_bytes
 from closeloop.store.reconnecting import Reconnection
 from closeloop.store.reports import Reports
 from closeloop.store.reviews import Reviews
@@ -84,6 +87,8 @@ class Store:
         """Prompts, and what ran under them."""
         self.pulls = Pulls(self._read, self._write)
         """What people did with changes."""
+        self.purges = Purges(self._read, self._write, partial(erase_old_bytes, reader, writer or reader))
+        """Secrets that were taken out."""
         self.reports = Reports(self._read, self._write)
         """What checks said of changes."""
         self.reviews = Reviews(self._read, self._write)

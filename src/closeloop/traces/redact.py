@@ -34,6 +34,11 @@ def redact(record: Kept) -> tuple[Kept, dict[str, int]]:
     return _clean(record, counts), counts
 
 
+def redact_value(value: Any) -> Any:
+    """Decoded JSON or msgpack without secrets."""
+    return _clean(value, {})
+
+
 def redact_json(body: bytes) -> bytes:
     """A JSON document without secrets; as it is where there are none."""
     if next(find(body), None) is None:
