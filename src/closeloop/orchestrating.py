@@ -35,7 +35,7 @@ from closeloop.model.orchestration import (
     Tried,
     Try,
 )
-from closeloop.model.patch_redaction import redact_patch
+from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.model.patches import parse
 from closeloop.model.plan import Made
 from closeloop.model.record import Record, digest
@@ -276,7 +276,9 @@ async def assessed(
     patch = redact_patch(execution.patch)
     output = Output(task=name, text=execution.report, change=patch or None, author=execution.model)
     cases = cases_of(plan.request, plan.tasks, {name: output}, {name: execution.facts})
-    site = site_of(plan, means.tools, beneath)
+    site = site_of(plan, means.tools, [*map(redact_new_secrets, beneath)])
+    if site is not None:
+        site = replace(site, change=redact_new_secrets(execution.patch))
     made = await evaluate_cases(means.bench, [replace(case, site=site) for case in cases])
     one = made.evaluations[0]
     return (

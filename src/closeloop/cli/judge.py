@@ -174,7 +174,7 @@ def cases_of(names: Sequence[str], found: Configuration, store: Store) -> list[C
     stories = [story(store, name, book) for name in names]
     for one in stories:
         demand_open(one.task)
-    return [case_of(one) for one in stories]
+    return [case_of(one, store.exact_change(one.attempt.id)) for one in stories]
 
 
 def site_here(found: Configuration) -> Site | None:

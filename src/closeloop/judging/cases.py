@@ -8,9 +8,11 @@ import msgspec
 
 from closeloop.changes.tool_outcomes import outcome_of
 from closeloop.model.attempt import Grade
+from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import Case, Fact, Output, PlanTask, Site, Submission, Verdict
 from closeloop.model.finding import Finding
+from closeloop.model.patch_redaction import redact_new_secrets
 from closeloop.model.plan import Story
 from closeloop.model.reading import read_json, read_record
 from closeloop.model.report import Report, ToolRun
@@ -22,8 +24,11 @@ MOST_FINDINGS = 20
 MOST_TASKS = 1_000
 
 
-def case_of(story: Story) -> Case:
-    """An attempt, with its grade and the findings of the rules as facts."""
+def case_of(story: Story, exact: Change | None = None) -> Case:
+    """An attempt, with its grade and the findings of the rules as facts.
+
+    A judge that looks at files sees the exact change without the secrets that it brings in.
+    """
     task, attempt = story.task, story.attempt
     request = task.prompt if task else first_request(story)
     if not request:
@@ -46,14 +51,15 @@ def case_of(story: Story) -> Case:
         task=planned,
         output=output,
         facts=tuple(facts_of(story)),
-        site=site_of(task),
+        site=site_of(task, exact),
     )
 
 
-def site_of(task: Task | None) -> Site | None:
+def site_of(task: Task | None, exact: Change | None) -> Site | None:
     if task is None or task.repo is None or task.base is None:
         return None
-    return Site(repo=task.repo, commit=task.base, setup=task.setup)
+    change = None if exact is None else redact_new_secrets(exact.patch)
+    return Site(repo=task.repo, commit=task.base, setup=task.setup, change=change)
 
 
 def first_request(story: Story) -> str:

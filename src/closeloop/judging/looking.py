@@ -162,7 +162,8 @@ async def look(looker: Looker, case: Case, before: Usage) -> AsyncIterator[Looki
             base = await workspaces.base(site.repo, site.commit, site.setup)
         workspace = await opened.enter_async_context(workspaces.open(base, limits))
         if site is not None:
-            await prepare(workspace, [*site.beneath, case.output.change or ""])
+            change = case.output.change if site.change is None else site.change
+            await prepare(workspace, [*site.beneath, change or ""])
         way = gateway.open(looker.model, looker.settings, limits, first=True, before=before)
         door = await opened.enter_async_context(way)
         yield Looking(looker, workspace.cage.frozen(), door)

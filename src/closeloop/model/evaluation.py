@@ -61,6 +61,8 @@ class Site(Record):
     setup: tuple[str, ...] = ()
     beneath: tuple[str, ...] = ()
     """Patches of other tasks that the change was made on top of, in order."""
+    change: str | None = None
+    """The change as it applies there, where it is shown with lines that do not."""
 
 
 class Seals(Record):

@@ -93,7 +93,7 @@ def _assigned(data: bytes, start: int, end: int) -> Found | None:
     if not (
         secrets.is_random(value)
         or (by_people and secrets.is_password(value))
-        or (_names_service(data, start) and secrets.is_service_key(value))
+        or (secrets.is_service_key(value) and _names_service(data, start))
     ):
         return None
     if secrets.HARMLESS.search(data[max(start - 11, 0) : start]):

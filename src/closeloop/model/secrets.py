@@ -245,7 +245,7 @@ def names() -> list[str]:
     return found
 
 
-_REST = r"([\w.-]{0,24})"
+_REST = r"([\w.-]{0,24}+)"
 QUOTED_VALUE = re.compile(
     rf"{_REST}(?:{_QUOTE}\]?)?\s{{0,3}}"
     rf"(?::[ \t]{{0,2}}[A-Za-z][\w.\[\] |]{{1,30}}=|=>|:=|={{1,3}}|:|(?<=[\"'`]),)"
@@ -260,7 +260,7 @@ VALUE_ATTRIBUTE = re.compile(
 )
 """`<add key="Password" value="…">`."""
 PROSE_VALUE = re.compile(
-    rb"(?:[ \t]+(?:is|was|are|will be|=))?[ \t]*:?[ \t]+(?:now[ \t]+)?\\*[\"'`*(<]{0,3}"
+    rb"[ \t]+(?:(?:is|was|are|will be|=|:)[ \t]+(?:now[ \t]+)?)?\\*[\"'`*(<]{0,3}"
     rb"(?=[A-Za-z_./+=-]{0,40}\d)"
     rb"([^\s\"'`*\\<>(){}\[\]$|]{8,512})"
 )
@@ -277,6 +277,7 @@ _SPEAKING = re.compile(
 )
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
 _HEX = re.compile(r"[0-9a-fA-F-]+")
+_DIGIT = re.compile(r"\d")
 _SERVICE_KEY = re.compile(r"[\w=%:.+/~-]{14,200}")
 _SERVICES = (
     "adafruit adobe airtable algolia alibaba asana atlassian beamer bitbucket bittrex cloudflare "
@@ -332,10 +333,9 @@ def is_chosen(value: str) -> bool:
 
 def is_service_key(value: str) -> bool:
     """Whether a value may be the key of a service that its name tells."""
-    if not _SERVICE_KEY.fullmatch(value) or is_placeholder(value):
+    if not _DIGIT.search(value) or not _SERVICE_KEY.fullmatch(value) or is_placeholder(value):
         return False
-    least = 2.3 if value.isdigit() else 2.8
-    return any(map(str.isdigit, value)) and entropy(value) >= least
+    return entropy(value) >= (2.3 if value.isdigit() else 2.8)
 
 
 def is_said_password(value: str) -> bool:
