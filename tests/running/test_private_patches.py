@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from starlette.testclient import TestClient
@@ -15,6 +17,8 @@ from starlette.testclient import TestClient
 import small_project
 from closeloop.cli.config import load
 from closeloop.model.attempt import Attempt
+from closeloop.model.orchestration import Execution, Orchestration, Part, Tried
+from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.model.patches import parse
 from closeloop.model.plan import Made
 from closeloop.running.safekeeping import Batch, Finished, put_by
@@ -239,3 +243,47 @@ def test_an_older_store_becomes_readable_by_its_owner_only(
     path.chmod(0o640)
     open_store(str(path)).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640, "a choice made later stands"
+
+
+def test_the_try_of_a_sub_agent_goes_on_from_its_exact_patch(store_url: str) -> None:
+    at = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    patch = (
+        f"diff --git a/{SECRETS['aws']}.py b/{SECRETS['aws']}.py\nnew file mode 100644\n"
+        f"--- /dev/null\n+++ b/{SECRETS['aws']}.py\n@@ -0,0 +1 @@\n+{SECRETS['npm']}\n"
+    )
+    execution = Execution(
+        plan="plan1",
+        task="add",
+        number=1,
+        variant="v",
+        agent="a",
+        brief="Add.",
+        exit="finished",
+        patch=patch,
+        files=(f"{SECRETS['aws']}.py",),
+        started=at,
+        ended=at,
+    )
+    part = Part(id="add", prompt="Add.")
+    with open_store(store_url) as store:
+        plan = Orchestration(id="plan1", at=at, request="Add.", tasks=(part,), worker="v")
+        store.plans.begin(plan)
+        store.plans.save([Tried(execution=execution)], [])
+        shown = store.plans.story("plan1").tries[0].execution
+        exact = store.plans.exact_story("plan1").tries[0].execution
+    assert exact == execution
+    assert leaked(msgspec.json.encode(shown)) == []
+    assert shown.files == ("[redacted: aws-access-key].py",)
+    assert "+[redacted: npm-token]\n" in shown.patch
+
+
+def test_a_change_that_keeps_a_secret_of_the_repository_applies_and_brings_no_other() -> None:
+    old, new = SECRETS["github"], SECRETS["stripe"]
+    patch = (
+        "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n"
+        f" key = '{old}'\n-old = '{old}'\n+old = '{old}', '{new}'\n"
+    )
+    kept = redact_new_secrets(patch)
+    assert kept == patch.replace(new, "[redacted: stripe-key]")
+    assert old not in redact_patch(patch)
+    assert parse(redact_patch(patch)).files == parse(patch).files
