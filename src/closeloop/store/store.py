@@ -87,7 +87,9 @@ class Store:
         """Prompts, and what ran under them."""
         self.pulls = Pulls(self._read, self._write)
         """What people did with changes."""
-        self.purges = Purges(self._read, self._write, partial(erase_old_bytes, reader, writer or reader))
+        self.purges = Purges(
+            self._read, self._write, partial(erase_old_bytes, reader, writer or reader)
+        )
         """Secrets that were taken out."""
         self.reports = Reports(self._read, self._write)
         """What checks said of changes."""
