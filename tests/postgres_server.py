@@ -26,7 +26,7 @@ CLUSTER = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
 # server that is only starting does not hear SIGINT yet, and one that is used waits at SIGTERM.
 SERVE = """
 start() {
-    "$1/postgres" -D "$2/data" -k "$2" -h "" -F -c synchronous_commit=off -c full_page_writes=off \
+    "$1/postgres" -D "$2/data" -k "$2" -h "" -F -c full_page_writes=off \
         -c max_connections=200 -c jit=off >>"$2/log" 2>&1 &
 }
 start "$@"

@@ -198,7 +198,7 @@ def test_a_model_plans_what_is_only_asked_for(
     told = {name: [] for name in ("depends_on", "scope", "commands")} | {"wanted": "add.py."}
     say = json.dumps({"plan": [{"id": "add", "prompt": "Write add(a, b) in add.py.", **told}]})
     turns = [{"say": "I would begin with add."}, {"say": say}]
-    write_script(project, ("The request:\n", turns), ("Your task: add\n", ADD))
+    write_script(project, ("Split the request into tasks", turns), ("Your task: add\n", ADD))
     assert typed("orchestrate", "--request", "A calculator that adds.", "--json") == 0
     made = said(capsys)
     assert made["plan"]["planning"]["usage"]["input_tokens"] > 0

@@ -1,0 +1,66 @@
+"""Is an honest change ever refused? Grade the reference of each task as if an agent had made it.
+
+    python quality/integrity.py PROJECT …
+
+A project is a folder with a closeloop.toml and proved tasks, as `closeloop mine` leaves it. Every
+reference passes its tests, so each must be graded as a pass; how many were confirmed in a second
+process says how far the conditions of a grade reach on real code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+
+from closeloop.cli.config import load
+from closeloop.model.attempt import Attempt, Grade
+from closeloop.model.patches import parse
+from closeloop.model.task import Task
+from closeloop.running.tools import base_of, open_workspaces
+from closeloop.runs.grade import Submission, grade
+from closeloop.runs.proof import look
+from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.tasks.files import load_tasks
+
+
+def tell(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+async def grade_reference(task: Task, workspaces: Workspaces) -> Grade:
+    base = await base_of(task, workspaces)
+    submission = Submission(
+        attempt=Attempt(id=task.id, origin="experiment", exit="finished"),
+        change=parse(task.reference or ""),
+        trace=None,
+        proof=await look(workspaces, base, task),
+    )
+    return await grade(workspaces, base, task, submission)
+
+
+async def main(projects: list[str]) -> int:
+    outcomes: Counter[str] = Counter()
+    conditions: Counter[str] = Counter()
+    for project in map(Path, projects):
+        found = load(project)
+        tasks = load_tasks(found.root / found.settings.tasks, found.root, resolve_commit)
+        async with open_workspaces(found.settings, found.root) as workspaces:
+            for task in tasks:
+                graded = await grade_reference(task, workspaces)
+                known = graded.evidence or graded.outcome.cause or graded.outcome.reasons
+                tell(f"{project.name} {task.id}: {graded.outcome.result} ({known})")
+                outcomes[f"{graded.outcome.result} {graded.evidence or ''}".strip()] += 1
+                for check in graded.integrity:
+                    conditions[f"{check.name} {check.state}"] += 1
+                    if check.state != "held":
+                        tell(f"    {check.name} {check.state}: {check.detail}")
+    tell(f"{dict(outcomes)}\n{dict(sorted(conditions.items()))}")
+    return any(name.startswith("fail") for name in outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main, sys.argv[1:]))
