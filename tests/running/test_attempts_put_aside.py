@@ -93,8 +93,9 @@ def test_what_ends_while_the_database_is_locked_is_kept_by_the_next_run(project:
         other.rollback()
     assert len(begun) == 2
     assert f"lies safe in {project / ATTEMPTS}: `closeloop run` goes on" in said
-    assert len(list((project / ATTEMPTS).glob("*.unsaved"))) == 2
-    assert kept(project) == {}
+    aside = list((project / ATTEMPTS).glob("*.unsaved"))
+    # The first may have been saved before the second was begun, and the database locked.
+    assert 1 <= len(aside) == 2 - len(kept(project))
     again = run(project)
     assert len(again) == 4
     assert not set(again) & set(begun)
