@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import anyio.to_thread
 
@@ -25,6 +25,7 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     aside = restored_paths(steering, change) if change else {}
     await workspace.apply(patch, exclude=[literal(path) for path in aside])
     if change is not None:
+        await _restore_renamed(workspace, change, steering, aside)
         await _restore_parts(workspace, change, steering)
     hidden = set(paths_of(task.acceptance.patch))
     kept = [
@@ -34,6 +35,19 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     ]
     if task.reference is not None and len(kept) < len(steering.references):
         await workspace.apply(task.reference, exclude=[literal(path) for path in kept])
+
+
+async def _restore_renamed(
+    workspace: Workspace, change: Change, steering: Steering, aside: Collection[str]
+) -> None:
+    """Put back what a rename took away: git leaves out a renamed file by its new name alone."""
+    for file in change.files:
+        old = file.old_path
+        if old is None or old not in aside or file.path in aside or steering.base is None:
+            continue
+        content = await anyio.to_thread.run_sync(steering.base.read_bytes, old)
+        if content is not None:
+            await workspace.cage.write(old, content)
 
 
 async def _restore_parts(workspace: Workspace, change: Change, steering: Steering) -> None:

@@ -1,9 +1,12 @@
 """Make Python tests wrong on purpose: a right change passes the original and fails these.
 
 A perturbation is used only where logic says that it must fail if the original passes: the
-expected value of an equality is changed, an assertion that is surely reached is inverted, an
-exception is expected that nobody raises. Where a test has none of that, it is made to fail at its
-end.
+expected value of an equality is changed, an assertion is inverted, an exception is expected that
+nobody raises. One in a loop or a branch may not be reached: then the test is made to fail at its
+end. Where a test has none of that, it is made to fail at its end in any case.
+
+Changed values are near the right ones as often as far from them: an object that is equal to all
+small numbers or short texts must be told from a right one.
 """
 
 from __future__ import annotations
@@ -11,37 +14,16 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from closeloop.model.record import Record
+from closeloop.runs.integrity.python_context import TestFunction
+from closeloop.runs.integrity.python_values import Names, change_literal
 
-TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
-
-HELPER = """
-def {name}(value):
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, (int, complex)):
-        return value + {number}
-    if isinstance(value, float):
-        return value * 3 + {number} if value - value == 0 else object()
-    if isinstance(value, str):
-        return value + {text!r}
-    if isinstance(value, bytes):
-        return value + {text!r}.encode()
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)([*value, {text!r}])
-    if type(value) is dict:
-        return {{**value, {text!r}: {number}}}
-    return object()
-
-
-class {error}(Warning):
-    pass
-"""
-"""What changes a value that is known only when the test runs, in a way that equality must see; and
-an exception, which is a warning too."""
+MAX_EXPECTED = 3
+"""Copies of one test that expect another value, each in another assertion."""
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -91,6 +73,14 @@ _CALLED_WITH = frozenset(
         *("assert_awaited_with", "assert_awaited_once_with", "assert_any_await"),
     }
 )
+_NEARLY = frozenset(
+    {
+        *("assertAlmostEqual", "assert_allclose", "assert_almost_equal"),
+        *("assert_array_almost_equal", "assert_frame_equal", "assert_series_equal"),
+    }
+)
+"""Equalities with a tolerance: only a value that is far off must fail."""
+_CHECKING = re.compile(r"_*(?:assert|check|expect|verify|compare)\w*|\w*(?:equal|same)\w*", re.I)
 _EXPECTING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns"})
 _SWALLOWING = frozenset({*_EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
@@ -102,92 +92,70 @@ class Perturbed(Record):
     how: str
     kind: str
     """`expected`: another value is expected; `inverted`; or `raises`, at its end."""
-
-
-class Names(Record):
-    """Random names and values, the same throughout one file."""
-
-    helper: str
-    error: str
-    """An exception class that nobody else knows."""
-    number: int
-    text: str
+    certain: bool = True
+    """False where a helper of the tests decides."""
 
 
 def perturb_test(function: TestFunction, names: Names, rng: random.Random) -> list[Perturbed]:
-    """The test with one expected value changed, and with one assertion inverted."""
-    sites = list(enumerate(_reached_statements(function.body)))
+    """The test with expected values changed, one at a time, and with one assertion inverted."""
+    returns = any(isinstance(node, ast.Return) for node in ast.walk(function))
+    sites = [site for site in enumerate(_sites(function.body)) if site[1].sure or not returns]
     rng.shuffle(sites)
-    found: dict[str, Perturbed] = {}
-    for index, statement in sites:
+    expected, inverted = list[Perturbed](), list[Perturbed]()
+    for index, site in sites:
         for kind, change in (("expected", _change_expected), ("inverted", _invert)):
-            if kind not in found:
-                changed = copy.deepcopy(statement)
-                how = change(changed, names, rng)
+            made = expected if kind == "expected" else inverted
+            if len(made) < (MAX_EXPECTED if kind == "expected" else 1):
+                statement = copy.deepcopy(site.statement)
+                how = change(statement, names, rng)
                 if how is not None:
-                    made = _with_statement(function, index, changed)
-                    found[kind] = Perturbed(function=made, how=how, kind=kind)
-    if not found and not any(isinstance(node, ast.Return) for node in function.body):
-        return [_raising(function, names)]
-    return list(found.values())
+                    wrong = _with_statement(function, index, statement, names)
+                    made.append(Perturbed(function=wrong, how=how, kind=kind))
+    if expected or inverted or returns:
+        return [*expected, *inverted]
+    return [*_change_check(function, names, rng), _raising(function, names)]
 
 
-def change_literal(value: object, rng: random.Random) -> object:
-    """Another value of the same type, not equal to the first; the value itself where none is."""
-    number, text = rng.randrange(1_003, 9_973), _word(rng)
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + number
-        case float():
-            return value * 3 + number
-        case str():
-            return value + text
-        case bytes():
-            return value + text.encode()
-        case None:
-            return text
-        case dict() | list() | tuple() | set():
-            return _change_collection(value, rng)
-        case _:
-            return value
+class _Site(Record):
+    """A statement of a test that may be changed."""
+
+    body: list[ast.stmt]
+    """Of which it is one."""
+    statement: ast.stmt
+    sure: bool
+    """Whether it runs in any case, if all before it do: in no branch or loop."""
 
 
-def _change_collection(value: Any, rng: random.Random) -> object:
-    """With one of its items changed; an empty one gets an item."""
-    text = _word(rng)
-    if isinstance(value, dict):
-        key = rng.choice(list(value)) if value else text
-        return {**value, key: change_literal(value.get(key), rng)}
-    if isinstance(value, set):
-        return {*value, text}
-    at = rng.randrange(len(value)) if value else 0
-    items = [change_literal(item, rng) if index == at else item for index, item in enumerate(value)]
-    return type(value)(items or [text])
+def _sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_Site]:
+    """The statements whose failure nothing around them swallows."""
+    for statement in list(body):
+        yield _Site(body=body, statement=statement, sure=sure)
+        match statement:
+            case ast.Return() | ast.Raise():
+                return
+            case ast.With() | ast.AsyncWith():
+                called = {_called(item.context_expr) for item in statement.items}
+                if not called & _SWALLOWING:
+                    yield from _sites(statement.body, sure=sure)
+            case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
+                yield from _sites(statement.body, sure=False)
+                yield from _sites(statement.orelse, sure=False)
 
 
-def _reached_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run in any case, if all before them do: no branch, loop or handler."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, (ast.Return, ast.Raise)):
-            return
-        if isinstance(statement, (ast.With, ast.AsyncWith)):
-            called = {_called(item.context_expr) for item in statement.items}
-            if not called & _SWALLOWING:
-                yield from _reached_statements(statement.body)
-
-
-def _with_statement(function: TestFunction, index: int, statement: ast.stmt) -> TestFunction:
+def _with_statement(
+    function: TestFunction, index: int, statement: ast.stmt, names: Names
+) -> TestFunction:
+    """The test with one statement replaced; it fails too if that is never reached."""
     made = copy.deepcopy(function)
-    target = list(_reached_statements(made.body))[index]
-    for field in target._fields:
-        if isinstance(target, (ast.With, ast.AsyncWith)) and field == "body":
-            continue
-        setattr(target, field, getattr(statement, field))
-    if type(target) is not type(statement):
-        raise TypeError(f"{target} became {statement}")
+    site = list(_sites(made.body))[index]
+    at = site.body.index(site.statement)
+    if site.sure:
+        site.body[at] = statement
+        return made
+    flag = f"{names.helper}_"
+    site.body[at : at + 1] = [*ast.parse(f"{flag} = True").body, statement]
+    made.body[:0] = ast.parse(f"{flag} = False").body
+    made.body += ast.parse(f"if not {flag}:\n    raise AssertionError({names.text!r})").body
     return made
 
 
@@ -200,10 +168,13 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
     if call is None:
         return None
     name = _called(call)
+    if name == "assertTrue" and call.args:
+        return _change_compared(call.args[0], names, rng)
     if name in _EQUALITIES and len(call.args) >= 2:
         places = [place for place in (0, 1) if _literal(call.args[place]) is not None]
         place = places[-1] if places else 1
-        call.args[place], how = _changed_value(call.args[place], names, rng)
+        far = name in _NEARLY
+        call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
         return how
     if name in _CALLED_WITH:
         call.args.append(ast.Constant(names.text))
@@ -212,37 +183,78 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
         call.args[0] = ast.Name(names.error, ast.Load())
         return "another exception expected"
     if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
-        call.args[0], how = _changed_value(call.args[0], names, rng)
+        call.args[0], how = _changed_value(call.args[0], names, rng, far=True)
         return how
     return None
 
 
 def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | None:
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        changes = (
+            _change_compared(part, names, rng) for part in rng.sample(test.values, len(test.values))
+        )
+        return next((how for how in changes if how is not None), None)
+    if not isinstance(test, ast.Compare):
         return None
-    if isinstance(test.ops[0], ast.Eq):
-        if _literal(test.left) is not None and _literal(test.comparators[0]) is None:
+    last = test.comparators[-1]
+    if all(isinstance(op, ast.Eq) for op in test.ops):
+        if _literal(test.left) is not None and _literal(last) is None:
             test.left, how = _changed_value(test.left, names, rng)
         else:
-            test.comparators[0], how = _changed_value(test.comparators[0], names, rng)
+            test.comparators[-1], how = _changed_value(last, names, rng)
         return how
-    if isinstance(test.ops[0], ast.In) and _is_constant(test.left):
-        test.left, how = _changed_value(test.left, names, rng)
-        return how
+    if len(test.ops) == 1 and isinstance(test.ops[0], ast.In):
+        if _is_constant(test.left):
+            test.left, how = _changed_value(test.left, names, rng, far=True)
+            return how
+        return _change_choices(last, rng)
     return None
 
 
-def _changed_value(node: ast.expr, names: Names, rng: random.Random) -> tuple[ast.expr, str]:
-    literal = _literal(node)
+def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
+    """Make all items of a list others, as in `assert status in (200, 204)`."""
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(
+        map(_is_constant, node.elts)
+    ):
+        return None
+    values = [cast("ast.Constant", item).value for item in node.elts]
+    changed = [change_literal(value, rng, far=True) for value in values]
+    if not values or any(value in values for value in changed):
+        return None
+    node.elts = [ast.Constant(cast("Any", value)) for value in changed]
+    return f"{_shown(changed)} expected for {_shown(values)}"
+
+
+def _change_check(function: TestFunction, names: Names, rng: random.Random) -> Iterator[Perturbed]:
+    """Another last argument for a helper that checks: `check(parse(text), 3)`."""
+    for index, site in enumerate(_sites(function.body)):
+        call = _call_of(site.statement)
+        if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called(call) or ""):
+            continue
+        if _literal(call.args[-1]) is None:
+            continue
+        statement = copy.deepcopy(site.statement)
+        changed = cast("ast.Call", _call_of(statement))
+        changed.args[-1], how = _changed_value(changed.args[-1], names, rng)
+        made = _with_statement(function, index, statement, names)
+        yield Perturbed(function=made, how=how, kind="expected", certain=False)
+        return
+
+
+def _changed_value(
+    node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
+) -> tuple[ast.expr, str]:
+    literal, far = _literal(node), far or names.always_far
     if literal is not None:
-        changed = change_literal(literal[0], rng)
+        changed = change_literal(literal[0], rng, far=far)
         if changed != literal[0]:
             how = f"{_shown(changed)} expected for {_shown(literal[0])}"
             return ast.parse(repr(changed), mode="eval").body, how
     if isinstance(node, ast.Call) and _called(node) == "approx" and node.args:
-        node.args[0], how = _changed_value(node.args[0], names, rng)
+        node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
         return node, how
-    wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=[node], keywords=[])
+    arguments = [node, ast.Constant(far)] if far else [node]
+    wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
     return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
 
 
@@ -310,7 +322,3 @@ def _is_constant(node: ast.expr) -> bool:
 def _shown(value: object) -> str:
     text = repr(value)
     return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}…`"
-
-
-def _word(rng: random.Random) -> str:
-    return "".join(rng.choice("bcdfghjklmnpqrstvwxz") for _ in range(8))

@@ -6,13 +6,28 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from closeloop.model.record import Record
-from closeloop.runs.integrity.perturb_python import HELPER, Names, TestFunction, perturb_test
+from closeloop.runs.integrity.perturb_python import perturb_test
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.runs.integrity.python_context import (
+    TestFunction,
+    drop_tests,
+    find_class,
+    find_function,
+    first_place,
+    named_elsewhere,
+    names_without_functions,
+    new_class_name,
+    new_test_name,
+    new_test_names,
+    sees_its_name,
+    shares_state,
+)
+from closeloop.runs.integrity.python_values import Names, random_names, render_helper
 from closeloop.runs.testing.instrument import add_arguments, python_of
 from closeloop.runs.testing.sheet import Status
 
@@ -23,17 +38,18 @@ CONTROLS = 3
 
 # Written for any Python that the project has, not for ours.
 PYTEST_PLUGIN = """\
-import json, os
+import json, os, pytest
 PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
 def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
     write(pipe, (encode(line) + "\\n").encode())
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.args[:] = {files!r}
     for name, value in (("keyword", ""), ("markexpr", ""), ("deselect", None), ("maxfail", 0),
-                        ("lf", False), ("failedfirst", False), ("collectonly", False)):
+                        ("lf", False), ("failedfirst", False), ("collectonly", False),
+                        ("continue_on_collection_errors", True)):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
-pytest_configure.tryfirst = True
 def pytest_runtest_logreport(report):
     tell([report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail")])
 """
@@ -56,7 +72,10 @@ sys.path[0] = os.getcwd()
 suite = unittest.TestSuite()
 for root, module in {modules!r}:
     if root not in sys.path: sys.path.insert(0, root)
-    suite.addTests(unittest.defaultTestLoader.loadTestsFromName(module))
+    try:
+        suite.addTests(unittest.defaultTestLoader.loadTestsFromName(module))
+    except Exception as error:
+        print(module, repr(error), file=sys.stderr)
 sys.exit(not unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite).wasSuccessful())
 """
 
@@ -168,31 +187,36 @@ def _new_file(
 ) -> _File:
     folder, slash, _ = beside.rpartition("/")
     path = f"{folder}{slash}test_{_hex(rng)}.py"
-    return _File(path=path, tree=tree, names=_random_names(rng), package=package)
+    return _File(path=path, tree=tree, names=random_names(rng), package=package)
 
 
 def _parse(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        return ast.parse(source.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _copy_tests(made: _File, places: dict[str, TestPlace], rng: random.Random) -> list[ProbeTest]:
-    """Rename every known test, and the classes they are in."""
-    renamed: dict[tuple[tuple[str, ...], str], str] = {}
-    classes = _rename_classes(made.tree, places.values(), rng)
+    """Rename every known test, and the classes they are in; one that others call keeps its name."""
+    classes, used = _rename_classes(made.tree, places.values(), rng), named_elsewhere(made.tree)
+    text = ast.unparse(made.tree)
+    found = {name: _find_place(made.tree, place, classes)[1] for name, place in places.items()}
+    new = new_test_names({node.name for node in found.values() if node} - used, rng)
     tests = []
     for name, place in places.items():
-        key = (place.classes, place.function)
-        if key not in renamed:
-            node = _find_function(made.tree, [classes.get(c, c) for c in place.classes], key[1])
-            if node is None:
-                continue
-            renamed[key] = node.name = _test_name(place.function, rng)
+        node = found[name]
+        if node is None and not _is_inherited(made.tree, place, classes):
+            continue
         inside = [classes.get(one, one) for one in place.classes]
-        id_ = _result_name(made, inside, renamed[key], place.parameters)
-        tests.append(ProbeTest(name=id_, kind="copy", expect="pass", original=name))
+        id_ = _result_name(made, inside, new.get(place.function, place.function), place.parameters)
+        certain = node is not None and not sees_its_name(node, place.classes, place.path, text)
+        tests.append(
+            ProbeTest(name=id_, kind="copy", expect="pass", original=name, certain=certain)
+        )
+    for node in found.values():
+        if node is not None:
+            node.name = new.get(node.name, node.name)
     return tests
 
 
@@ -200,29 +224,40 @@ def _perturb_tests(
     made: _File, places: dict[str, TestPlace], rng: random.Random
 ) -> list[ProbeTest]:
     """Put wrong copies where the tests were, and leave all other tests out."""
-    classes = _rename_classes(made.tree, places.values(), rng)
-    tests, wrong = [], dict[tuple[tuple[str, ...], str], list[tuple[str, str]]]()
+    classes, text = _rename_classes(made.tree, places.values(), rng), ast.unparse(made.tree)
+    wrong = dict[tuple[tuple[str, ...], str], list[tuple[str, str, bool]]]()
     additions: list[tuple[list[ast.stmt], TestFunction]] = []
     for place in places.values():
-        inside = tuple(classes.get(one, one) for one in place.classes)
-        body, node = _find_body(made.tree, inside, place.function)
-        if node is None or (inside, place.function) in wrong:
+        body, node = _find_place(made.tree, place, classes)
+        if node is None or (place.classes, place.function) in wrong:
             continue
-        ways = wrong.setdefault((inside, place.function), [])
-        for one in perturb_test(node, made.names, rng):
-            one.function.name = _test_name(place.function, rng)
+        ways = wrong.setdefault((place.classes, place.function), [])
+        steady = not sees_its_name(node, place.classes, place.path, text)
+        alone = not shares_state(node, made.tree)
+        names = msgspec.structs.replace(made.names, always_far=not alone)
+        for one in perturb_test(node, names, rng):
+            one.function.name = new_test_name(place.function, rng)
             additions.append((body, one.function))
-            ways.append((one.function.name, one.how))
-    _drop_tests(made.tree)
+            certain = one.certain and steady and (alone or one.kind != "inverted")
+            ways.append((one.function.name, one.how, certain))
+    drop_tests(made.tree)
+    rng.shuffle(additions)
     for body, function in additions:
         body.append(function)
-    for name, place in places.items():
-        inside = tuple(classes.get(one, one) for one in place.classes)
-        for function_name, how in wrong.get((inside, place.function), ()):
-            id_ = _result_name(made, inside, function_name, place.parameters)
-            test = ProbeTest(name=id_, kind="perturbed", expect="fail", original=name, how=how)
-            tests.append(test)
-    return tests
+    return [
+        ProbeTest(
+            name=_result_name(
+                made, [classes.get(one, one) for one in place.classes], function, place.parameters
+            ),
+            kind="perturbed",
+            expect="fail",
+            original=name,
+            how=how,
+            certain=certain,
+        )
+        for name, place in places.items()
+        for function, how, certain in wrong.get((place.classes, place.function), ())
+    ]
 
 
 def _rename_classes(
@@ -230,7 +265,7 @@ def _rename_classes(
 ) -> dict[str, str]:
     """New names for the classes that hold tests, wherever the file speaks of them."""
     wanted = {place.classes[0] for place in places if place.classes}
-    names = {name: f"Test{_hex(rng)}" for name in sorted(wanted)}
+    names = {name: new_class_name(name, rng) for name in sorted(wanted)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in names:
             node.name = names[node.name]
@@ -239,43 +274,32 @@ def _rename_classes(
     return names
 
 
-def _find_function(tree: ast.Module, classes: Sequence[str], name: str) -> TestFunction | None:
-    return _find_body(tree, classes, name)[1]
-
-
-def _find_body(
-    tree: ast.Module, classes: Sequence[str], name: str
+def _find_place(
+    tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]
 ) -> tuple[list[ast.stmt], TestFunction | None]:
-    """The function and the list of statements it stands in; the last of that name counts."""
-    body = tree.body
-    for wanted in classes:
-        inner = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
-        if not inner:
-            return body, None
-        body = inner[-1].body
-    found = [
-        node
-        for node in body
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
-    ]
-    return body, found[-1] if found else None
+    """A test's function and the list of statements it stands in, in a base class maybe."""
+    names = [renamed.get(name, name) for name in place.classes]
+    if not names:
+        return tree.body, find_function(tree.body, place.function)
+    suite = find_class(tree.body, names)
+    waiting, seen = [suite] if suite else [], set[str]()
+    while waiting:
+        suite = waiting.pop(0)
+        if found := find_function(suite.body, place.function):
+            return suite.body, found
+        seen.add(suite.name)
+        above = [base.id for base in suite.bases if isinstance(base, ast.Name)]
+        bases = (find_class(tree.body, [name]) for name in above if name not in seen)
+        waiting += [base for base in bases if base is not None]
+    return tree.body, None
 
 
-def _drop_tests(tree: ast.Module) -> None:
-    """Leave out the tests that nothing else in the file names."""
-    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    named |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef)):
-            continue
-        kept = [
-            one
-            for one in node.body
-            if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
-            or not one.name.startswith("test")
-            or one.name in named
-        ]
-        node.body[:] = kept or [ast.Pass()]
+def _is_inherited(tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]) -> bool:
+    """Whether a test is no function of this file: imported, assigned, or made by a decorator."""
+    names = [renamed.get(name, name) for name in place.classes]
+    if not names:
+        return place.function in names_without_functions(tree)
+    return place.function.isidentifier() and find_class(tree.body, names) is not None
 
 
 def _add_controls(made: _File, rng: random.Random) -> list[ProbeTest]:
@@ -294,8 +318,9 @@ def _add_controls(made: _File, rng: random.Random) -> list[ProbeTest]:
     text = "\n".join(lines)
     if unittest:
         body = text.replace("\n", "\n ")
-        text = f"import unittest\nclass {suite}(unittest.TestCase):\n {body}"
-    made.tree.body += ast.parse(text).body
+        text = f"class {suite}(__import__('unittest').TestCase):\n {body}"
+    for node in ast.parse(text).body:
+        made.tree.body.insert(rng.randint(first_place(made.tree), len(made.tree.body)), node)
     return [
         ProbeTest(
             name=_result_name(made, [suite] if unittest else [], name),
@@ -306,18 +331,10 @@ def _add_controls(made: _File, rng: random.Random) -> list[ProbeTest]:
     ]
 
 
-def _render(made: _File, rng: random.Random) -> str:
-    """The file's text, its own helpers behind the imports, its tests in another order."""
-    body = made.tree.body
-    tests = [at for at, node in enumerate(body) if _is_test(node)]
-    shuffled = rng.sample(tests, len(tests))
-    made.tree.body = [
-        body[shuffled[tests.index(at)]] if at in tests else node for at, node in enumerate(body)
-    ]
+def _render(made: _File) -> str:
+    """The file's text, with our own helpers in front. Tests keep their order: some rely on it."""
     names = made.names
-    helper = HELPER.format(
-        name=names.helper, error=names.error, number=names.number, text=names.text
-    )
+    helper = render_helper(names)
     text = ast.unparse(ast.fix_missing_locations(made.tree))
     future = re.findall(r"^from __future__ import .*$", text, re.MULTILINE)
     for line in future:
@@ -327,20 +344,10 @@ def _render(made: _File, rng: random.Random) -> str:
     return "\n".join([head, *future, helper, text, ""])
 
 
-def _is_test(node: ast.stmt) -> bool:
-    """A plain test function, which may stand anywhere below what it uses."""
-    return (
-        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.name.startswith("test")
-        and not node.decorator_list
-        and not node.args.defaults
-    )
-
-
 def _assemble(
     request: ProbeRequest, made: list[_File], tests: tuple[ProbeTest, ...], rng: random.Random
 ) -> Probe:
-    files = {file.path: _render(file, rng) for file in made}
+    files = {file.path: _render(file) for file in made}
     module = f"m{_hex(rng)}"
     own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
     if request.runner == "unittest":
@@ -373,20 +380,6 @@ def _result_name(made: _File, classes: Sequence[str], function: str, parameters:
     if made.package is not None:
         return ".".join((_module(made), *classes, function))
     return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
-
-
-def _test_name(name: str, rng: random.Random) -> str:
-    """A new name that is found as the old one was: most projects want `test` in front."""
-    return f"{'test_' if name.startswith('test') else name + '_'}{_hex(rng)}"
-
-
-def _random_names(rng: random.Random) -> Names:
-    return Names(
-        helper=f"_{_hex(rng)}",
-        error=f"E{_hex(rng)}",
-        number=rng.randrange(1_003, 9_973),
-        text=_hex(rng),
-    )
 
 
 def _hex(rng: random.Random) -> str:

@@ -34,7 +34,7 @@ MANIFESTS = ("**/pyproject.toml", "**/setup.cfg", "**/package.json", "**/Cargo.t
 """Steer tests in some of their sections only."""
 INSTALLED = (
     *("**/*.pyc", "**/*.pyo", "**/__pycache__/**", "**/site-packages/**", "**/node_modules/**"),
-    *("**/.git/**", "**/.pnp.cjs", "**/.pnp.loader.mjs"),
+    *("**/.git/**", "**/.pnp.cjs", "**/.pnp.loader.mjs", "**/*.egg-info/**", "**/*.dist-info/**"),
 )
 """Compiled code and installed packages: nobody writes these by hand."""
 TEST_FILES = (
@@ -42,7 +42,12 @@ TEST_FILES = (
     *("**/*_test.go", "**/*Test.java", "**/*Tests.java", "**/*Test.kt", "**/*_spec.rb"),
     *("**/__snapshots__/**", "**/__tests__/**"),
 )
-TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec", "specs", "testing", "e2e"})
+PLAIN_TEST_FOLDERS = frozenset({"tests", "__tests__", "specs", "unittests", "unit_tests", "e2e"})
+TEST_FOLDERS = PLAIN_TEST_FOLDERS | {
+    *("test", "spec", "testing", "testsuite", "test_suite"),
+    *("integration_tests", "functional_tests"),
+}
+"""A package may be called `testing` and have its tests in `testing/tests`."""
 RUNNER_MODULES = frozenset(
     {
         *("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli"),
@@ -174,8 +179,10 @@ def shadowed_module(steering: Steering, path: str) -> str | None:
 def _is_import_root(steering: Steering, folder: str) -> bool:
     """Whether a folder may be in the search path of Python, as far as the base shows."""
     name = folder.rpartition("/")[2]
-    if not folder or name in SOURCE_FOLDERS or name in TEST_FOLDERS or folder in steering.mentioned:
+    if not folder or name in TEST_FOLDERS or folder in steering.mentioned:
         return True
+    if name in SOURCE_FOLDERS:
+        return steering.base is None or not steering.base.has(f"{folder}/__init__.py")
     return steering.base is not None and any(
         steering.base.has(f"{folder}/{mark}") for mark in ROOT_MARKS
     )
@@ -218,9 +225,10 @@ def _configuration(base: BaseTree | None) -> Iterator[str]:
 def _test_folder(path: str) -> str | None:
     """The outermost folder above a path that is called as folders of tests are."""
     parts = path.split("/")[:-1]
-    for length, part in enumerate(parts, 1):
-        if part in TEST_FOLDERS:
-            return "/".join(parts[:length])
+    for known in (PLAIN_TEST_FOLDERS, TEST_FOLDERS):
+        for length, part in enumerate(parts, 1):
+            if part in known:
+                return "/".join(parts[:length])
     return None
 
 

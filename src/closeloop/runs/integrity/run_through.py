@@ -61,6 +61,15 @@ class BaseTree(Record):
         except OSError:
             return None
 
+    def read_bytes(self, path: str) -> bytes | None:
+        """A file's content, however large; None for what is not there or no ordinary file."""
+        real = self._real(path)
+        try:
+            is_file = real is not None and stat.S_ISREG(real.lstat().st_mode)
+            return real.read_bytes() if real is not None and is_file else None
+        except OSError:
+            return None
+
     def _real(self, path: str) -> Path | None:
         if not path or "\0" in path or len(path) > 4_000:
             return None
@@ -91,7 +100,8 @@ def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
 def is_script(path: str, content: str | None) -> bool:
     """Whether a file that a command names serves to check, rather than to be checked."""
     folders, name = path.split("/")[:-1], path.rpartition("/")[2]
-    known = {file for files in BY_PROGRAM.values() for file in files} | {"package.json"}
+    known = {file for files in BY_PROGRAM.values() for file in files}
+    known |= {"package.json", "manage.py"}
     if name in known or name.endswith(SCRIPT_ENDINGS) or SCRIPT_NAMES.fullmatch(name):
         return True
     if SCRIPT_FOLDERS & set(folders):

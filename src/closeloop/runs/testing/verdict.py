@@ -39,6 +39,7 @@ def judge(
     fixed = [name for name in tests_to_fix(acceptance, before) if name not in flaky]
     kept = sound(acceptance, before, flaky)
     unfixed = [name for name in fixed if not _passes(results.get(name))]
+    unloaded = [] if acceptance.names_tests else _unloaded(acceptance, before, after, flaky)
     broken = [name for name in kept if not _passes(results.get(name))]
     known = {*fixed, *kept, *flaky}
     others = [] if acceptance.names_tests else [name for name in results if name not in known]
@@ -46,6 +47,7 @@ def judge(
     reasons = [
         *(note for note in after.notes if not after.ran),
         *_listed(unfixed, lambda name: f"{name} {_state(results.get(name))}"),
+        *_listed(unloaded, lambda name: f"{name} was an error before, and none of it passes now"),
         *_listed(broken, lambda name: f"{name} passed before and {_state(results.get(name))}"),
         *_listed(failing, lambda name: f"{name} {_state(results[name])}"),
         *_failed_commands(acceptance, after, flaky),
@@ -67,6 +69,25 @@ def tests_to_fix(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
         return acceptance.fail_to_pass
     # A test file that cannot be loaded is an error too, and is gone once it can.
     return [test.id for test in before.tests if test.status == "failed"]
+
+
+def _unloaded(
+    acceptance: Acceptance, before: TestRun, after: TestRun, flaky: Collection[str]
+) -> list[str]:
+    """Python tests and files of tests that broke before the change, and are skipped after it."""
+    passed = [test.id for test in after.tests if test.status == "passed"]
+    known = {test.id for test in after.tests if test.status in FAILING} | {*flaky}
+    errors = [test.id for test in before.tests if test.status == "error"]
+    python = "unittest" in (acceptance.runner, *(acceptance.run or "").split())
+    return [
+        name
+        for name in errors
+        if name not in known
+        and (python or name.partition("::")[0].endswith(".py"))
+        and not any(
+            other == name or other.startswith((f"{name}::", f"{name}.")) for other in passed
+        )
+    ]
 
 
 def sound(acceptance: Acceptance, before: TestRun, flaky: Collection[str] = ()) -> list[str]:
