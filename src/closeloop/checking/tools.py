@@ -19,7 +19,7 @@ from closeloop.model.trace import Command
 from closeloop.model.variant import Limits
 from closeloop.process.checks import check_of
 from closeloop.process.commands import doing_of
-from closeloop.runs.admission import ALONE_CLOCK, OVERSUBSCRIBED, admit_suite
+from closeloop.runs.admission import OVERSUBSCRIBED, run_suite
 from closeloop.runs.sandbox.cage import Cage
 from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.testing.run import KILLED, NOT_FOUND, OVERTIME, run_tests
@@ -81,29 +81,26 @@ async def attempt(bench: Bench, tool: Tool, side: Side, patch: str = "") -> Trie
     if not tool.command_at(side):
         return Tried(state="inert", note="none of the selected tests was there before the change")
     try:
-        for clock in (1, ALONE_CLOCK):
-            tried, oversubscribed = await _attempt(bench, tool, side, patch, clock)
-            if not oversubscribed:
-                return tried
+        tried, oversubscribed = await run_suite(
+            lambda clock: _attempt(bench, tool, side, patch, clock),
+            lambda tried: tried.state == "timed out",
+        )
     except BadInput as fault:
         return Tried(state="not set up", output=str(fault), note=NOT_SET_UP)
     except (MachineFailed, OSError) as fault:
         return Tried(state="machine trouble", note=str(fault))
-    return msgspec.structs.replace(tried, state="machine trouble", note=OVERSUBSCRIBED)
+    if oversubscribed:
+        return msgspec.structs.replace(tried, state="machine trouble", note=OVERSUBSCRIBED)
+    return tried
 
 
-async def _attempt(
-    bench: Bench, tool: Tool, side: Side, patch: str, clock: int
-) -> tuple[Tried, bool]:
-    """Also whether the clock stopped it while the machine was oversubscribed."""
+async def _attempt(bench: Bench, tool: Tool, side: Side, patch: str, clock: int) -> Tried:
     seconds = clock * bench.timeout
     limits = Limits(command_seconds=seconds, idle_seconds=seconds)
     async with bench.workspaces.open(bench.bases[side], limits) as workspace:
         await put(bench, workspace, side)
         await workspace.apply(patch)
-        async with admit_suite(alone=clock > 1) as admission:
-            tried = await run_tool(workspace.cage, tool, side, seconds)
-            return tried, tried.state == "timed out" and admission.was_oversubscribed()
+        return await run_tool(workspace.cage, tool, side, seconds)
 
 
 async def run_tool(cage: Cage, tool: Tool, side: Side, seconds: float) -> Tried:

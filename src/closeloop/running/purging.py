@@ -125,7 +125,9 @@ class _Removal:
         """A text, bytes or a decoded record without the secret."""
         match value:
             case str():
-                return self._text(value)
+                for way in self._ways:
+                    value = value.replace(way, PURGED)
+                return value
             case bytes():
                 for way in self._ways:
                     value = value.replace(way.encode(), PURGED.encode())
@@ -135,12 +137,6 @@ class _Removal:
             case list():
                 return [self.rewrite(each) for each in value]
         return value
-
-    def _text(self, text: str) -> str:
-        new = text
-        for way in self._ways:
-            new = new.replace(way, PURGED)
-        return new if new != text else text
 
 
 class _Redaction:

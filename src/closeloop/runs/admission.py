@@ -17,12 +17,11 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
-import msgspec
 from anyio.lowlevel import RunVar
 
-from closeloop.model.attempt import TestRun
 from closeloop.runs.sandbox import tree
 from closeloop.runs.sandbox.process import ALL_PROGRAMS, TALLY, CpuTally
 
@@ -46,7 +45,7 @@ OVERSUBSCRIBED = (
     "The machine was oversubscribed until the time was up, and again when nothing else was "
     "tested: run it with less beside it, or with a longer timeout."
 )
-_OVERTIME = ("out of time", "idle")
+Result = TypeVar("Result")
 
 
 class Admission:
@@ -106,19 +105,20 @@ async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
             os.close(descriptor)
 
 
-async def run_suite(run: Callable[[int], Awaitable[TestRun]]) -> TestRun:
-    """Run tests when there is room for them, with so many times their time.
+async def run_suite(
+    run: Callable[[int], Awaitable[Result]], is_stopped: Callable[[Result], bool]
+) -> tuple[Result, bool]:
+    """Run a suite when there is room for it, with so many times its time.
 
-    Where the clock stopped them and the machine was oversubscribed, they are run once more, alone;
-    where it still was, the run says nothing about the change.
+    Where the clock stopped it and the machine was oversubscribed, it is run once more, alone. Also
+    returned is whether the machine still was: then the result says nothing about the change.
     """
     for clock in (1, ALONE_CLOCK):
         async with admit_suite(alone=clock > 1) as admission:
             result = await run(clock)
-            stopped = any(command.stopped in _OVERTIME for command in result.commands)
-            if not stopped or not admission.was_oversubscribed():
-                return result
-    return msgspec.structs.replace(result, trouble=OVERSUBSCRIBED)
+            if not is_stopped(result) or not admission.was_oversubscribed():
+                return result, False
+    return result, True
 
 
 def count_cores() -> float:

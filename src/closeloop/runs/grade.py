@@ -6,11 +6,11 @@ hidden tests as the task has them. What the machine did is never held against it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 
-from closeloop.model.attempt import Attempt, Grade, IntegrityCheck, Outcome, Proof, TestRun
+from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.model.change import Change
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
@@ -18,8 +18,9 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.runs import facts
 from closeloop.runs import proof as proving
-from closeloop.runs.admission import ALONE_CLOCK, OVERSUBSCRIBED, admit_suite
+from closeloop.runs.admission import OVERSUBSCRIBED, run_suite
 from closeloop.runs.integrity.believe import (
+    ChosenTests,
     checks_without_running,
     choose_tests,
     doubt,
@@ -67,17 +68,22 @@ async def grade(
     if attempt.exit == "machine":
         cause = attempt.cause or "the machine failed the attempt"
         steering = steering_of(base, task, before)
-        return _with(_facts(task, submission, steering), _unscored(cause))
+        aside = restored_paths(steering, submission.change)
+        return _with(_facts(task, submission, steering, aside), _unscored(cause))
     if before is None or before.trouble is not None:
         before = await prove_base(workspaces, base, task)
     task = with_failing_tests(task, before)
     steering = steering_of(base, task, before)
     aside = restored_paths(steering, submission.change)
-    graded = msgspec.structs.replace(_facts(task, submission, steering), before=before)
+    graded = msgspec.structs.replace(_facts(task, submission, steering, aside), before=before)
     if defect := defect_of(task, before):
         return _with(graded, _unscored(defect))
+
+    async def run() -> TestRun:
+        return await room(workspaces, base, task, submission.change.patch, "after", steering)
+
     try:
-        after = await _after(workspaces, base, task, submission.change, before, aside)
+        after = await _after(run, task, submission.change, before, aside)
     except Unfit as unfit:
         return _with(graded, Outcome(result="fail", reasons=(str(unfit),)))
     except (MachineFailed, OSError) as fault:
@@ -88,15 +94,18 @@ async def grade(
     outcome = _unclear(task, submission.proof, before, after, verdict) or _outcome(
         task, submission, after, verdict, aside
     )
-    checks = list(checks_without_running(steering, submission.change, before, after))
+    checks = list(checks_without_running(steering, aside, before, after))
     if outcome.result == "pass" and task.acceptance.run:
+        chosen = choose_tests(task.acceptance, before, after)
+        probe = _second_process(workspaces, base, task, steering, chosen)
         try:
-            checks += await _confirm(workspaces, base, task, submission.change, (before, after))
+            checks += await confirm_tests(probe, submission.change.patch, task.reference, chosen[0])
         except (MachineFailed, OSError) as fault:
             outcome = _unscored(str(fault))
+    outcome = doubt(outcome, checks)
     return _with(
         graded,
-        doubt(outcome, checks),
+        outcome,
         after=after,
         fail_to_pass=verdict.fail_to_pass,
         pass_to_pass=verdict.pass_to_pass,
@@ -106,35 +115,27 @@ async def grade(
     )
 
 
-async def _confirm(
-    workspaces: Workspaces,
-    base: Base | None,
-    task: Task,
-    change: Change,
-    runs: tuple[TestRun, TestRun],
-) -> list[IntegrityCheck]:
-    """Confirm the tests that a pass hangs on, in processes of their own."""
-    before, after = runs
-    chosen = choose_tests(task.acceptance, before, after)
+def _second_process(
+    workspaces: Workspaces, base: Base | None, task: Task, steering: Steering, chosen: ChosenTests
+) -> Callable[[str | None, str], Awaitable[ProbeRun]]:
+    """How some tests are run a second time, in a clean room and a process of their own."""
 
     async def probe(patch: str | None, token: str) -> ProbeRun:
-        for clock in (1, ALONE_CLOCK):
+        async def run(clock: int) -> ProbeRun:
             timed = with_clock(task, clock)
-            async with (
-                admit_suite(alone=clock > 1) as admission,
-                clean_room(workspaces, base, timed, patch, before) as workspace,
-            ):
-                run = await run_probe(workspace.cage, timed.acceptance, chosen, token)
-                if run.stopped is None or not admission.was_oversubscribed():
-                    return run
-        raise MachineFailed(OVERSUBSCRIBED)
+            async with clean_room(workspaces, base, timed, patch, steering) as workspace:
+                return await run_probe(workspace.cage, timed.acceptance, chosen, token)
 
-    return await confirm_tests(probe, change.patch, task.reference, chosen[0])
+        result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
+        if oversubscribed:
+            raise MachineFailed(OVERSUBSCRIBED)
+        return result
+
+    return probe
 
 
 async def _after(
-    workspaces: Workspaces,
-    base: Base | None,
+    run: Callable[[], Awaitable[TestRun]],
     task: Task,
     change: Change,
     before: TestRun,
@@ -143,10 +144,6 @@ async def _after(
     """The tests with a change; newly failing ones again, to tell broken from flaky."""
     if not _changes_anything(change, restored):
         return msgspec.structs.replace(before, when="after", flaky=())
-
-    async def run() -> TestRun:
-        return await room(workspaces, base, task, change.patch, "after", before)
-
     after = await run()
     if after.trouble is not None:
         after = await run()
@@ -222,11 +219,12 @@ def _killed(run: TestRun) -> bool:
     return run.trouble is not None and any(result.exit_code in KILLED for result in run.commands)
 
 
-def _facts(task: Task, submission: Submission, steering: Steering) -> Grade:
+def _facts(
+    task: Task, submission: Submission, steering: Steering, aside: Mapping[str, str]
+) -> Grade:
     """All that needs no test run."""
     change, trace = submission.change, submission.trace
-    files = facts.right_files(task, change, steering)
-    aside, tests = restored_paths(steering, change), (ADDED_TEST, CHANGED_TEST)
+    files, tests = facts.right_files(task, change, steering), (ADDED_TEST, CHANGED_TEST)
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,

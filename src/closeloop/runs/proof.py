@@ -15,13 +15,14 @@ from closeloop.model.attempt import Proof, TestRun
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.task import Task
 from closeloop.model.variant import Limits
-from closeloop.runs.admission import run_suite
+from closeloop.runs.admission import OVERSUBSCRIBED, run_suite
 from closeloop.runs.integrity.apply import apply_change
 from closeloop.runs.integrity.restore import Steering, read_steering
 from closeloop.runs.integrity.run_through import BaseTree
 from closeloop.runs.mutants import mutants
 from closeloop.runs.protected import with_failing_tests
-from closeloop.runs.testing.run import HIDDEN_FAILURES, When, run_tests
+from closeloop.runs.sandbox.place import Place, real_paths
+from closeloop.runs.testing.run import HIDDEN_FAILURES, OVERTIME, When, run_tests
 from closeloop.runs.testing.verdict import NAMED, judge, nearest
 from closeloop.runs.workspaces import Base, Workspace, Workspaces
 
@@ -130,9 +131,10 @@ async def run_reference(
     quick: str | None = None,
 ) -> TestRun:
     """The tests after the reference change; flaky where repeats differ."""
+    steering = steering_of(base, task, before)
 
     async def run(task: Task) -> TestRun:
-        return await room(workspaces, base, task, task.reference, "after", before)
+        return await room(workspaces, base, task, task.reference, "after", steering)
 
     try:
         return await _repeated(task, run, repeats, quick)
@@ -146,7 +148,7 @@ async def room(
     task: Task,
     patch: str | None,
     when: When,
-    before: TestRun | None = None,
+    steering: Steering | None = None,
 ) -> TestRun:
     """One run of the tests in a clean room, when the machine has room for it."""
     if not task.acceptance.run and not task.acceptance.commands:
@@ -154,10 +156,14 @@ async def room(
 
     async def run(clock: int) -> TestRun:
         timed = with_clock(task, clock)
-        async with clean_room(workspaces, base, timed, patch, before) as workspace:
+        async with clean_room(workspaces, base, timed, patch, steering) as workspace:
             return await run_tests(workspace.cage, timed.acceptance, when)
 
-    return await run_suite(run)
+    def is_stopped(run: TestRun) -> bool:
+        return any(command.stopped in OVERTIME for command in run.commands)
+
+    result, oversubscribed = await run_suite(run, is_stopped)
+    return msgspec.structs.replace(result, trouble=OVERSUBSCRIBED) if oversubscribed else result
 
 
 def with_clock(task: Task, times: int) -> Task:
@@ -172,11 +178,11 @@ async def clean_room(
     base: Base | None,
     task: Task,
     patch: str | None,
-    before: TestRun | None = None,
+    steering: Steering | None = None,
 ) -> AsyncIterator[Workspace]:
     """The base, a change, then all that does not count of it as the base or the reference has it.
 
-    Unfit when the change cannot be put on top of the base.
+    A change needs the steering of its task. Unfit when the change cannot be put on top of the base.
     """
     wanted = task.acceptance
     limits = Limits(
@@ -186,8 +192,8 @@ async def clean_room(
     )
     async with workspaces.open(base, limits) as workspace:
         try:
-            if patch is not None:
-                await apply_change(workspace, task, patch, steering_of(base, task, before))
+            if patch is not None and steering is not None:
+                await apply_change(workspace, task, patch, steering)
             if wanted.patch is not None:
                 await workspace.apply(wanted.patch)
         except BadInput as fault:
@@ -197,7 +203,7 @@ async def clean_room(
 
 def steering_of(base: Base | None, task: Task, before: TestRun | None) -> Steering:
     """What of a change to this base does not count."""
-    tree = BaseTree(root=f"{base.folder}/root/workspace") if base else None
+    tree = BaseTree(root=real_paths(Place(folder=base.folder))[0]) if base else None
     return read_steering(task, tree, before)
 
 
@@ -320,13 +326,14 @@ async def _wrong_passes(
 ) -> list[str]:
     """That wrong changes pass, if all do that can be made of the reference."""
     before, reference = runs
+    steering = steering_of(base, task, before)
     flaky = {*before.flaky, *reference.flaky}
     passing = []
     for mutant in mutants(task.reference or ""):
         for command in dict.fromkeys((quick, None)):
             asked = _with_command(task, command)
             try:
-                run = await room(workspaces, base, asked, mutant.patch, "after", before)
+                run = await room(workspaces, base, asked, mutant.patch, "after", steering)
             except (Unfit, MachineFailed, OSError):
                 break
             # A quick run without results only shows that it cannot be had.

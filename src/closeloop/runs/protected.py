@@ -44,13 +44,18 @@ def with_failing_tests(task: Task, before: TestRun) -> Task:
     return msgspec.structs.replace(task, protected=tuple(dict.fromkeys((*task.protected, *files))))
 
 
+def path_of_test(test: str) -> str:
+    """The part of a test's id before its name: a path, where the runner writes one there."""
+    return re.split("::| > ", test, maxsplit=1)[0]
+
+
 def files_named(tests: Iterable[str], runner: Runner | None) -> Iterator[str]:
     """The files that test ids name: `path.py::test`, `path.ts > suite > test`, `module.Class.test`.
 
     `billing::tests::rounds` of cargo names a module of the code itself, no file.
     """
     for test in tests:
-        file = re.split("::| > ", test, maxsplit=1)[0]
+        file = path_of_test(test)
         if runner == "junit":
             yield f"**/{literal(file.partition('$')[0]).replace('.', '/')}.*"
         elif re.search(r"\.\w+$" if file != test else r"\.(py|[cm]?[jt]sx?)$", file):

@@ -23,6 +23,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from closeloop.model.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
+from closeloop.sqlite_files import journal
 
 MEMORY = ":memory:"
 BUSY_SECONDS = 60
@@ -71,12 +72,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
     Without a write-ahead log nobody writes to it now, and SQLite need not share memory with others.
     """
-    log = path.with_name(f"{path.name}-wal")
-    try:
-        is_unused = log.stat().st_size == 0
-    except FileNotFoundError:
-        is_unused = True
-    mode = "mode=ro&immutable=1" if is_unused else "mode=ro"
+    mode = "mode=ro&immutable=1" if journal(path) is None else "mode=ro"
     return sqlite3.connect(
         f"file:{quote(str(path))}?{mode}",
         uri=True,

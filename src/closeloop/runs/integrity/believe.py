@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.model.attempt import IntegrityCheck, Outcome, TestResult, TestRun
-from closeloop.model.change import Change
 from closeloop.model.task import Acceptance
-from closeloop.runs.integrity.restore import Steering, restored_paths
+from closeloop.runs.integrity.restore import SHADOWS, Steering
+from closeloop.runs.protected import path_of_test
 from closeloop.runs.testing.verdict import tests_to_fix
 
 RULE = "tampered-result"
@@ -19,9 +18,11 @@ MAX_TESTS = 400
 NAMED = 5
 
 
-def choose_tests(
-    acceptance: Acceptance, before: TestRun, after: TestRun
-) -> tuple[list[str], list[str]]:
+ChosenTests = tuple[Sequence[str], Sequence[str]]
+"""Those that a pass hangs on, and others."""
+
+
+def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> ChosenTests:
     """The tests that a pass hangs on, and others that passed, as many as are soon run again."""
     passed = {test.id: test for test in after.tests if test.status == "passed"}
     fixed = [name for name in tests_to_fix(acceptance, before) if name in passed]
@@ -30,21 +31,20 @@ def choose_tests(
         fixed = [name for name in passed if name not in earlier]
     unsteady = {*before.flaky, *after.flaky}
     fixed = [name for name in fixed if name not in unsteady]
-    near = {_file_of(name) for name in fixed}
+    near = {path_of_test(name) for name in fixed}
     rest = [test for test in passed.values() if test.id not in {*fixed, *unsteady}]
     random.SystemRandom().shuffle(rest)
-    rest.sort(key=lambda test: _file_of(test.id) not in near)
+    rest.sort(key=lambda test: path_of_test(test.id) not in near)
     return fixed, list(_affordable(rest))
 
 
 def checks_without_running(
-    steering: Steering, change: Change, before: TestRun, after: TestRun
+    steering: Steering, aside: Mapping[str, str], before: TestRun, after: TestRun
 ) -> Iterator[IntegrityCheck]:
     """The conditions that need no second process."""
     if not steering.checked:
         return
-    aside = restored_paths(steering, change)
-    shadows = {path: why for path, why in aside.items() if why.startswith("would be imported")}
+    shadows = {path: why for path, why in aside.items() if why.startswith(SHADOWS)}
     others = {path: why for path, why in aside.items() if path not in shadows}
     yield IntegrityCheck(name="restored", state="held", detail=_listed(others))
     yield IntegrityCheck(name="unshadowed", state="held", detail=_listed(shadows))
@@ -91,10 +91,6 @@ def _affordable(tests: Sequence[TestResult]) -> Iterator[str]:
         if seconds > MAX_SECONDS:
             return
         yield test.id
-
-
-def _file_of(test: str) -> str:
-    return re.split("::| > ", test, maxsplit=1)[0]
 
 
 def _listed(reasons: dict[str, str]) -> str:

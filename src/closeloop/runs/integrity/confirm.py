@@ -19,6 +19,7 @@ from closeloop.model.plural import plural
 from closeloop.model.record import Record, digest
 from closeloop.model.task import Acceptance, Runner
 from closeloop.runs.integrity.probe import Probe, ProbeKind, ProbeRequest, ProbeTest, Results
+from closeloop.runs.protected import path_of_test
 from closeloop.runs.sandbox.cage import Cage
 from closeloop.runs.testing.instrument import runner_of
 from closeloop.runs.testing.run import REPORT_LIMIT
@@ -286,7 +287,7 @@ def _guess_runner(tests: Sequence[str]) -> Runner | None:
 def _file_of(test: str, runner: Runner) -> str:
     if runner == "unittest":
         return "/".join(test.split(".")[:-2]) + ".py"
-    return re.split("::| > ", test, maxsplit=1)[0]
+    return path_of_test(test)
 
 
 def _escape(file: str) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 from closeloop.model.record import Record
 from closeloop.runs.integrity.javascript_assertions import (
     Assertion,
-    Perturbation,
     change_expectation,
     change_last_literal,
     find_assertions,
@@ -26,8 +25,6 @@ from closeloop.runs.integrity.javascript_assertions import (
 from closeloop.runs.integrity.javascript_commands import invoke_runner, read_lines
 from closeloop.runs.integrity.javascript_tests import (
     Declaration,
-    Edit,
-    apply_edits,
     descendants,
     drop_edit,
     find_declarations,
@@ -35,10 +32,10 @@ from closeloop.runs.integrity.javascript_tests import (
     match_declarations,
     parse_source,
     rename_edits,
-    text_of,
 )
 from closeloop.runs.integrity.javascript_values import helper_source, random_word
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.runs.integrity.source_edits import Edit, Perturbation, apply_edits, node_text
 from closeloop.runs.testing.sheet import Status
 
 if TYPE_CHECKING:
@@ -311,7 +308,8 @@ def _finish(
     comment = _LEADING_COMMENT.match(test_file.content)
     top = comment.end() if comment is not None else 0
     unchecked = Edit(start=top, end=top, text="// @ts-nocheck\n")
-    text = apply_edits(test_file.content, [unchecked, *edits])
+    edited = apply_edits(test_file.content, [unchecked, *edits])
+    text = edited.decode("utf-8", "surrogateescape")
     return text, [*tests, *(test for _, test in controls)]
 
 
@@ -349,9 +347,9 @@ def _assert_equal(test_file: ProbedFile, actual: str, expected: str) -> str:
         case "should":
             return f"({actual}).should.equal({expected})"
         case "assert" if assertion.matcher is not None:
-            return f"{text_of(assertion.root)}.strictEqual({actual}, {expected})"
+            return f"{node_text(assertion.root)}.strictEqual({actual}, {expected})"
         case _:
-            function = text_of(assertion.root.child_by_field_name("function"))
+            function = node_text(assertion.root.child_by_field_name("function"))
             compared = f"({actual}) === ({expected})"
             return f"{function}({compared if assertion.name == 'ok' else f'{actual}, {expected}'})"
 
@@ -361,7 +359,7 @@ def _assertion_in_use(
 ) -> Assertion | None:
     """One of the file's assertions, of a kind that works outside of its test as well."""
     parameters = (node for node in descendants(root) if node.type == "formal_parameters")
-    if any(re.search(r"\bexpect\b", text_of(node)) for node in parameters):
+    if any(re.search(r"\bexpect\b", node_text(node)) for node in parameters):
         return None
     for declaration in declarations:
         if declaration.kind == "test" and declaration.callback is not None:

@@ -23,14 +23,9 @@ from closeloop.runs.integrity.javascript_matchers import (
     PROMISED,
     TEXTS,
 )
-from closeloop.runs.integrity.javascript_tests import (
-    Edit,
-    arguments_of,
-    descendants,
-    first_child,
-    text_of,
-)
+from closeloop.runs.integrity.javascript_tests import arguments_of, descendants, first_child
 from closeloop.runs.integrity.javascript_values import change_value, random_word
+from closeloop.runs.integrity.source_edits import Edit, Perturbation, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -42,14 +37,6 @@ _WHOLE_ASSERT = ("default", "assert", "strict")
 _HELPER_NAME = re.compile(r"(?:^|\.)(?:assert|check|expect|verify|ensure|must)\w*$", re.I)
 _WRAPPERS = ("await_expression", "parenthesized_expression")
 _FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "method_definition")
-
-
-class Perturbation(Record):
-    """A way to make a test wrong."""
-
-    edits: tuple[Edit, ...]
-    how: str
-    certain: bool = True
 
 
 class Link(Record):
@@ -151,7 +138,9 @@ def _read_assertion(
     names = [link.name for link in links]
     if not waited and PROMISED & set(names):
         return None
-    called = text_of(root.child_by_field_name("function")) if root.type == "call_expression" else ""
+    called = (
+        node_text(root.child_by_field_name("function")) if root.type == "call_expression" else ""
+    )
     direct = assert_names.get(called, "default" if called == "assert" else None)
     if direct is not None and not links:
         name = "ok" if direct in _WHOLE_ASSERT else direct
@@ -159,13 +148,13 @@ def _read_assertion(
     if not links:
         return None
     style: Style
-    if assert_names.get(text_of(root), text_of(root)) in _WHOLE_ASSERT:
+    if assert_names.get(node_text(root), node_text(root)) in _WHOLE_ASSERT:
         if links[-1].call is None or not set(names[:-1]) <= {"strict"}:
             return None
         style = "assert"
     elif "should" in names[:-1]:
         style = "should"
-    elif called == "expect" or (text_of(root) == "expect" and names[0] == "soft" and names[1:]):
+    elif called == "expect" or (node_text(root) == "expect" and names[0] == "soft" and names[1:]):
         style = "chai" if CHAI_WORDS & set(names) or links[-1].call is None else "jest"
     else:
         return None
@@ -197,7 +186,7 @@ def _read_chain(expression: Node) -> tuple[Node, list[Link]]:
         below, name = member.child_by_field_name("object"), member.child_by_field_name("property")
         if below is None or name is None:
             break
-        links.append(Link(name=text_of(name), place=name, before=below.end_byte, call=call))
+        links.append(Link(name=node_text(name), place=name, before=below.end_byte, call=call))
         node = below
     return node, links[::-1]
 
@@ -222,7 +211,7 @@ def change_expectation(
     if name in CLASSES:
         return _replace_arguments(assertion, "class {}")
     if name in CALLED_WITH:
-        return _replace_arguments(assertion, ", ".join([f"'{word}'", *map(text_of, arguments)]))
+        return _replace_arguments(assertion, ", ".join([f"'{word}'", *map(node_text, arguments)]))
     return None
 
 
@@ -263,7 +252,7 @@ def change_last_literal(callback: Node, rng: random.Random) -> Perturbation | No
         expression, _ = _unwrap(statement)
         if expression is None or expression.type != "call_expression":
             continue
-        if not _HELPER_NAME.search(text_of(expression.child_by_field_name("function"))):
+        if not _HELPER_NAME.search(node_text(expression.child_by_field_name("function"))):
             continue
         for argument in reversed(arguments_of(expression)):
             if (change := change_value(argument, rng)) is not None:
@@ -280,7 +269,7 @@ def throw_at_end(callback: Node, word: str) -> Perturbation | None:
     how = "error thrown at the end"
     error = f"throw new Error('{word}');"
     statements = list_statements(callback)
-    prefix = "" if text_of(callback).startswith("async") else "async "
+    prefix = "" if node_text(callback).startswith("async") else "async "
     start = Edit(start=callback.start_byte, end=callback.start_byte, text=prefix)
     if body.type != "statement_block":
         edits = (
@@ -320,7 +309,7 @@ def _replace_arguments(assertion: Assertion, text: str) -> Perturbation | None:
     if listed is None:
         return None
     edit = Edit(start=listed.start_byte, end=listed.end_byte, text=f"({text})")
-    how = f"{assertion.name}({text[:60]}) for {assertion.name}{text_of(listed)[:60]}"
+    how = f"{assertion.name}({text[:60]}) for {assertion.name}{node_text(listed)[:60]}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
 
 
@@ -330,7 +319,7 @@ def _change_argument(
     if (change := change_value(argument, rng)) is not None:
         edit, how = change
         return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
-    if argument.type == "spread_element" or text_of(argument).startswith("expect."):
+    if argument.type == "spread_element" or node_text(argument).startswith("expect."):
         return None
     edits = (
         Edit(start=argument.start_byte, end=argument.start_byte, text=f"{helper}("),
@@ -345,7 +334,7 @@ def _change_assert(assertion: Assertion, rng: random.Random, helper: str) -> Per
         is_first = change_value(arguments[1], rng) is None and change_value(arguments[0], rng)
         return _change_argument(assertion, arguments[0 if is_first else 1], rng, helper)
     if assertion.name in ("throws", "rejects", "match", "throw"):
-        return _replace_arguments(assertion, f"{text_of(arguments[0])}, /{word}/")
+        return _replace_arguments(assertion, f"{node_text(arguments[0])}, /{word}/")
     if assertion.name in ("include", "property") and len(arguments) > 1:
-        return _replace_arguments(assertion, f"{text_of(arguments[0])}, '{word}'")
+        return _replace_arguments(assertion, f"{node_text(arguments[0])}, '{word}'")
     return None

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
-from importlib import import_module
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.model.record import Record
+from closeloop.runs.integrity.source_edits import Edit, load_parser, node_text
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
-_GRAMMARS = {
-    "javascript": ("tree_sitter_javascript", "language"),
-    "typescript": ("tree_sitter_typescript", "language_typescript"),
-    "tsx": ("tree_sitter_typescript", "language_tsx"),
-}
-_JAVASCRIPT = ("javascript", "tsx")
-"""Types in JavaScript files (Flow) are close enough to TypeScript's."""
+_JAVASCRIPT = ("tree_sitter_javascript", "language")
+_TYPESCRIPT = ("tree_sitter_typescript", "language_typescript")
+_TSX = ("tree_sitter_typescript", "language_tsx")
 _BY_SUFFIX = {
-    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), _JAVASCRIPT),
-    **dict.fromkeys((".ts", ".mts", ".cts"), ("typescript",)),
-    ".tsx": ("tsx",),
+    # Types in JavaScript files (Flow) are close enough to TypeScript's.
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), (_JAVASCRIPT, _TSX)),
+    **dict.fromkeys((".ts", ".mts", ".cts"), (_TYPESCRIPT,)),
+    ".tsx": (_TSX,),
 }
 LARGEST_SOURCE_BYTES = 1_000_000
 
@@ -53,14 +49,6 @@ _CONTROL_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v
 _FUNCTIONS = ("arrow_function", "function_expression")
 
 
-class Edit(Record):
-    """New text for the bytes from `start` to `end`."""
-
-    start: int
-    end: int
-    text: str
-
-
 class Declaration(Record):
     """A call that declares a test or a suite."""
 
@@ -79,16 +67,12 @@ class Declaration(Record):
     def is_fit(self) -> bool:
         """Whether a copy passes wherever it passes: it runs, and has no snapshots on file."""
         names = {name for one in (*self.parents, self) for name in one.names}
-        return not names & (_NOT_RUN | _REVERSED) and not _SNAPSHOTS.search(text_of(self.call))
+        return not names & (_NOT_RUN | _REVERSED) and not _SNAPSHOTS.search(node_text(self.call))
 
     @property
     def is_repeated(self) -> bool:
         """Whether it stands for several tests, by a table of values."""
         return any(_WITH_VALUES & set(one.names) for one in (*self.parents, self))
-
-
-def text_of(node: Node | None) -> str:
-    return "" if node is None or node.text is None else node.text.decode("utf-8", "replace")
 
 
 def first_child(node: Node | None) -> Node | None:
@@ -101,18 +85,10 @@ def parse_source(path: str, content: bytes) -> Node | None:
     if len(content) > LARGEST_SOURCE_BYTES:
         return None
     for grammar in _BY_SUFFIX.get(PurePosixPath(path).suffix, ()):
-        root = _load_parser(grammar).parse(content).root_node
+        root = load_parser(*grammar).parse(content).root_node
         if not root.has_error:
             return root
     return None
-
-
-@cache
-def _load_parser(grammar: str) -> Parser:
-    from tree_sitter import Language, Parser
-
-    module, name = _GRAMMARS[grammar]
-    return Parser(Language(getattr(import_module(module), name)()))
 
 
 def descendants(node: Node, but_not_in: tuple[str, ...] = ()) -> Iterator[Node]:
@@ -146,30 +122,30 @@ def imported_names(root: Node, modules: Iterable[str]) -> dict[str, str]:
             value, pattern = node.child_by_field_name("value"), node.child_by_field_name("name")
             while value is not None and value.type == "member_expression":
                 value = value.child_by_field_name("object")
-            if value is None or text_of(value.child_by_field_name("function")) != "require":
+            if value is None or node_text(value.child_by_field_name("function")) != "require":
                 continue
             source = next(iter(arguments_of(value)), None)
         else:
             continue
-        if pattern is not None and text_of(source).strip("'\"`") in modules:
+        if pattern is not None and node_text(source).strip("'\"`") in modules:
             names.update(_bound_names(pattern))
     return names
 
 
 def _bound_names(pattern: Node) -> Iterator[tuple[str, str]]:
     if pattern.type == "identifier":
-        yield text_of(pattern), "default"
+        yield node_text(pattern), "default"
     for node in descendants(pattern):
         if node.type == "import_specifier":
             name = node.child_by_field_name("name")
-            yield text_of(node.child_by_field_name("alias") or name), text_of(name)
+            yield node_text(node.child_by_field_name("alias") or name), node_text(name)
         elif node.type == "pair_pattern":
             key, value = node.child_by_field_name("key"), node.child_by_field_name("value")
-            yield text_of(value), text_of(key)
+            yield node_text(value), node_text(key)
         elif node.type == "shorthand_property_identifier_pattern":
-            yield text_of(node), text_of(node)
+            yield node_text(node), node_text(node)
         elif node.type == "identifier" and _is_whole_import(node.parent):
-            yield text_of(node), "default"
+            yield node_text(node), "default"
 
 
 def _is_whole_import(parent: Node | None) -> bool:
@@ -186,7 +162,7 @@ def find_declarations(root: Node) -> list[Declaration]:
         if node.type == "variable_declarator":
             value = node.child_by_field_name("value")
             if value is not None and "extend" in _names_called(value):
-                aliases[text_of(node.child_by_field_name("name"))] = "test"
+                aliases[node_text(node.child_by_field_name("name"))] = "test"
         declaration = (
             _declaration(node, parents, aliases) if node.type == "call_expression" else None
         )
@@ -235,7 +211,7 @@ def _is_call_of(call: Node, name: str) -> bool:
     """Whether this is `it.each(…)` itself, rather than the call of what it returns."""
     function = call.child_by_field_name("function")
     property_ = function.child_by_field_name("property") if function is not None else None
-    return text_of(property_) == name
+    return node_text(property_) == name
 
 
 def _names_called(call: Node) -> tuple[str, ...]:
@@ -246,10 +222,10 @@ def _names_called(call: Node) -> tuple[str, ...]:
         if node.type == "call_expression":
             below = node.child_by_field_name("function")
         elif node.type == "member_expression":
-            names.append(text_of(node.child_by_field_name("property")))
+            names.append(node_text(node.child_by_field_name("property")))
             below = node.child_by_field_name("object")
         elif node.type == "identifier":
-            return (text_of(node), *reversed(names))
+            return (node_text(node), *reversed(names))
         else:
             return ()
         if below is None:
@@ -267,7 +243,7 @@ def _first_parameter(declaration: Declaration) -> str:
     parameter = single or first_child(several)
     if parameter is not None and parameter.type == "required_parameter":
         parameter = parameter.child_by_field_name("pattern")
-    return text_of(parameter)
+    return node_text(parameter)
 
 
 def match_declarations(
@@ -299,10 +275,10 @@ def _title_pattern(declaration: Declaration) -> str:
         if child.type == "template_substitution":
             parts.append(".*")
         elif declaration.is_repeated:
-            pieces = _PLACEHOLDER.split(_unescaped(text_of(child)))
+            pieces = _PLACEHOLDER.split(_unescaped(node_text(child)))
             parts.append(".*".join(map(re.escape, pieces)))
         else:
-            parts.append(re.escape(_unescaped(text_of(child))))
+            parts.append(re.escape(_unescaped(node_text(child))))
     return "".join(parts)
 
 
@@ -325,23 +301,13 @@ def rename_edits(declaration: Declaration, title: str) -> Iterator[Edit]:
     while node is not None and node.type in ("call_expression", "member_expression"):
         below = node.child_by_field_name("object") or node.child_by_field_name("function")
         name = node.child_by_field_name("property")
-        if below is not None and name is not None and text_of(name) == "only":
+        if below is not None and name is not None and node_text(name) == "only":
             yield Edit(start=below.end_byte, end=name.end_byte, text="")
         node = below
-    if node is not None and text_of(node) in _FOCUSED:
-        yield Edit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[text_of(node)])
+    if node is not None and node_text(node) in _FOCUSED:
+        yield Edit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[node_text(node)])
 
 
 def drop_edit(declaration: Declaration) -> Edit:
     """Leave a declaration out, wherever an expression may stand."""
     return Edit(start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0")
-
-
-def apply_edits(content: bytes, edits: Iterable[Edit]) -> str:
-    """The text with its edits; what lies in a part that is already replaced is left out."""
-    parts, at = [], 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):
-        if edit.start >= at:
-            parts += [content[at : edit.start], edit.text.encode()]
-            at = edit.end
-    return b"".join((*parts, content[at:])).decode("utf-8", "surrogateescape")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from closeloop.runs.integrity.javascript_tests import Edit, text_of
+from closeloop.runs.integrity.source_edits import Edit, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -41,7 +41,7 @@ def helper_source(name: str, rng: random.Random) -> str:
 
 def change_value(node: Node, rng: random.Random) -> tuple[Edit, str] | None:
     """Another literal of the same type, and what was changed; None where it is no literal."""
-    text = text_of(node)
+    text = node_text(node)
     word = random_word(rng)
     match node.type:
         case "number" | "unary_expression":
@@ -80,7 +80,7 @@ def _change_part(node: Node, word: str, rng: random.Random) -> tuple[Edit, str] 
 
 def _other_number(node: Node, rng: random.Random) -> str | None:
     """Farther from zero, so that no rounding brings it back."""
-    text = text_of(node).replace(" ", "")
+    text = node_text(node).replace(" ", "")
     if node.type == "unary_expression":
         operand = node.child_by_field_name("argument")
         if operand is None or operand.type != "number" or not text.startswith("-"):
@@ -95,5 +95,5 @@ def _other_number(node: Node, rng: random.Random) -> str | None:
 
 
 def _replaced(node: Node, text: str) -> tuple[Edit, str]:
-    how = f"{text[:SHOWN_CHARACTERS]} for {text_of(node)[:SHOWN_CHARACTERS]}"
+    how = f"{text[:SHOWN_CHARACTERS]} for {node_text(node)[:SHOWN_CHARACTERS]}"
     return Edit(start=node.start_byte, end=node.end_byte, text=text), how

@@ -166,7 +166,7 @@ def _invert(macro: Node) -> Iterator[Perturbation]:
     line = macro.start_point[0] + 1
     if name in _OPPOSITE and title is not None:
         end = title.end_byte
-        edit = Edit(start=end - len(name), end=end, text=_OPPOSITE[name].encode())
+        edit = Edit(start=end - len(name), end=end, text=_OPPOSITE[name])
         how = f"{_OPPOSITE[name]} for {name} in line {line}"
         yield Perturbation(edits=(edit,), how=how, certain=True)
     arguments = _split_arguments(macro)

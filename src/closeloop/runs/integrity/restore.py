@@ -11,13 +11,21 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from closeloop.model.attempt import TestRun
 from closeloop.model.change import Change
 from closeloop.model.globs import literal, matches
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.runs.integrity.run_through import BaseTree, run_through
-from closeloop.runs.protected import changed_paths, files_named, parse_change, paths_of
+from closeloop.runs.protected import (
+    changed_paths,
+    files_named,
+    parse_change,
+    path_of_test,
+    paths_of,
+)
 
 STEERING = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),
@@ -62,6 +70,7 @@ CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
 
 
+SHADOWS = "would be imported instead of"
 ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
 
 
@@ -131,7 +140,7 @@ def why_restored(steering: Steering, path: str) -> str | None:
     if matches(path, INSTALLED) and not expected:
         return "compiled code or an installed package"
     if fresh and not expected and (name := shadowed_module(steering, path)):
-        return f"would be imported instead of {name}"
+        return f"{SHADOWS} {name}"
     if is_test_path(steering, path) and not (fresh and steering.added_tests_count):
         return ADDED_TEST if fresh else CHANGED_TEST
     if matches(path, STEERING):
@@ -194,15 +203,14 @@ def _with_subject(steering: Steering, task: Task) -> Steering:
     aside = restored_paths(steering, changed) if changed else {}
     own = {path for path in steering.references if not matches(path, steering.declared)}
     about = own if own and own <= aside.keys() else frozenset[str]()
-    values = {name: getattr(steering, name) for name in steering.__struct_fields__}
-    return Steering(**{**values, "subject": frozenset(about)})
+    return msgspec.structs.replace(steering, subject=frozenset(about))
 
 
 def _owned(
     task: Task, commands: Sequence[str], base: BaseTree | None, hidden: Iterable[str]
 ) -> Iterator[str]:
     """Files that the acceptance names, and neither base, hidden tests nor reference have."""
-    tests = (re.split("::| > ", name, maxsplit=1)[0] for name in task.acceptance.fail_to_pass)
+    tests = map(path_of_test, task.acceptance.fail_to_pass)
     known = {*hidden, *paths_of(task.reference)}
     for path in (*_words(commands), *tests):
         if "." in path and base is not None and not base.has(path) and path not in known:

@@ -66,7 +66,7 @@ def _restore(agent: Node, base: Node, agent_text: str, base_text: str) -> str | 
     for item in _list_test_items(agent, ()):
         originals = missing.get((item.container, item.key), [])
         text = originals.pop(0).text if originals else ""
-        edits.append(Edit(start=item.start, end=item.end, text=text.encode()))
+        edits.append(Edit(start=item.start, end=item.end, text=text))
     for (container, _), items in missing.items():
         for item in items:
             if container not in ends:

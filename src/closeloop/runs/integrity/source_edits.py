@@ -19,7 +19,7 @@ class Edit(Record):
 
     start: int
     end: int
-    text: bytes
+    text: str
 
 
 class Perturbation(Record):
@@ -27,21 +27,22 @@ class Perturbation(Record):
 
     edits: tuple[Edit, ...]
     how: str
-    certain: bool
+    certain: bool = True
     """By logic, the changed test fails wherever the original passes."""
 
 
 def parse_source(grammar: str, source: bytes) -> Node | None:
     """Return the root of the syntax tree; None for a source with syntax errors."""
-    root = _load_parser(grammar).parse(source).root_node
+    root = load_parser(grammar).parse(source).root_node
     return None if root.has_error else root
 
 
 @functools.cache
-def _load_parser(grammar: str) -> Parser:
+def load_parser(module: str, language: str = "language") -> Parser:
+    """Return a parser for a grammar, by the package it comes in and its name there."""
     from tree_sitter import Language, Parser
 
-    return Parser(Language(importlib.import_module(grammar).language()))
+    return Parser(Language(getattr(importlib.import_module(module), language)()))
 
 
 def walk_nodes(node: Node, *, skip: frozenset[str] = frozenset()) -> Iterator[Node]:
@@ -60,19 +61,23 @@ def node_text(node: Node | None) -> str:
 
 
 def replace_node(node: Node, text: str) -> Edit:
-    return Edit(start=node.start_byte, end=node.end_byte, text=text.encode())
+    return Edit(start=node.start_byte, end=node.end_byte, text=text)
 
 
 def insert_text(place: int, text: str) -> Edit:
-    return Edit(start=place, end=place, text=text.encode())
+    return Edit(start=place, end=place, text=text)
 
 
 def apply_edits(source: bytes, edits: Iterable[Edit], start: int = 0) -> bytes:
-    """Apply edits that do not overlap to a source whose first byte is at `start`."""
+    """Apply edits to a source whose first byte is at `start`.
+
+    Of edits that overlap, the outer one holds: what lies in a part that is replaced is left out.
+    """
     parts, place = [], start
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [source[place - start : edit.start - start], edit.text]
-        place = edit.end
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):
+        if edit.start >= place:
+            parts += [source[place - start : edit.start - start], edit.text.encode()]
+            place = edit.end
     return b"".join([*parts, source[place - start :]])
 
 
