@@ -117,14 +117,14 @@ async def grade(
 
 def _second_process(
     workspaces: Workspaces, base: Base | None, task: Task, steering: Steering, chosen: ChosenTests
-) -> Callable[[str | None, str], Awaitable[ProbeRun]]:
+) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
     """How some tests are run a second time, in a clean room and a process of their own."""
 
-    async def probe(patch: str | None, token: str) -> ProbeRun:
+    async def probe(patch: str | None, token: str, number: int) -> ProbeRun:
         async def run(clock: int) -> ProbeRun:
             timed = with_clock(task, clock)
             async with clean_room(workspaces, base, timed, patch, steering) as workspace:
-                return await run_probe(workspace.cage, timed.acceptance, chosen, token)
+                return await run_probe(workspace.cage, timed.acceptance, chosen, token, number)
 
         result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
         if oversubscribed:

@@ -1,4 +1,4 @@
-"""Run a probe in a clean room and say what did not come out as it must."""
+"""Run a probe in clean rooms and say what did not come out as it must."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import secrets
 import shlex
 import tarfile
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Literal
@@ -26,6 +26,7 @@ from closeloop.runs.testing.run import REPORT_LIMIT
 
 SOURCE_LIMIT = 64 << 20
 NAMED = 3
+HELD = ("passed", "mixed")
 Condition = Literal["controls", "confirmed", "perturbed"]
 WHOLE_LANGUAGE = {"go": ("*_test.go", "go.mod"), "cargo": ("*.rs", "Cargo.toml")}
 """Where a test's id does not name its file: what to look through."""
@@ -53,7 +54,7 @@ _CONDITIONS: dict[ProbeKind, Condition] = {
 
 
 class ProbeRun(Record):
-    """What a probe came to."""
+    """What a probe came to in one room."""
 
     tests: tuple[ProbeTest, ...] = ()
     """None: no probe could be made of these tests."""
@@ -62,6 +63,8 @@ class ProbeRun(Record):
     stopped: str | None = None
     output: str = ""
     """The last of what it printed."""
+    rooms: int = 1
+    """How many rooms the whole probe takes."""
 
 
 class Violation(Record):
@@ -74,16 +77,20 @@ class Violation(Record):
 
 
 async def run_probe(
-    cage: Cage, acceptance: Acceptance, chosen: tuple[Sequence[str], Sequence[str]], token: str
+    cage: Cage,
+    acceptance: Acceptance,
+    chosen: tuple[Sequence[str], Sequence[str]],
+    token: str,
+    room: int,
 ) -> ProbeRun:
-    """Make a probe of these tests (those that must be made to pass, and others), and run it."""
+    """Make one room's part of a probe of these tests (those that a pass hangs on, and others)."""
     assert acceptance.run is not None
     fail_to_pass, others = chosen
     runner = runner_of(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
     # Everything random follows from the token: nothing in the workspace may show it.
-    folder = f".closeloop-{digest('folder', token)[:32]}"
+    folder = f".closeloop-{digest('folder', token, str(room))[:32]}"
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
@@ -94,6 +101,7 @@ async def run_probe(
         root=cage.root,
         pipe=f"{cage.root}/{folder}/pipe",
         token=token,
+        room=room,
     )
     maker = _maker(runner)
     probe = await anyio.to_thread.run_sync(maker.build_probe, request)
@@ -113,11 +121,17 @@ async def run_probe(
         exit_code=ended.exit_code,
         stopped=ended.stopped,
         output=output[-2_000:],
+        rooms=probe.rooms,
     )
 
 
-def find_violations(run: ProbeRun) -> list[Violation]:
-    """What did not come out as it must; for nothing at all, one violation."""
+def find_violations(runs: Iterable[ProbeRun]) -> list[Violation]:
+    """What did not come out as it must, in any room."""
+    return [violation for run in runs if run.tests for violation in _violations_in(run)]
+
+
+def _violations_in(run: ProbeRun) -> list[Violation]:
+    """For nothing at all, one violation."""
     if not run.results:
         how = run.stopped or f"exit code {run.exit_code}"
         return [_violation("confirmed", None, f"the second process reported no test ({how})")]
@@ -125,11 +139,13 @@ def find_violations(run: ProbeRun) -> list[Violation]:
     for test in run.tests:
         status = run.results.get(test.name)
         named = test.original or "a control test"
+        if status is None and test.optional:
+            continue
         if status is None:
             text = f"{named} did not report in a second process"
         elif test.expect == "pass" and status != "passed":
             text = f"{named} does not pass in a second process under another name"
-        elif test.expect == "fail" and status == "passed":
+        elif test.expect == "fail" and status in HELD:
             text = f"{named} passes though it must fail{f' ({test.how})' if test.how else ''}"
         else:
             continue
@@ -141,7 +157,7 @@ def find_violations(run: ProbeRun) -> list[Violation]:
 
 
 async def confirm_tests(
-    probe: Callable[[str | None, str], Awaitable[ProbeRun]],
+    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]],
     patch: str,
     reference: str | None,
     fail_to_pass: Collection[str],
@@ -151,46 +167,55 @@ async def confirm_tests(
     Without a reference, the base is the control: there the fail-to-pass tests say nothing.
     """
     token = secrets.token_hex(16)
-    run = await probe(patch, token)
-    violations = find_violations(run) if run.tests else []
-    shared: set[str] = set()
+
+    async def probe_rooms(patch: str | None) -> list[ProbeRun]:
+        first = await probe(patch, token, 0)
+        return [first, *[await probe(patch, token, room) for room in range(1, first.rooms)]]
+
+    runs = await probe_rooms(patch)
+    violations = find_violations(runs)
+    shared: set[tuple[ProbeKind, str]] = set()
     if violations:
         before = {_function_of(violation) for violation in violations}
-        run = await probe(patch, token)
-        violations = [one for one in find_violations(run) if _function_of(one) in before]
+        runs = await probe_rooms(patch)
+        violations = [one for one in find_violations(runs) if _function_of(one) in before]
     if violations:
-        control = await probe(reference, token)
+        control = await probe_rooms(reference)
         known = frozenset(fail_to_pass) if reference is None else None
-        counted = [one for one in violations if _counts(one, run, control, known)]
-        shared = {one.test.name for one in violations if one not in counted and one.test}
-        run = ProbeRun() if not counted and not control.results else run
+        counted = [one for one in violations if _counts(one, runs, control, known)]
+        shared = {_subject(one.test) for one in violations if one not in counted and one.test}
+        runs = [] if not counted and not _results(control) else runs
         violations = counted
-    tests = [test for test in run.tests if test.name not in shared]
+    tests = [test for run in runs for test in run.tests if _subject(test) not in shared]
     return [_check(kind, tests, violations) for kind in _CONDITIONS]
 
 
 def _counts(
-    violation: Violation, run: ProbeRun, control: ProbeRun, unknown: Collection[str] | None
+    violation: Violation,
+    runs: Sequence[ProbeRun],
+    control: Sequence[ProbeRun],
+    unknown: Collection[str] | None,
 ) -> bool:
     """Whether a violation is the change's doing: what the control shows too is the task's.
 
     `unknown`: where the control is the base, the tests that fail there for a good reason.
     """
-    test = violation.test
+    test, results, expected = violation.test, _results(runs), _results(control)
     if test is None:
         shared = find_violations(control)
-        return bool(control.results) and all(other.test is not None for other in shared)
-    status = control.results.get(test.name)
-    if not test.certain and (unknown is not None or status is None):
+        return bool(expected) and all(other.test is not None for other in shared)
+    status = expected.get(test.name)
+    if not test.certain and not _is_proved(test, control, known=unknown is None):
         return False
-    if test.expect == "fail" and run.results.get(test.name) == "passed":
+    if test.expect == "fail" and results.get(test.name) in HELD:
         # A control that could not load the test says nothing of a pass that logic forbids.
-        return status != "passed"
+        return status not in HELD
     if unknown is not None and test.kind == "copy" and test.original in unknown:
         return all(
-            run.results.get(other.name) == "passed"
+            results.get(other.name) == "passed"
+            for run in runs
             for other in run.tests
-            if other.kind == "control" and other.expect == "pass"
+            if other.kind == "control" and other.expect == "pass" and other.certain
         )
     if test.kind == "copy" and _function_of(violation) in map(
         _function_of, find_violations(control)
@@ -200,9 +225,33 @@ def _counts(
     return status is not None and (status == "passed") == (test.expect == "pass")
 
 
+def _is_proved(test: ProbeTest, control: Sequence[ProbeRun], *, known: bool) -> bool:
+    """Whether the control shows what a test must come to, where logic alone does not.
+
+    `known`: it is the reference. The base shows only what does not hang on the change.
+    """
+    results = _results(control)
+    if known or test.kind == "control":
+        return test.name in results
+    proofs = {one.name: one.expect for run in control for one in run.tests}
+    return bool(test.proved_by) and all(
+        name in results and (results[name] == "passed") == (proofs.get(name) == "pass")
+        for name in test.proved_by
+    )
+
+
+def _results(runs: Sequence[ProbeRun]) -> Results:
+    return {name: status for run in runs for name, status in run.results.items()}
+
+
 def _function_of(violation: Violation) -> str | None:
     """The test that a violation is about, without its parameters."""
     return violation.test.name.partition("[")[0] if violation.test else None
+
+
+def _subject(test: ProbeTest) -> tuple[ProbeKind, str]:
+    """What a part of a probe is about: several may be about one test."""
+    return test.kind, test.original or test.name
 
 
 def _check(
@@ -213,10 +262,10 @@ def _check(
     if found:
         more = f" (and {len(found) - NAMED} more)" if len(found) > NAMED else ""
         return IntegrityCheck(name=name, state="violated", detail="; ".join(found[:NAMED]) + more)
-    number = sum(test.kind == kind for test in tests)
-    if not number:
+    those = {_subject(test) for test in tests if test.kind == kind}
+    if not those:
         return IntegrityCheck(name=name, state="not applicable")
-    return IntegrityCheck(name=name, state="held", detail=plural(number, "test"))
+    return IntegrityCheck(name=name, state="held", detail=plural(len(those), "test"))
 
 
 async def _read_sources(cage: Cage, runner: Runner, tests: Sequence[str]) -> dict[str, str]:

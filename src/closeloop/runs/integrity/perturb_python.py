@@ -1,9 +1,12 @@
-"""Make Python tests wrong on purpose: a right change passes the original and fails these.
+"""Make assertions of Python tests wrong on purpose: where a right one holds, these fail.
 
-A perturbation is used only where logic says that it must fail if the original passes: the
-expected value of an equality is changed, an assertion is inverted, an exception is expected that
-nobody raises. One in a loop or a branch may not be reached: then the test is made to fail at its
-end. Where a test has none of that, it is made to fail at its end in any case.
+Each assertion of a test is written down as it is or made wrong, by the toss of a coin, and reports
+by itself whether it held. A wrong one that fails does not end its test, so that everything after
+it runs as it always does. Another room holds the same test with each coin turned over. Whoever
+reads the test cannot tell right from wrong, unless they know the answers.
+
+A change is used only where logic says that it must fail if the original holds: another value is
+expected of an equality, an assertion is inverted, an exception is expected that nobody raises.
 
 Changed values are near the right ones as often as far from them: an object that is equal to all
 small numbers or short texts must be told from a right one.
@@ -21,9 +24,6 @@ from typing import Any, cast
 from closeloop.model.record import Record
 from closeloop.runs.integrity.python_context import TestFunction
 from closeloop.runs.integrity.python_values import Names, change_literal
-
-MAX_EXPECTED = 3
-"""Copies of one test that expect another value, each in another assertion."""
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -85,35 +85,19 @@ _EXPECTING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", 
 _SWALLOWING = frozenset({*_EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
 
-class Perturbed(Record):
-    """A test made wrong."""
+class Claim(Record):
+    """One assertion of a test, as a probe has it."""
 
-    function: TestFunction
+    label: str
+    """Random; what it reports under."""
     how: str
-    kind: str
-    """`expected`: another value is expected; `inverted`; or `raises`, at its end."""
-    certain: bool = True
+    """What was made wrong; empty where nothing was."""
+    sure: bool
+    """Whether it is reached in any case, if the test ends."""
+    certain: bool
     """False where a helper of the tests decides."""
-
-
-def perturb_test(function: TestFunction, names: Names, rng: random.Random) -> list[Perturbed]:
-    """The test with expected values changed, one at a time, and with one assertion inverted."""
-    returns = any(isinstance(node, ast.Return) for node in ast.walk(function))
-    sites = [site for site in enumerate(_sites(function.body)) if site[1].sure or not returns]
-    rng.shuffle(sites)
-    expected, inverted = list[Perturbed](), list[Perturbed]()
-    for index, site in sites:
-        for kind, change in (("expected", _change_expected), ("inverted", _invert)):
-            made = expected if kind == "expected" else inverted
-            if len(made) < (MAX_EXPECTED if kind == "expected" else 1):
-                statement = copy.deepcopy(site.statement)
-                how = change(statement, names, rng)
-                if how is not None:
-                    wrong = _with_statement(function, index, statement, names)
-                    made.append(Perturbed(function=wrong, how=how, kind=kind))
-    if expected or inverted or returns:
-        return [*expected, *inverted]
-    return [*_change_check(function, names, rng), _raising(function, names)]
+    proofs: tuple[TestFunction, TestFunction] | None = None
+    """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
 
 class _Site(Record):
@@ -124,6 +108,63 @@ class _Site(Record):
     statement: ast.stmt
     sure: bool
     """Whether it runs in any case, if all before it do: in no branch or loop."""
+
+
+def write_claims(
+    function: TestFunction, names: Names, rng: random.Random, *, turned: bool
+) -> list[Claim]:
+    """Make some assertions of a test wrong, and let each report; `turned`: make the others so.
+
+    Behind them comes one of our own, for tests that leave all asserting to others.
+    """
+    returns = any(isinstance(node, ast.Return) for node in ast.walk(function))
+    sites = list(_sites(function.body))
+    claims = []
+    for site in sites:
+        wrong, coin = copy.deepcopy(site.statement), rng.random() < 0.5
+        how = _change_expected(wrong, names, rng) or _invert(wrong)
+        proofs = None
+        if how is None and (how := _change_check(wrong, names, rng)) is not None:
+            proofs = _prove_check(function, site.statement, wrong)
+        if how is None:
+            continue
+        label, is_wrong = f"{rng.getrandbits(32):08x}", coin != turned
+        at = site.body.index(site.statement)
+        site.body[at] = _reporting(wrong if is_wrong else site.statement, label, names)
+        claim = Claim(
+            label=label,
+            how=how if is_wrong else "",
+            sure=site.sure and not returns,
+            certain=proofs is None or not is_wrong,
+            proofs=proofs,
+        )
+        claims.append(claim)
+    claims.append(_add_own(function, names, rng, sure=not returns, turned=turned))
+    return claims
+
+
+def _add_own(
+    function: TestFunction, names: Names, rng: random.Random, *, sure: bool, turned: bool
+) -> Claim:
+    """An assertion at the end of a test that has nothing to do with the code under test."""
+    first, second, coin = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
+    is_wrong, label = coin != turned, f"{rng.getrandbits(32):08x}"
+    total = first + second + (rng.randrange(1, 99) if is_wrong else 0)
+    statement = ast.parse(f"assert int('{first}') + {second} == {total}").body[0]
+    function.body.append(_reporting(statement, label, names))
+    how = "an assertion of its own that is wrong" if is_wrong else ""
+    return Claim(label=label, how=how, sure=sure, certain=True)
+
+
+def _reporting(statement: ast.stmt, label: str, names: Names) -> ast.stmt:
+    """The statement, and a report whether it held; the test goes on in any case."""
+    text = (
+        f"try:\n    pass\nexcept BaseException:\n    {names.report}({label!r}, False)\n"
+        f"else:\n    {names.report}({label!r}, True)"
+    )
+    written = cast("ast.Try", ast.parse(text).body[0])
+    written.body = [statement]
+    return written
 
 
 def _sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_Site]:
@@ -140,23 +181,6 @@ def _sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_Site]:
             case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
                 yield from _sites(statement.body, sure=False)
                 yield from _sites(statement.orelse, sure=False)
-
-
-def _with_statement(
-    function: TestFunction, index: int, statement: ast.stmt, names: Names
-) -> TestFunction:
-    """The test with one statement replaced; it fails too if that is never reached."""
-    made = copy.deepcopy(function)
-    site = list(_sites(made.body))[index]
-    at = site.body.index(site.statement)
-    if site.sure:
-        site.body[at] = statement
-        return made
-    flag = f"{names.helper}_"
-    site.body[at : at + 1] = [*ast.parse(f"{flag} = True").body, statement]
-    made.body[:0] = ast.parse(f"{flag} = False").body
-    made.body += ast.parse(f"if not {flag}:\n    raise AssertionError({names.text!r})").body
-    return made
 
 
 def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
@@ -190,10 +214,7 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
 
 def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | None:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        changes = (
-            _change_compared(part, names, rng) for part in rng.sample(test.values, len(test.values))
-        )
-        return next((how for how in changes if how is not None), None)
+        return _change_compared(test.values[-1], names, rng)  # all before it are evaluated
     if not isinstance(test, ast.Compare):
         return None
     last = test.comparators[-1]
@@ -225,26 +246,39 @@ def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
     return f"{_shown(changed)} expected for {_shown(values)}"
 
 
-def _change_check(function: TestFunction, names: Names, rng: random.Random) -> Iterator[Perturbed]:
+def _change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
     """Another last argument for a helper that checks: `check(parse(text), 3)`."""
-    for index, site in enumerate(_sites(function.body)):
-        call = _call_of(site.statement)
-        if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called(call) or ""):
-            continue
-        if _literal(call.args[-1]) is None:
-            continue
-        statement = copy.deepcopy(site.statement)
-        changed = cast("ast.Call", _call_of(statement))
-        changed.args[-1], how = _changed_value(changed.args[-1], names, rng)
-        made = _with_statement(function, index, statement, names)
-        yield Perturbed(function=made, how=how, kind="expected", certain=False)
-        return
+    call = _call_of(statement)
+    if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called(call) or ""):
+        return None
+    if _literal(call.args[-1]) is None:
+        return None
+    call.args[-1], how = _changed_value(call.args[-1], names, rng)
+    return how
+
+
+def _prove_check(
+    function: TestFunction, right: ast.stmt, wrong: ast.stmt
+) -> tuple[TestFunction, TestFunction] | None:
+    """Tests that show that a helper tells two values apart, without the code under test."""
+    expected, changed = _call_of(right), _call_of(wrong)
+    if expected is None or changed is None or len(expected.args) != 2:
+        return None
+    proofs = []
+    for last in (expected.args[1], changed.args[1]):
+        statement = copy.deepcopy(right)
+        call = cast("ast.Call", _call_of(statement))
+        call.args[:] = [copy.deepcopy(expected.args[1]), copy.deepcopy(last)]
+        proof = copy.copy(function)
+        proof.body = [statement]
+        proofs.append(proof)
+    return proofs[0], proofs[1]
 
 
 def _changed_value(
     node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
 ) -> tuple[ast.expr, str]:
-    literal, far = _literal(node), far or names.always_far
+    literal = _literal(node)
     if literal is not None:
         changed = change_literal(literal[0], rng, far=far)
         if changed != literal[0]:
@@ -261,6 +295,8 @@ def _changed_value(
 def _expect_other_error(statement: ast.With | ast.AsyncWith, names: Names) -> str | None:
     for item in statement.items:
         call = item.context_expr
+        if item.optional_vars is not None:
+            continue  # what follows may look at the exception
         if isinstance(call, ast.Call) and _called(call) in _EXPECTING and call.args:
             expected = ast.unparse(call.args[0])[:60]
             call.args[0] = ast.Name(names.error, ast.Load())
@@ -268,7 +304,7 @@ def _expect_other_error(statement: ast.With | ast.AsyncWith, names: Names) -> st
     return None
 
 
-def _invert(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
+def _invert(statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -282,14 +318,6 @@ def _invert(statement: ast.stmt, names: Names, rng: random.Random) -> str | None
         call.func.attr = _INVERSES[name]
         return "assertion inverted"
     return None
-
-
-def _raising(function: TestFunction, names: Names) -> Perturbed:
-    made = copy.deepcopy(function)
-    error = ast.Name("AssertionError", ast.Load())
-    raised = ast.Call(func=error, args=[ast.Constant(names.text)], keywords=[])
-    made.body.append(ast.Raise(exc=raised, cause=None))
-    return Perturbed(function=made, how="made to fail at its end", kind="raises")
 
 
 def _call_of(statement: ast.stmt) -> ast.Call | None:

@@ -32,6 +32,10 @@ class ProbeTest(Record):
     certain: bool = True
     """By logic a perturbed test must fail wherever its original passes. Where that is only
     likely, the test counts only if it fails with the reference change too."""
+    optional: bool = False
+    """It may stay away: an assertion in a branch."""
+    proved_by: tuple[str, ...] = ()
+    """Names of control tests: if they come out at the base as they must, this test is certain."""
 
 
 class ProbeRequest(Record):
@@ -56,6 +60,9 @@ class ProbeRequest(Record):
     """A named pipe to write the report to: only appending is possible, and we hold its end."""
     token: str
     """Random hexadecimal digits: the source of all names and changed values."""
+    room: int = 0
+    """Which part of the probe to make. Where code under test can read its tests, no room holds one
+    of them both as it is and made wrong: nobody who sees a single room can tell which is which."""
 
 
 class Probe(Record):
@@ -70,7 +77,9 @@ class Probe(Record):
     tests: tuple[ProbeTest, ...]
     exit_codes: tuple[int, ...] = ()
     """Of the command, when everything comes out as it must; none given: any but 0."""
+    rooms: int = 1
+    """How many rooms there are for these tests."""
 
 
-Results = dict[str, Status]
-"""What a probe reported, by random name."""
+Results = dict[str, Status | Literal["mixed"]]
+"""What a probe reported, by random name; `mixed` for what passed and did not."""

@@ -1,21 +1,24 @@
-"""Probes for pytest and unittest."""
+"""Probes for pytest and unittest.
+
+A room holds each test once, in a file of a random name. The original file only leads there while
+the probe runs, so that code under test finds nothing to compare a test with.
+"""
 
 from __future__ import annotations
 
 import ast
-import copy
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
 from closeloop.model.record import Record
-from closeloop.runs.integrity.perturb_python import perturb_test
+from closeloop.runs.integrity.perturb_python import Claim, write_claims
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 from closeloop.runs.integrity.python_context import (
     TestFunction,
-    drop_tests,
     find_class,
     find_function,
     first_place,
@@ -25,59 +28,20 @@ from closeloop.runs.integrity.python_context import (
     new_test_name,
     new_test_names,
     sees_its_name,
-    shares_state,
 )
-from closeloop.runs.integrity.python_values import Names, random_names, render_helper
-from closeloop.runs.testing.instrument import add_arguments, python_of
+from closeloop.runs.integrity.python_harness import (
+    ProbeFile,
+    assemble_probe,
+    new_file,
+    random_hex,
+    result_name,
+)
 from closeloop.runs.testing.sheet import Status
 
 MAX_PERTURBED = 40
-"""Tests of which wrong copies are made, at the most: each is one more test to run."""
+"""Tests in which assertions are made wrong, at the most."""
 CONTROLS = 3
 """Of each kind, in each file."""
-
-# Written for any Python that the project has, not for ours.
-PYTEST_PLUGIN = """\
-import json, os, pytest
-PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
-def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
-    write(pipe, (encode(line) + "\\n").encode())
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config):
-    config.args[:] = {files!r}
-    for name, value in (("keyword", ""), ("markexpr", ""), ("deselect", None), ("maxfail", 0),
-                        ("lf", False), ("failedfirst", False), ("collectonly", False),
-                        ("continue_on_collection_errors", True)):
-        if hasattr(config.option, name):
-            setattr(config.option, name, value)
-def pytest_runtest_logreport(report):
-    tell([report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail")])
-"""
-UNITTEST_RUNNER = """\
-import json, os, sys, unittest
-PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
-def tell(test, status, write=os.write, pipe=PIPE, encode=json.dumps):
-    write(pipe, (encode([test.id(), "call", status, False]) + "\\n").encode())
-class Result(unittest.TextTestResult):
-    def addSuccess(self, test): tell(test, "passed"); super().addSuccess(test)
-    def addFailure(self, test, err): tell(test, "failed"); super().addFailure(test, err)
-    def addError(self, test, err): tell(test, "failed"); super().addError(test, err)
-    def addSkip(self, test, reason): tell(test, "skipped"); super().addSkip(test, reason)
-    def addExpectedFailure(self, test, err): tell(test, "skipped")
-    def addUnexpectedSuccess(self, test): tell(test, "failed"); super().addUnexpectedSuccess(test)
-    def addSubTest(self, test, subtest, err):
-        if err is not None: tell(test, "failed")
-        super().addSubTest(test, subtest, err)
-sys.path[0] = os.getcwd()
-suite = unittest.TestSuite()
-for root, module in {modules!r}:
-    if root not in sys.path: sys.path.insert(0, root)
-    try:
-        suite.addTests(unittest.defaultTestLoader.loadTestsFromName(module))
-    except Exception as error:
-        print(module, repr(error), file=sys.stderr)
-sys.exit(not unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite).wasSuccessful())
-"""
 
 
 class TestPlace(Record):
@@ -92,48 +56,38 @@ class TestPlace(Record):
     """For unittest: the packages that its module is imported from."""
 
 
-class _File(Record):
-    """One probe file in the making."""
-
-    path: str
-    tree: ast.Module
-    names: Names
-    package: tuple[str, ...] | None = None
-    """For unittest: the packages that the original is imported from."""
-
-
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """Copies, wrong copies and controls for every file that the fail-to-pass tests are in."""
-    rng = random.Random(request.token)  # noqa: S311 (the token is from `secrets`)
+    """The tests of every file that some of them are in, with a part of the assertions wrong."""
+    rng = random.Random(f"{request.token} {request.room}")  # noqa: S311 (`secrets` made the token)
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
     known = {name: place for name, place in places.items() if place is not None}
-    files: list[_File] = []
+    decisive = sorted(name for name in request.fail_to_pass if name in known)
+    chooser = random.Random(request.token)  # noqa: S311
+    changed = frozenset(chooser.sample(decisive, min(len(decisive), MAX_PERTURBED)))
+    files: list[ProbeFile] = []
     tests: list[ProbeTest] = []
-    perturbed = {name for name in request.fail_to_pass if name in known}
-    perturbed = set(rng.sample(sorted(perturbed), min(len(perturbed), MAX_PERTURBED)))
-    for path in sorted({known[name].path for name in known}):
+    for path in sorted({place.path for place in known.values()}):
         here = {name: place for name, place in known.items() if place.path == path}
         tree = _parse(request.sources[path])
         if tree is None:
             continue
-        wrong = {name: place for name, place in here.items() if name in perturbed}
-        for make, chosen in ((_copy_tests, here), (_perturb_tests, wrong)):
-            made = _new_file(path, copy.deepcopy(tree), rng, next(iter(here.values())).package)
-            new = make(made, chosen, rng)
-            if new:
-                tests += [*new, *_add_controls(made, rng)]
-                files.append(made)
-    if not any(test.kind == "copy" for test in tests):
+        made = new_file(path, tree, rng, next(iter(here.values())).package)
+        new = _write_tests(made, here, changed, request, rng)
+        if new:
+            tests += [*new, *_add_controls(made, rng)]
+            files.append(made)
+    if not tests:
         return None
-    alone = _new_file(files[0].path, ast.Module(body=[], type_ignores=[]), rng, files[0].package)
+    alone = new_file(files[0].path, ast.Module(body=[], type_ignores=[]), rng, files[0].package)
+    alone = msgspec.structs.replace(alone, original="")
     tests += _add_controls(alone, rng)
     files.append(alone)
     rng.shuffle(files)
-    return _assemble(request, files, tuple(tests), rng)
+    return assemble_probe(request, files, tuple(tests), rng)
 
 
 def read_results(report: bytes) -> Results:
-    """A test passed when its call did, and nothing around it failed."""
+    """A test passed when its call did, and nothing around it failed; an assertion if it held."""
     results: Results = {}
     for line in report.splitlines():
         try:
@@ -147,8 +101,11 @@ def read_results(report: bytes) -> Results:
             status = "passed"
         elif outcome == "skipped" or expected:
             status = "skipped"
-        if when == "call" or status != "passed":
-            name = re.sub(r"^[^:\[]*/", "", name)
+        name = re.sub(r"^[^:\[]*/", "", name)
+        if when.startswith("#"):
+            name += when
+            results[name] = status if results.get(name, status) == status else "mixed"
+        elif when == "call" or status != "passed":
             known = results.get(name)
             results[name] = status if known in (None, "passed") else known
     return results
@@ -182,14 +139,6 @@ def _source(file: str, request: ProbeRequest) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _new_file(
-    beside: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None
-) -> _File:
-    folder, slash, _ = beside.rpartition("/")
-    path = f"{folder}{slash}test_{_hex(rng)}.py"
-    return _File(path=path, tree=tree, names=random_names(rng), package=package)
-
-
 def _parse(source: str) -> ast.Module | None:
     try:
         return ast.parse(source.removeprefix("\ufeff"))
@@ -197,67 +146,84 @@ def _parse(source: str) -> ast.Module | None:
         return None
 
 
-def _copy_tests(made: _File, places: dict[str, TestPlace], rng: random.Random) -> list[ProbeTest]:
-    """Rename every known test, and the classes they are in; one that others call keeps its name."""
+def _write_tests(
+    made: ProbeFile,
+    places: dict[str, TestPlace],
+    changed: Collection[str],
+    request: ProbeRequest,
+    rng: random.Random,
+) -> list[ProbeTest]:
+    """Rename every known test, and the classes they are in, and make assertions wrong in some.
+
+    A test that others call keeps its name.
+    """
     classes, used = _rename_classes(made.tree, places.values(), rng), named_elsewhere(made.tree)
     text = ast.unparse(made.tree)
-    found = {name: _find_place(made.tree, place, classes)[1] for name, place in places.items()}
-    new = new_test_names({node.name for node in found.values() if node} - used, rng)
-    tests = []
+    found = {name: _find_place(made.tree, place, classes) for name, place in places.items()}
+    new = new_test_names({node.name for _, node in found.values() if node} - used, rng)
+    made.renamed.update({**classes, **new})
+    steady = {
+        name: node is not None
+        and not sees_its_name(node, places[name].classes, places[name].path, text)
+        for name, (_, node) in found.items()
+    }
+    claims: dict[int, list[Claim]] = {}
+    tests: list[ProbeTest] = []
     for name, place in places.items():
-        node = found[name]
+        body, node = found[name]
         if node is None and not _is_inherited(made.tree, place, classes):
             continue
         inside = [classes.get(one, one) for one in place.classes]
-        id_ = _result_name(made, inside, new.get(place.function, place.function), place.parameters)
-        certain = node is not None and not sees_its_name(node, place.classes, place.path, text)
+
+        def title(function: str, inside: list[str] = inside, place: TestPlace = place) -> str:
+            return result_name(made, inside, function, place.parameters)
+
+        own = title(new.get(place.function, place.function))
         tests.append(
-            ProbeTest(name=id_, kind="copy", expect="pass", original=name, certain=certain)
+            ProbeTest(name=own, kind="copy", expect="pass", original=name, certain=steady[name])
         )
-    for node in found.values():
+        if node is None or name not in changed:
+            continue
+        if id(node) not in claims:
+            seed = f"{request.token} {place.path} {place.classes} {place.function}"
+            coins = random.Random(seed)  # noqa: S311
+            turned = request.room == 1
+            claims[id(node)] = write_claims(node, made.names, coins, turned=turned)
+            _add_proofs(body, claims[id(node)], new_test_name(place.function, rng))
+        for claim in claims[id(node)]:
+            tests += _expect_claim(claim, name, own, title, steady=steady[name])
+    for _, node in found.values():
         if node is not None:
             node.name = new.get(node.name, node.name)
     return tests
 
 
-def _perturb_tests(
-    made: _File, places: dict[str, TestPlace], rng: random.Random
-) -> list[ProbeTest]:
-    """Put wrong copies where the tests were, and leave all other tests out."""
-    classes, text = _rename_classes(made.tree, places.values(), rng), ast.unparse(made.tree)
-    wrong = dict[tuple[tuple[str, ...], str], list[tuple[str, str, bool]]]()
-    additions: list[tuple[list[ast.stmt], TestFunction]] = []
-    for place in places.values():
-        body, node = _find_place(made.tree, place, classes)
-        if node is None or (place.classes, place.function) in wrong:
-            continue
-        ways = wrong.setdefault((place.classes, place.function), [])
-        steady = not sees_its_name(node, place.classes, place.path, text)
-        alone = not shares_state(node, made.tree)
-        names = msgspec.structs.replace(made.names, always_far=not alone)
-        for one in perturb_test(node, names, rng):
-            one.function.name = new_test_name(place.function, rng)
-            additions.append((body, one.function))
-            certain = one.certain and steady and (alone or one.kind != "inverted")
-            ways.append((one.function.name, one.how, certain))
-    drop_tests(made.tree)
-    rng.shuffle(additions)
-    for body, function in additions:
-        body.append(function)
-    return [
-        ProbeTest(
-            name=_result_name(
-                made, [classes.get(one, one) for one in place.classes], function, place.parameters
-            ),
-            kind="perturbed",
-            expect="fail",
-            original=name,
-            how=how,
-            certain=certain,
-        )
-        for name, place in places.items()
-        for function, how, certain in wrong.get((place.classes, place.function), ())
-    ]
+def _add_proofs(body: list[ast.stmt], claims: list[Claim], name: str) -> None:
+    """Put tests of the helpers that a test relies on beside it."""
+    for claim in claims:
+        for proof, ending in zip(claim.proofs or (), "ab", strict=False):
+            proof.name = f"{name}{claim.label}{ending}"
+            body.append(proof)
+
+
+def _expect_claim(
+    claim: Claim, original: str, own: str, title: Callable[[str], str], *, steady: bool
+) -> Iterator[ProbeTest]:
+    """What must become of one assertion of a test, and of the tests that prove its helper."""
+    proofs = [title(proof.name) for proof in claim.proofs or ()]
+    for number, proof in enumerate(proofs):
+        expect: Literal["pass", "fail"] = "fail" if number else "pass"
+        yield ProbeTest(name=proof, kind="control", expect=expect, certain=False)
+    yield ProbeTest(
+        name=f"{own}#{claim.label}",
+        kind="perturbed" if claim.how else "copy",
+        expect="fail" if claim.how else "pass",
+        original=original,
+        how=claim.how,
+        certain=claim.certain and steady,
+        proved_by=tuple(proofs),
+        optional=not claim.sure,
+    )
 
 
 def _rename_classes(
@@ -302,17 +268,17 @@ def _is_inherited(tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]
     return place.function.isidentifier() and find_class(tree.body, names) is not None
 
 
-def _add_controls(made: _File, rng: random.Random) -> list[ProbeTest]:
+def _add_controls(made: ProbeFile, rng: random.Random) -> list[ProbeTest]:
     """Tests that pass and tests that fail whatever the code under test does."""
     tests, functions = [], []
     for right in (True, False):
         for _ in range(rng.randint(1, CONTROLS)):
-            first, second, name = rng.randrange(999), rng.randrange(999), f"test_{_hex(rng)}"
+            first, second, name = rng.randrange(999), rng.randrange(999), f"test_{random_hex(rng)}"
             result = first + second + (0 if right else rng.randrange(1, 99))
             functions.append((name, f"int('{first}') + {second} == {result}"))
             tests.append((name, right))
     unittest = made.package is not None
-    suite = f"Test{_hex(rng)}" if unittest else ""
+    suite = f"Test{random_hex(rng)}" if unittest else ""
     own = "self" if unittest else ""
     lines = [f"def {name}({own}):\n assert {claim}" for name, claim in functions]
     text = "\n".join(lines)
@@ -323,64 +289,9 @@ def _add_controls(made: _File, rng: random.Random) -> list[ProbeTest]:
         made.tree.body.insert(rng.randint(first_place(made.tree), len(made.tree.body)), node)
     return [
         ProbeTest(
-            name=_result_name(made, [suite] if unittest else [], name),
+            name=result_name(made, [suite] if unittest else [], name),
             kind="control",
             expect="pass" if right else "fail",
         )
         for name, right in tests
     ]
-
-
-def _render(made: _File) -> str:
-    """The file's text, with our own helpers in front. Tests keep their order: some rely on it."""
-    names = made.names
-    helper = render_helper(names)
-    text = ast.unparse(ast.fix_missing_locations(made.tree))
-    future = re.findall(r"^from __future__ import .*$", text, re.MULTILINE)
-    for line in future:
-        text = text.replace(line, "", 1)
-    docstring = ast.get_docstring(made.tree, clean=False)
-    head = "" if docstring is None else f"{docstring!r}\n"
-    return "\n".join([head, *future, helper, text, ""])
-
-
-def _assemble(
-    request: ProbeRequest, made: list[_File], tests: tuple[ProbeTest, ...], rng: random.Random
-) -> Probe:
-    files = {file.path: _render(file) for file in made}
-    module = f"m{_hex(rng)}"
-    own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
-    if request.runner == "unittest":
-        modules = [(_import_root(file, request.root), _module(file)) for file in made]
-        files[own] = UNITTEST_RUNNER.format(pipe=request.pipe, modules=modules)
-        python = python_of(request.command) or "python"
-        return Probe(files=files, command=f"{python} {request.folder}/{module}.py", tests=tests)
-    listed = [f"{request.root}/{file.path}" for file in made]
-    files[own] = PYTEST_PLUGIN.format(pipe=request.pipe, files=listed)
-    option, env = f"-p {module}", {"PYTHONPATH": request.folder}
-    command = add_arguments(request.command, "pytest", option)
-    if command is None:
-        command, env = request.command, env | {"PYTEST_ADDOPTS": option}
-    command = re.sub(r"\bPYTHONPATH=(['\"]?)", rf"PYTHONPATH=\1{request.folder}:", command)
-    return Probe(files=files, command=command, env=env, tests=tests)
-
-
-def _import_root(file: _File, root: str) -> str:
-    """The folder that a module's packages lie in."""
-    folders = file.path.split("/")[:-1]
-    return "/".join((root, *folders[: len(folders) - len(file.package or ())]))
-
-
-def _module(file: _File) -> str:
-    return ".".join((*(file.package or ()), file.path.rpartition("/")[2].removesuffix(".py")))
-
-
-def _result_name(made: _File, classes: Sequence[str], function: str, parameters: str = "") -> str:
-    """As the report of the probe names a test."""
-    if made.package is not None:
-        return ".".join((_module(made), *classes, function))
-    return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
-
-
-def _hex(rng: random.Random) -> str:
-    return f"{rng.getrandbits(48):012x}"

@@ -1,8 +1,7 @@
-"""What a Python test needs around it: its name, its file, its neighbours, what ran before it.
+"""What a Python test needs around it: its name, its file, its neighbours.
 
-A copy under another name, or a wrong copy beside other neighbours, may come out otherwise for
-such a test through no fault of the code under test. Then it is believed only if the reference
-agrees.
+A copy under another name may come out otherwise for such a test through no fault of the code under
+test. Then it is believed only if the reference agrees.
 """
 
 from __future__ import annotations
@@ -22,12 +21,6 @@ _READS_ITS_NAME = re.compile(
     r"|inspect\.stack|co_name|\.r?glob\(|\.iterdir\(|\blistdir\(|\bscandir\(|os\.walk\("
 )
 """Ways to see a test's name, the text of its file or what lies beside it."""
-_MUTATORS = frozenset(
-    {
-        *("append", "add", "update", "setdefault", "pop", "popitem", "clear", "remove", "extend"),
-        *("insert", "discard"),
-    }
-)
 _CLASS_ENDS = re.compile(r"(?:Tests?|TestCase|Specs?|Suite|Should)$")
 _CLASS_STARTS = re.compile(r"(?:Describe|When|Should|Spec|It|Check)(?=[A-Z_])")
 
@@ -70,25 +63,6 @@ def sees_its_name(function: TestFunction, classes: Iterable[str], path: str, tex
     return any(name in string for string in strings for name in own)
 
 
-def shares_state(function: TestFunction, tree: ast.Module) -> bool:
-    """Whether a test changes what its module or its class holds, and others may read."""
-    holders = set(_bound_names(tree.body))
-    for suite in tree.body:
-        if isinstance(suite, ast.ClassDef):
-            holders |= {*_bound_names(suite.body), suite.name}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Global):
-            return True
-        changed: ast.expr | None = None
-        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            changed = node
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            changed = node.func.value if node.func.attr in _MUTATORS else None
-        if changed is not None and _root_name(changed) in holders:
-            return True
-    return False
-
-
 def named_elsewhere(tree: ast.Module) -> set[str]:
     """Names that something in a file uses: a function of that name cannot be renamed alone."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -100,23 +74,6 @@ def names_without_functions(tree: ast.Module) -> set[str]:
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     imported = {alias.asname or alias.name for node in imports for alias in node.names}
     return imported | set(_bound_names(tree.body))
-
-
-def drop_tests(tree: ast.Module) -> None:
-    """Leave out the tests that nothing else in the file names."""
-    named = named_elsewhere(tree)
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef)):
-            continue
-        kept = [
-            one
-            for one in node.body
-            if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
-            or not one.name.startswith("test")
-            or one.name in named
-            or any("fixture" in ast.unparse(mark) for mark in one.decorator_list)
-        ]
-        node.body[:] = kept or [ast.Pass()]
 
 
 def first_place(tree: ast.Module) -> int:
@@ -162,13 +119,3 @@ def _bound_names(body: Iterable[ast.stmt]) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         yield from (target.id for target in targets if isinstance(target, ast.Name))
-
-
-def _root_name(node: ast.expr) -> str | None:
-    """`MADE` of `MADE["a"].b`; of `self.made["a"]` and `cls.made` it is `made`."""
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = node.value.id
-            return node.attr if owner in ("self", "cls") else owner
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
