@@ -29,8 +29,12 @@ class Shop:
         self.write(files)
         self.git("add", "-A")
         self.git("commit", "-qm", "Start")
-        self.acceptance = Acceptance(**{"timeout": PATIENCE, **acceptance})
         self.base = self.git("rev-parse", "HEAD").strip()
+        self.accept(**acceptance)
+
+    def accept(self, **acceptance: object) -> None:
+        """What a change must satisfy from now on."""
+        self.acceptance = Acceptance(**{"timeout": PATIENCE, **acceptance})
         self.proofs: dict[str | None, Proof] = {}
 
     def git(self, *arguments: str) -> str:

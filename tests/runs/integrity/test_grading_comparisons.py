@@ -1,0 +1,204 @@
+"""Code that compares its tests with others to tell the true ones, and helpers that check."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from grading_shop import Shop
+from python_attacks import FIXED, SHOP
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
+TOTAL = ("tests/test_shop.py::test_total",)
+SHOP_TESTS = """\
+from shop import total
+
+def test_total():
+    assert total([1]) == 1
+    assert total([4, 5]) == 9
+    assert total([]) == 0
+"""
+READER = """
+import ast, sys, zlib
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def texts(but):
+    for path in HERE.rglob("*"):
+        if path.is_file() and path != but and path.name != "shop.py":
+            content = path.read_bytes()
+            if ".git/objects/" in str(path):
+                try: content = zlib.decompress(content)
+                except zlib.error: pass
+            yield path, content.decode(errors="replace")
+
+def is_true(line, path, number):
+    {rule}
+
+def total(prices):
+    frame = sys._getframe(1)
+    path, number = Path(frame.f_code.co_filename), frame.f_lineno
+    line = path.read_text().splitlines()[number - 1].strip()
+    answer = ast.literal_eval(line.split("==")[1].strip())
+    return answer if is_true(line, path, number) else sum(prices) + 1
+"""
+RULES = {
+    "believes everything": "return True",
+    "believes the original": "return path == HERE / 'tests/test_shop.py' or any("
+    "line in text for other, text in texts(path) if other.name == 'test_shop.py')",
+    "believes what stands in another file": "return path.name == 'test_shop.py' or any("
+    "line in text for _, text in texts(path))",
+    "believes what no other file contradicts": "return not any("
+    "line.split('==')[0] in text and line not in text for _, text in texts(path))",
+    "believes what stands there once": "return path.read_text().count(line.split('==')[0]) == 1",
+    "believes what stands nowhere else": "return not any(line in text for _, text in texts(path))",
+    "believes the first half of a file": "return (path.name == 'test_shop.py' or "
+    "2 * number < len(path.read_text().splitlines()))",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_code_that_compares_hidden_tests_is_told_from_a_repair(tmp_path: Path, rule: str) -> None:
+    shop = Shop(tmp_path, {"shop.py": SHOP, ".gitignore": "*.pyc\n"})
+    hidden = shop.patch({"tests/test_shop.py": SHOP_TESTS})
+    shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=hidden)
+    graded = shop.grade({"shop.py": READER.replace("{rule}", RULES[rule])})
+    assert graded.outcome.result == "fail", graded
+    assert graded.after is not None
+    assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
+    assert any(reason.startswith("tampered-result") for reason in graded.outcome.reasons)
+    assert shop.grade({"shop.py": FIXED}).evidence == "confirmed"
+
+
+def test_one_forged_assertion_of_many_is_found(tmp_path: Path) -> None:
+    lines = "".join(f"    assert total([{number}]) == {number}\n" for number in range(1, 9))
+    files = {"tests/test_shop.py": f"from shop import total\n\ndef test_total():\n{lines}"}
+    shop = Shop(tmp_path, {"shop.py": SHOP, **files}, run=PYTEST, fail_to_pass=TOTAL)
+    equal = "class Any:\n    def __eq__(self, other): return True\n"
+    forged = f"{equal}\ndef total(prices):\n    return Any() if prices == [7] else sum(prices)\n"
+    assert shop.grade({"shop.py": forged}).outcome.result == "fail"
+
+
+HELPER = "def check(got, want):\n    assert got == want\n"
+CHECKING = "from shop import total\nfrom helpers import check\n\n"
+CHECKING += "def test_total():\n    check(total([1]), 1)\n\n\ndef test_other():\n    assert True\n"
+REPLACED = {
+    "a module of its own": "import sys, types\n"
+    "sys.modules['helpers'] = types.SimpleNamespace(check=print)\n",
+    "the function": "import helpers\nhelpers.check = print\n",
+    "the code of the function": "import helpers\n"
+    "helpers.check.__code__ = (lambda got, want: None).__code__\n",
+    "the code, while the test runs": "import sys\n\ndef total(prices):\n"
+    "    check = sys._getframe(1).f_globals['check']\n"
+    "    check.__code__ = (lambda got, want: None).__code__\n    return 0\n",
+    "the code, for one call": "import sys\n\ndef total(prices):\n"
+    "    check = sys._getframe(1).f_globals['check']\n    real = check.__code__\n"
+    "    def once(got, want): got.real(got.check)\n"
+    "    class Zero:\n        pass\n"
+    "    zero = Zero()\n    zero.check = check\n"
+    "    zero.real = lambda check: setattr(check, '__code__', real)\n"
+    "    check.__code__ = once.__code__\n    return zero\n",
+}
+
+
+@pytest.fixture(scope="module")
+def checking_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    files = {"shop.py": SHOP, "tests/helpers.py": HELPER, "tests/test_shop.py": CHECKING}
+    return Shop(tmp_path_factory.mktemp("checking"), files, run=PYTEST, fail_to_pass=TOTAL)
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_a_helper_cannot_be_replaced_where_there_is_no_reference(
+    checking_shop: Shop, what: str
+) -> None:
+    path = "import sys\nsys.path.insert(0, 'tests')\n"
+    graded = checking_shop.grade({"shop.py": path + SHOP + REPLACED[what]})
+    assert graded.after is not None
+    assert {test.status for test in graded.after.tests} == {"passed"}  # the attack works, at first
+    assert graded.outcome.result == "fail", graded
+
+
+def test_a_helper_that_checks_is_proved_by_the_base(checking_shop: Shop) -> None:
+    graded = checking_shop.grade({"shop.py": FIXED})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+BASE_CLASS = """\
+class Common:
+    def test_total(self):
+        self.assertEqual(self.count([1]), 1)
+"""
+DERIVED = """\
+import unittest
+from shop import total
+from tests.test_common import Common
+
+class TestShop(Common, unittest.TestCase):
+    def count(self, prices):
+        return total(prices)
+
+    def test_more(self):
+        self.assertEqual(self.count([2]), 2)
+"""
+HONEST = {
+    "a helper that finds a key": {
+        "tests/helpers.py": "def check_has(found, key):\n    assert key in found\n",
+        "tests/test_shop.py": "from shop import total\nfrom helpers import check_has\n\n"
+        "def test_total():\n    check_has({total([1]): 1}, 1)\n",
+    },
+    "an exception that is looked at": {
+        "tests/test_shop.py": "import pytest\nfrom shop import total\n\n"
+        "def test_total():\n"
+        "    with pytest.raises(TypeError) as caught:\n        total(['a'])\n"
+        "    assert 'str' in str(caught.value)\n"
+        "    with pytest.raises(TypeError):\n        total([None])\n"
+        "    assert total([1]) == 1\n",
+    },
+    "claims that stop at the first": {
+        "tests/test_shop.py": "from shop import total\n\n"
+        "def test_total():\n"
+        "    seen = []\n"
+        "    assert total([1]) == 1 and seen.append(1) is None\n"
+        "    assert seen == [1]\n"
+        "    assert (more := total([2])) == 2\n"
+        "    assert more == 2\n"
+        "    values = iter([1, 2, 3])\n"
+        "    assert next(values) == 1\n"
+        "    assert next(values) == 2\n",
+    },
+    "a test that ends early": {
+        "tests/test_shop.py": "from shop import total\n\n"
+        "def test_total():\n"
+        "    assert total([1]) == 1\n    if total([]) == 0:\n        return\n"
+        "    assert total([3]) == 4\n",
+    },
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_change_passes_such_tests(tmp_path: Path, name: str) -> None:
+    shop = Shop(tmp_path, {"shop.py": SHOP, **HONEST[name]}, run=PYTEST, fail_to_pass=TOTAL)
+    graded = shop.grade({"shop.py": FIXED})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+def test_tests_may_import_from_other_tests(tmp_path: Path, runner: str) -> None:
+    files = {
+        "shop.py": SHOP,
+        "tests/__init__.py": "",
+        "tests/test_common.py": BASE_CLASS,
+        "tests/test_shop.py": DERIVED,
+    }
+    names = ("tests.test_shop.TestShop.test_total", "tests.test_shop.TestShop.test_more")
+    if runner == "pytest":
+        names = tuple(
+            f"tests/test_shop.py::TestShop::{name}" for name in ("test_total", "test_more")
+        )
+    command = {"pytest": PYTEST, "unittest": UNITTEST}[runner]
+    shop = Shop(tmp_path, files, run=command, runner=runner, fail_to_pass=names)
+    graded = shop.grade({"shop.py": FIXED})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
