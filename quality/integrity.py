@@ -1,10 +1,11 @@
 """Is an honest change ever refused? Grade the reference of each task as if an agent had made it.
 
-    python quality/integrity.py PROJECT …
+    python quality/integrity.py [--no-reference] PROJECT …
 
 A project is a folder with a closeloop.toml and proved tasks, as `closeloop mine` leaves it. Every
 reference passes its tests, so each must be graded as a pass; how many were confirmed in a second
-process says how far the conditions of a grade reach on real code.
+process says how far the conditions of a grade reach on real code. With --no-reference the graders
+do not know the reference: then nothing excuses a violation that it shares.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from closeloop.cli.config import load
 from closeloop.model.attempt import Attempt, Grade
@@ -31,18 +33,22 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-async def grade_reference(task: Task, workspaces: Workspaces) -> Grade:
+async def grade_reference(task: Task, workspaces: Workspaces, *, known: bool) -> Grade:
     base = await base_of(task, workspaces)
+    change = parse(task.reference or "")
+    if not known:
+        task = msgspec.structs.replace(task, reference=None)
     submission = Submission(
         attempt=Attempt(id=task.id, origin="experiment", exit="finished"),
-        change=parse(task.reference or ""),
+        change=change,
         trace=None,
         proof=await look(workspaces, base, task),
     )
     return await grade(workspaces, base, task, submission)
 
 
-async def main(projects: list[str]) -> int:
+async def main(words: list[str]) -> int:
+    projects = [word for word in words if word != "--no-reference"]
     outcomes: Counter[str] = Counter()
     conditions: Counter[str] = Counter()
     for project in map(Path, projects):
@@ -50,7 +56,7 @@ async def main(projects: list[str]) -> int:
         tasks = load_tasks(found.root / found.settings.tasks, found.root, resolve_commit)
         async with open_workspaces(found.settings, found.root) as workspaces:
             for task in tasks:
-                graded = await grade_reference(task, workspaces)
+                graded = await grade_reference(task, workspaces, known=projects == words)
                 known = graded.evidence or graded.outcome.cause or graded.outcome.reasons
                 tell(f"{project.name} {task.id}: {graded.outcome.result} ({known})")
                 outcomes[f"{graded.outcome.result} {graded.evidence or ''}".strip()] += 1
