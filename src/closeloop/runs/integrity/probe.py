@@ -1,6 +1,6 @@
 """A second run of some tests under names that nobody can guess, and what each must come to.
 
-A probe holds copies of the tests that decide a verdict, copies made wrong on purpose, and control
+A probe holds the tests that decide a verdict, with assertions made wrong on purpose, and control
 tests. Code under test that forces results, answers to everything alike or reads its tests cannot
 tell one from another. One module a language makes probes; this page says what they are.
 """
