@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,7 +19,9 @@ from closeloop.model.change import Change
 from closeloop.model.globs import literal, matches
 from closeloop.model.record import Record
 from closeloop.model.task import Task
-from closeloop.runs.integrity.run_through import BaseTree, run_through
+from closeloop.runs.integrity.base_sources import BaseSources, read_base_sources
+from closeloop.runs.integrity.data_readers import make_data_finder
+from closeloop.runs.integrity.run_through import SCRIPT_NAMES, BaseTree, run_through
 from closeloop.runs.protected import (
     changed_paths,
     files_named,
@@ -67,10 +70,13 @@ SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "pytest.ini", "tox.ini")
 """Beside which modules are imported from."""
 CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
+_TEST_CODE = re.compile(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|func Test")
+"""Code under test may have tests of its own inside: then it is no file of tests."""
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
 
 
 SHADOWS = "would be imported instead of"
+TEST_DATA = "data that only tests read"
 ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
 
 
@@ -92,6 +98,8 @@ class Steering(Record):
     mentioned: frozenset[str]
     """Words of the commands and of the base's test configuration: folders may be among them."""
     prompt: str
+    find_data_reader: Callable[[str], str | None]
+    """From a path to a test, where only tests read it as data; reads the base when first asked."""
     checked: bool
     """Whether anything is run at all."""
     added_tests_count: bool
@@ -117,10 +125,14 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
         called=run_through(commands, base) if base else {},
         mentioned=frozenset(_words((*commands, *_configuration(base)))),
         prompt=task.prompt,
+        find_data_reader=lambda _: None,
         checked=bool(wanted.run or wanted.commands),
         added_tests_count=not wanted.run and task.reference is None,
     )
-    return _with_subject(steering, task)
+    finder = make_data_finder(
+        partial(_read_sources, steering, task, frozenset(known)), steering.references, task.prompt
+    )
+    return _with_subject(msgspec.structs.replace(steering, find_data_reader=finder), task)
 
 
 def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
@@ -149,6 +161,8 @@ def why_restored(steering: Steering, path: str) -> str | None:
         return f"run by {steering.called[path]}"
     if matches(path, MANIFESTS) and steering.references:
         return "steers how tests run, in part"
+    if not (fresh and steering.added_tests_count) and (test := steering.find_data_reader(path)):
+        return f"{TEST_DATA} ({test})"
     return None
 
 
@@ -195,6 +209,25 @@ def _is_import_root(steering: Steering, folder: str) -> bool:
     return steering.base is not None and any(
         steering.base.has(f"{folder}/{mark}") for mark in ROOT_MARKS
     )
+
+
+def _read_sources(
+    steering: Steering, task: Task, known_tests: frozenset[str]
+) -> BaseSources | None:
+    """The base's code with what hidden tests and the reference add to it, tests told apart."""
+    if steering.base is None:
+        return None
+    patches = filter(None, map(parse_change, (task.acceptance.patch, task.reference)))
+
+    def is_test(path: str, text: str) -> bool:
+        name, folders = path.rpartition("/")[2], path.split("/")[:-1]
+        if is_test_path(steering, path) or PLAIN_TEST_FOLDERS.intersection(folders):
+            return True
+        if name == "conftest.py" or (path in steering.called and SCRIPT_NAMES.fullmatch(name)):
+            return True
+        return matches(path, known_tests) and _TEST_CODE.search(text) is not None
+
+    return read_base_sources(steering.base.root, patches, is_test)
 
 
 def _with_subject(steering: Steering, task: Task) -> Steering:
