@@ -21,6 +21,8 @@ from patience import PATIENCE
 class Shop:
     """A repository with one commit, and a grader for changes to it."""
 
+    prompt = "The total is off by one, and amounts are no numbers."
+
     def __init__(self, folder: Path, files: dict[str, str], **acceptance: object) -> None:
         self.folder = folder / "shop"
         self.cache = folder / "cache"
@@ -69,7 +71,7 @@ class Shop:
     def grade_patch(self, patch: str, reference: dict[str, str] | None = None) -> Grade:
         task = Task(
             id="shop",
-            prompt="The total is off by one, and amounts are no numbers.",
+            prompt=self.prompt,
             repo=str(self.folder),
             base=self.base,
             reference=self.patch(reference) if reference else None,
