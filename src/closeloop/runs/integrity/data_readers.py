@@ -16,16 +16,12 @@ from closeloop.runs.integrity.base_sources import BaseSources, SourceText, folde
 from closeloop.runs.integrity.data_paths import is_data_path
 from closeloop.runs.integrity.path_literals import (
     OWN_FOLDER,
-    RECURSIVE,
     find_folder_literals,
     find_literals,
     list_name_patterns,
+    reads_subfolders,
 )
-from closeloop.runs.integrity.product_data import (
-    is_product_file,
-    is_requested,
-    list_product_patterns,
-)
+from closeloop.runs.integrity.product_data import is_requested, make_product_test
 
 _TEMPORARY = re.compile(r"(?:tmp|temp)[\w.()]*\s*[/,]\s*[rbf]?[\"'`]$", re.IGNORECASE)
 _SUBPROCESS = re.compile(r"\b(?:subprocess|child_process|execa|CliRunner|runpy|spawn)\b")
@@ -47,34 +43,32 @@ def make_data_finder(
     The base is read once, when the first path is asked for that may be data. `expected` are paths
     that count as if the base had them.
     """
-    sources_of_base = cache(read_sources)
 
     @cache
-    def folder_readers(folder: str) -> list[FolderReader]:
-        sources = sources_of_base()
-        return list(_readers_of_folder(sources, folder)) if sources else []
+    def finder_in_base() -> Callable[[str], str | None]:
+        sources = read_sources()
+        return _make_finder(sources, expected) if sources else lambda _: None
 
-    @cache
-    def product_patterns(folder: str) -> list[str]:
-        sources = sources_of_base()
-        return list(dict.fromkeys(list_product_patterns(sources, folder))) if sources else []
-
-    @cache
     def find_reader(path: str) -> str | None:
         if not is_data_path(path) or is_requested(prompt, path):
             return None
-        sources = sources_of_base()
-        if sources is None:
-            return None
+        return finder_in_base()(path)
+
+    return find_reader
+
+
+def _make_finder(sources: BaseSources, expected: Collection[str]) -> Callable[[str], str | None]:
+    folder_readers = cache(lambda folder: list(_readers_of_folder(sources, folder)))
+    is_product_data = make_product_test(sources)
+
+    @cache
+    def find_reader(path: str) -> str | None:
         folder, _, name = path.rpartition("/")
-        known = path in sources.files or path in expected
-        reader = _reader_of_file(sources, path) if known else None
-        if reader is None:
-            readers = folder_readers(folder)
-            reader = next((test for glob, test in readers if fnmatch.fnmatch(name, glob)), None)
-        if reader is None or any(fnmatch.fnmatch(name, glob) for glob in product_patterns(folder)):
-            return None
-        return reader if not is_product_file(sources, path) else None
+        readers = folder_readers(folder)
+        reader = next((test for glob, test in readers if fnmatch.fnmatch(name, glob)), None)
+        if reader is None and (path in sources.files or path in expected):
+            reader = _reader_of_file(sources, path)
+        return reader if reader is not None and not is_product_data(path) else None
 
     return find_reader
 
@@ -110,7 +104,7 @@ def _readers_of_folder(sources: BaseSources, folder: str) -> Iterator[FolderRead
             if not _names_folder(sources, test, place) or not _checks_product(sources, test):
                 continue
             for reader in [test] if list_name_patterns(test.text) else _importers(sources, test):
-                if place == folder or RECURSIVE.search(reader.text):
+                if place == folder or reads_subfolders(reader.text):
                     yield from ((glob, test.path) for glob in list_name_patterns(reader.text))
 
 

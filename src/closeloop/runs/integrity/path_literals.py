@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
-LISTING = re.compile(
+_LISTING = re.compile(
     r"\b(?:iterdir|listdir|scandir|os\.walk|readdir(?:Sync)?|ReadDir|WalkDir|read_dir|Walk)\b"
 )
 """Calls that read a folder, whatever its files are called."""
-RECURSIVE = re.compile(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
+_RECURSIVE = re.compile(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
 OWN_FOLDER = re.compile(
     r"\b(?:__file__|__path__|__dirname|import\.meta|CARGO_MANIFEST_DIR|resources|pkgutil"
     r"|pkg_resources|embed|__package__|runtime\.Caller)\b"
@@ -38,11 +39,18 @@ def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
             yield literal
 
 
-def list_name_patterns(text: str) -> list[str]:
+@lru_cache(maxsize=128)
+def list_name_patterns(text: str) -> tuple[str, ...]:
     """Globs of names that code reads: `*.json`, `f"{name}.txt"`, `name + ".golden"`."""
     globs: dict[str, None] = {}
     for pattern in _PATTERN.findall(text):
         glob = _PLACEHOLDER.sub("*", pattern)
         if "." in glob or "*" in pattern:
             globs[f"*{glob}" if glob.startswith(".") else glob] = None
-    return [*globs, *(["*"] if LISTING.search(text) else [])]
+    return (*globs, *(("*",) if _LISTING.search(text) else ()))
+
+
+@lru_cache(maxsize=128)
+def reads_subfolders(text: str) -> bool:
+    """Whether code reads files of folders however deep."""
+    return _RECURSIVE.search(text) is not None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from closeloop.model.globs import matches
 from closeloop.runs.integrity.base_sources import BaseSources, SourceText, folders_above
+from closeloop.runs.integrity.data_paths import holds_expectations
 from closeloop.runs.integrity.path_literals import (
     OWN_FOLDER,
-    RECURSIVE,
     find_folder_literals,
     list_name_patterns,
+    reads_subfolders,
 )
 
 _UPDATE_REQUEST = re.compile(
@@ -21,6 +23,7 @@ _UPDATE_REQUEST = re.compile(
     r"|baselines?|test data)\b",
     re.IGNORECASE,
 )
+_NAME = re.compile(r"""["'`]([\w.-]+)(?=["'`])""")
 _READING_CALL = re.compile(
     r"(?:files|contents|open\w*|read\w*|get_data|resource_\w+|listdir|scandir|walk|glob|Path)"
     r"\(\s*[\"'`]$"
@@ -45,55 +48,78 @@ def is_requested(prompt: str, path: str) -> bool:
     return bool(folder) and re.search(place, asked) is not None
 
 
-def is_product_file(sources: BaseSources, path: str) -> bool:
-    """Whether code of the product, or the metadata of a package, names this very file."""
-    name = path.rpartition("/")[2]
-    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-    if any(name in source.text and word.search(source.text) for source in sources.product):
-        return True
-    return _is_put_together(sources, name) or _is_packaged(sources, path)
+def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
+    """A function that says whether code of the product, or its package, names a file."""
+    patterns = cache(lambda folder: set(_patterns_in_folder(sources, folder)))
+    names = cache(lambda ending: _list_names(sources, ending))
+    literals = cache(lambda: _list_literals(sources))
+    adds_ending = cache(lambda ending: _adds_ending(sources, ending))
+
+    def is_product_data(path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        stem, dot, ending = name.rpartition(".")
+        return (
+            any(fnmatch.fnmatch(name, glob) for glob in patterns(folder))
+            or re.split(r"[^\w.-]", name)[-1] in names(dot + ending)
+            or (stem in literals() and adds_ending(dot + ending))
+            or _is_packaged(sources, path)
+        )
+
+    return is_product_data
 
 
-def _is_put_together(sources: BaseSources, name: str) -> bool:
-    """Whether code of the product has the stem of a name as a literal, and adds its ending."""
-    stem, dot, ending = name.rpartition(".")
-    if not stem:
-        return False
-    alone = re.compile(rf"""["'`]{re.escape(stem)}["'`]""")
-    if not any(stem in source.text and alone.search(source.text) for source in sources.product):
-        return False
+def _list_names(sources: BaseSources, ending: str) -> set[str]:
+    """All names with an ending that code of the product has anywhere, in comments too."""
+    name = re.compile(rf"[\w.-]*{re.escape(ending)}(?![\w-])")
+    found = (name.findall(source.text) for source in sources.product if ending in source.text)
+    return {name for names in found for name in names}
+
+
+def _list_literals(sources: BaseSources) -> set[str]:
+    """The literals of the product that may be the name of a file without its ending."""
+    return {literal for source in sources.product for literal in _NAME.findall(source.text)}
+
+
+def _adds_ending(sources: BaseSources, ending: str) -> bool:
+    """Whether code of the product adds an ending to names, or looks for it."""
     return any(
-        fnmatch.fnmatch(name, glob) and glob != "*"
+        glob.endswith(ending) and glob != ending
         for source in sources.product
-        if dot + ending in source.text
+        if ending in source.text
         for glob in list_name_patterns(source.text)
     )
 
 
-def list_product_patterns(sources: BaseSources, folder: str) -> Iterator[str]:
+def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
     """Globs of the names in a folder that the product reads without naming each."""
     if any(_names_folder(sources, source, folder) for source in sources.product):
         yield "*"
         return
     above = {"", *folders_above(f"{folder}/x")}
     for source in sources.product:
-        anchored = OWN_FOLDER.search(source.text) is not None
-        below = source.folder in above and anchored and RECURSIVE.search(source.text) is not None
-        over = anchored and f"{source.folder}/".startswith(f"{folder}/" if folder else "")
-        if source.folder == folder or below or over:
+        is_below = source.folder in above
+        is_above = f"{source.folder}/".startswith(f"{folder}/" if folder else "")
+        if not is_below and not is_above:
+            continue
+        is_anchored = OWN_FOLDER.search(source.text) is not None
+        reaches = is_above or reads_subfolders(source.text)
+        if source.folder == folder or (is_anchored and reaches):
             patterns = list_name_patterns(source.text)
-            yield from (glob for glob in patterns if glob != "*" or anchored)
+            yield from (glob for glob in patterns if glob != "*" or is_anchored)
 
 
 def _names_folder(sources: BaseSources, source: SourceText, folder: str) -> bool:
     """Whether a source names a folder or one above it, as a path and not as a package."""
     for place in folders_above(f"{folder}/x") if folder else ():
-        for literal in find_folder_literals(source.text, place.rpartition("/")[2]):
+        above, _, name = place.rpartition("/")
+        alone_is_vague = holds_expectations(above) and not holds_expectations(name)
+        for literal in find_folder_literals(source.text, name):
             before, after = literal.groups()
             parts = [part for part in before.split("/") if part not in ("", ".", "..")]
-            known = place.split("/")[:-1]
-            shared = min(len(parts), len(known))
-            if shared and parts[-shared:] != known[-shared:] and "}" not in before:
+            shared = min(len(parts), len(above.split("/"))) if above else 0
+            if shared and parts[-shared:] != above.split("/")[-shared:] and "}" not in before:
+                continue
+            if alone_is_vague and not shared:
                 continue
             opening = source.text[max(0, literal.start() - 40) : literal.start()]
             if place not in sources.product_folders or after or _READING_CALL.search(opening):
