@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+import anyio.to_thread
 import msgspec
 
 from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, TestRun
@@ -68,13 +69,13 @@ async def grade(
     if attempt.exit == "machine":
         cause = attempt.cause or "the machine failed the attempt"
         steering = steering_of(base, task, before)
-        aside = restored_paths(steering, submission.change)
+        aside = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
         return _with(_facts(task, submission, steering, aside), _unscored(cause))
     if before is None or before.trouble is not None:
         before = await prove_base(workspaces, base, task)
     task = with_failing_tests(task, before)
     steering = steering_of(base, task, before)
-    aside = restored_paths(steering, submission.change)
+    aside = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
     graded = msgspec.structs.replace(_facts(task, submission, steering, aside), before=before)
     if defect := defect_of(task, before):
         return _with(graded, _unscored(defect))

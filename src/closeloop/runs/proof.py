@@ -26,7 +26,7 @@ from closeloop.runs.testing.run import HIDDEN_FAILURES, OVERTIME, When, run_test
 from closeloop.runs.testing.verdict import NAMED, judge, nearest
 from closeloop.runs.workspaces import Base, Workspace, Workspaces
 
-GRADER_VERSION = 2
+GRADER_VERSION = 3
 NO_REFERENCE = "no reference change given"
 DOING_NOTHING = "doing nothing passes"
 
