@@ -1,0 +1,248 @@
+"""Worked examples: iterations, convergence, standstill, feedback use and the loop rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from by_hand import assert_rate
+from measured import measure_events, read_events
+from rules import edit, found, pytest_run
+
+from closeloop.model.measurement import Measurement
+
+A, B, C = "tests/test_cart.py::test_a1", "tests/test_cart.py::test_b", "tests/test_cart.py::test_c"
+SUM = "assert total(items) == 4"
+
+
+def measured(*events: dict[str, Any], **given: Any) -> Measurement:
+    return measure_events({"user": "Mend the cart"}, *events, **given)
+
+
+def test_a_rate_carries_its_count_and_its_wilson_interval() -> None:
+    """2 of 3: (2 + 1.9207 ∓ 1.96·√(2·1/3 + 0.9604)) / (3 + 3.8415) = 0.2077 and 0.9385."""
+    rate = measured(pytest_run(A), edit(), pytest_run(), edit(), pytest_run(B), edit(),
+                    pytest_run(), edit(), pytest_run(C), {"claim": "Done."}).score.convergence  # fmt: skip
+    assert_rate(rate, 2, 3)
+    assert rate is not None
+    assert (rate.low, rate.high) == pytest.approx((0.2077, 0.9385), abs=1e-4)
+
+
+# Iterations and convergence
+
+
+def test_an_iteration_is_one_or_more_changes_and_then_a_check() -> None:
+    """Two edits and a check, that check again unchanged, one edit and a check: 2 iterations.
+
+    A check before any change belongs to none. An edit after the last check begins none.
+    """
+    whole = measured(
+        pytest_run(A), edit(after="a = 2"), edit(after="a = 3"), pytest_run(A), pytest_run(A),
+        {"read": "cart.py"}, edit(after="a = 4"), pytest_run(A), edit(after="a = 5"),
+    ).whole  # fmt: skip
+    assert (whole.iterations, whole.checks, whole.edits) == (2, 4, 4)
+
+
+def test_iterations_to_convergence_count_until_nothing_fails_for_good() -> None:
+    """Iterations fail, pass, fail, pass, pass: nothing fails for good from the fourth on."""
+    outcomes = [(A,), (), (B,), (), ()]
+    events = [one for number, failing in enumerate(outcomes)
+              for one in (edit(after=f"a = {number}"), pytest_run(*failing))]  # fmt: skip
+    whole = measured(*events).whole
+    assert (whole.iterations, whole.converged_after, whole.converged) == (5, 4, True)
+
+
+def test_work_that_never_converges_has_no_count_and_is_not_zero() -> None:
+    whole = measured(edit(), pytest_run(), edit(after="a = 3"), pytest_run(A)).whole
+    assert (whole.iterations, whole.converged_after, whole.converged) == (2, None, False)
+
+
+def test_work_in_which_nothing_failed_has_nothing_to_converge_from() -> None:
+    done = measured(edit(), pytest_run())
+    assert (done.whole.converged_after, done.whole.converged) == (1, None)
+    assert done.score.convergence is None
+
+
+def test_a_check_without_an_exit_code_neither_passes_nor_fails() -> None:
+    """Iterations unknown, pass: the unknown one neither converges nor breaks convergence."""
+    silent = {"run": {"command": "pytest -q", "output": "…"}}
+    unknown = measured(edit(), silent)
+    assert (unknown.whole.converged_after, unknown.score.convergence) == (None, None)
+    after = measured(pytest_run(A), edit(), pytest_run(), edit(after="a = 3"), silent)
+    assert after.whole.converged_after == 1
+    assert_rate(after.score.convergence, 1, 1)
+
+
+def test_a_check_that_collected_no_test_neither_passes_nor_fails() -> None:
+    """pytest's exit code 5: no test ran, so that no episode begins, and none ends."""
+    nothing = {"run": {"command": "pytest -q", "exit": 5, "output": "no tests ran in 0.01s"}}
+    assert measured(edit(), nothing).score.convergence is None
+    assert_rate(measured(pytest_run(A), edit(), nothing).score.convergence, 0, 1)
+
+
+def test_convergence_is_the_share_of_episodes_of_failure_that_ended_with_everything_passing() -> (
+    None
+):
+    """Three episodes: tests and types both fail and both pass in the end (closed, and one episode,
+    not two); tests fail and pass (closed); tests fail to the end (open). 2 of 3.
+    """
+    mypy = {"run": {"command": "mypy src", "exit": 1, "output": "src/a.py:1: error: No [misc]"}}
+    typed = {"run": {"command": "mypy src", "exit": 0, "output": "Success"}}
+    events = [
+        pytest_run(A), mypy, edit(), pytest_run(), edit(after="a = 3"), typed,
+        edit(after="a = 4"), pytest_run(B), edit(after="a = 5"), pytest_run(),
+        edit(after="a = 6"), pytest_run(C), edit(after="a = 7"), pytest_run(C),
+    ]  # fmt: skip
+    assert_rate(measured(*events).score.convergence, 2, 3)
+
+
+def test_convergence_counts_the_episodes_of_all_lanes() -> None:
+    """The root closes its only episode, a sub-agent leaves its own open: 1 of 2."""
+    child = [{"lane": "child", **one} for one in (pytest_run(A), edit(), pytest_run(A))]
+    events = [pytest_run(B), edit(), pytest_run(), *child]
+    assert_rate(measured(*events, lanes={"child": "root"}).score.convergence, 1, 2)
+
+
+def test_what_a_sub_agent_changes_is_a_change_of_its_parent_too() -> None:
+    """The child edits, the parent checks: one iteration of the parent, none of the child."""
+    child = {"lane": "child", **edit()}
+    reading = read_events(child, pytest_run(A), lanes={"child": "root"})
+    assert {name: len(lane.iterations) for name, lane in reading.lanes.items()} == {
+        "root": 1,
+        "child": 0,
+    }
+
+
+def test_a_standstill_is_the_longest_row_of_iterations_with_the_same_failures() -> None:
+    """A, A, then the same test with another error, three times: rows of 2 and 3. The longest: 3.
+
+    A pass between ends a row: the same failure on either side of it is 1 and 1.
+    """
+    other = "TypeError: total() takes 1 argument"
+    same = [edit(after="1"), pytest_run(A, error=SUM), edit(after="2"), pytest_run(A, error=SUM)]
+    then = [one for n in range(3) for one in (edit(after=f"b{n}"), pytest_run(A, error=other))]
+    assert measured(*same, *then).whole.standstill == 3
+    broken = [edit(after="1"), pytest_run(A), edit(after="2"), pytest_run(),
+              edit(after="3"), pytest_run(A)]  # fmt: skip
+    assert measured(*broken).whole.standstill == 1
+    assert measured(edit(), pytest_run()).whole.standstill == 0
+
+
+def test_the_standstill_of_a_trace_is_that_of_its_worst_lane() -> None:
+    row = [one for n in range(2) for one in (edit(after=f"{n}"), pytest_run(A))]
+    child = [{"lane": "child", **one} for one in row]
+    assert measured(edit(after="x"), *child, lanes={"child": "root"}).whole.standstill == 2
+
+
+# Feedback use
+
+VAT = "tests/test_vat.py::test_greek_prefix"
+
+
+def test_feedback_is_the_share_of_failing_checks_whose_output_was_acted_on() -> None:
+    """Five failing checks: the named file is edited (used); a page that has nothing to do with it
+    is edited (ignored); the check is run again unchanged (repeated); the named file is edited
+    (used); success is claimed on top of a failure (claimed). 2 of 5.
+    """
+    rate = measured(
+        pytest_run(VAT), edit("src/vat.py"),
+        pytest_run(VAT), edit("README.md", after="words"),
+        pytest_run(VAT),
+        pytest_run(VAT), edit("src/vat.py", after="a = 3"), pytest_run(), edit(),
+        pytest_run(A), {"claim": "All done."},
+    ).score.feedback  # fmt: skip
+    assert_rate(rate, 2, 5)
+
+
+def test_feedback_that_is_open_at_the_end_is_not_counted() -> None:
+    """One used; the last failure is followed by nothing and no claim: 1 of 1, not of 2."""
+    rate = measured(pytest_run(VAT), edit("src/vat.py"), pytest_run(VAT)).score.feedback
+    assert_rate(rate, 1, 1)
+
+
+def test_without_a_failing_check_there_is_no_feedback_rate() -> None:
+    assert measured(edit(), pytest_run()).score.feedback is None
+
+
+def test_running_only_a_test_that_the_output_named_uses_the_output() -> None:
+    """The next check names the failing test, which the first did not: used, with no other act."""
+    wide, narrow = pytest_run(VAT, B), pytest_run(VAT, command=f"pytest {VAT}")
+    assert_rate(measured(wide, narrow).score.feedback, 1, 1)
+
+
+def test_what_one_of_the_five_failures_before_named_still_counts_as_feedback() -> None:
+    """The first failure names `ledger`, the next six do not. After each, ledger.py is edited: it
+    counts for the first and for the five that still remember it, and not for the seventh. 6 of 7.
+    """
+    first = pytest_run("t.py::a1", error="No module named 'ledger'")
+    later = pytest_run("t.py::a1", error="assert 0 == 3")
+    events = [first, edit("ledger.py", after="rows = 0")]
+    for number in range(1, 7):
+        events += [later, edit("ledger.py", after=f"rows = {number}")]
+    assert_rate(measured(*events, pytest_run()).score.feedback, 6, 7)
+
+
+def test_feedback_of_a_trace_pools_its_lanes() -> None:
+    """Root: 1 of 1. Child: 0 of 1. Together 1 of 2."""
+    child = [pytest_run(VAT), edit("README.md", after="words"), pytest_run(VAT)]
+    events = [pytest_run(VAT), edit("src/vat.py"), pytest_run(),
+              *({"lane": "child", **one} for one in child)]  # fmt: skip
+    assert_rate(measured(*events, lanes={"child": "root"}).score.feedback, 1, 2)
+
+
+# Rules of the loop
+
+
+def _rounds(number: int, *failing: str) -> list[dict[str, Any]]:
+    return [one for n in range(number) for one in (edit(after=f"x = {n}"), pytest_run(*failing))]
+
+
+def test_three_iterations_with_the_same_failures_are_a_spiral_and_two_are_none() -> None:
+    assert found("spiral", _rounds(2, A)) == []
+    (finding,) = found("spiral", _rounds(3, A))
+    assert finding.events == (2, 4, 6)
+
+
+def test_failures_that_come_back_twice_after_being_left_are_an_oscillation() -> None:
+    """A, B, A returns once: none. A, B, A, B returns twice: one finding, citing the two returns."""
+    states = [A, B, A, B]
+    events = [one for n, test in enumerate(states)
+              for one in (edit(after=f"x = {n}"), pytest_run(test))]  # fmt: skip
+    assert found("oscillation", events[:6]) == []
+    (finding,) = found("oscillation", events)
+    assert finding.events == (6, 8)
+
+
+def test_the_same_failing_action_three_times_in_one_state_is_a_repeated_failure() -> None:
+    """Twice is none; with a change between, three times are none either."""
+    fails = {"run": {"command": "./deploy", "exit": 1, "output": "refused"}}
+    assert found("repeated-failure", [fails, fails]) == []
+    assert found("repeated-failure", [fails, fails, edit(), fails]) == []
+    (finding,) = found("repeated-failure", [fails, fails, fails])
+    assert finding.events == (1, 2, 3)
+
+
+def test_a_fix_whose_lines_are_nine_tenths_those_of_one_that_did_not_help_is_the_same_fix() -> None:
+    """Lines are compared as sets: 9 shared of 10 in all is 0.9, 8 of 10 is 0.8 and another fix."""
+
+    def again(shared: int) -> list[Any]:
+        old = [f"total = price + {n}" for n in range(9)]
+        new = [*old[:shared], *(f"total = rate - {n}" for n in range(10 - len(old) + 9 - shared))]
+        first = edit(before="a = 1", after="\n".join(old))
+        taken_back = edit(before="\n".join(old), after="a = 1")
+        second = edit(before="a = 1", after="\n".join(new))
+        check = pytest_run(A)
+        return list(found("same-fix-again",
+                          [check, first, check, taken_back, check, second, check]))  # fmt: skip
+
+    (finding,) = again(9)
+    assert finding.events == (6, 2, 3)
+    assert again(8) == []
+
+
+def test_an_unchanged_file_read_three_times_is_a_needless_reread_and_twice_is_none() -> None:
+    look = {"read": {"path": "a.py", "text": "x"}}
+    assert found("needless-reread", [look, look]) == []
+    assert found("needless-reread", [look, look, edit("a.py"), look]) == []
+    (finding,) = found("needless-reread", [look, look, look])
+    assert finding.events == (1, 2, 3)

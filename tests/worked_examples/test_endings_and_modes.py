@@ -1,0 +1,131 @@
+"""Worked examples: failure modes, outcome categories, and the measured quality of a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from by_hand import assert_rate
+from measured import measure_events, read_events
+from rules import edit, pytest_run
+
+from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.finding import Finding
+from closeloop.model.task import Task
+from closeloop.process.endings import ending_of
+from closeloop.process.modes import modes_of
+from closeloop.process.quality import measured, quality
+
+PATCH = """diff --git a/src/cart.py b/src/cart.py
+--- a/src/cart.py
++++ b/src/cart.py
+@@ -1 +1 @@
+-a
++b
+"""
+
+
+def finding(rule: str, severity: Any = "warning", **given: Any) -> Finding:
+    return Finding(rule=rule, version=1, severity=severity, message=rule, events=(1,), **given)
+
+
+def grade(result: Any = "pass", **given: Any) -> Grade:
+    given = {"outcome": Outcome(result=result), **given}
+    return Grade(attempt="a", grading="g", version=1, **given)
+
+
+def attempt(end: Any, **given: Any) -> Attempt:
+    return Attempt(id="a", origin="experiment", exit=end, **given)
+
+
+# Failure modes
+
+
+def modes(found: list[Finding] | None = None, **known: Any) -> list[tuple[str, str]]:
+    tags = modes_of(read_events({"user": "Mend it"}, edit("src/other.py"), **known), found or [])
+    return [(tag.mode, tag.source) for tag in tags]
+
+
+def test_a_silent_regression_breaks_another_test_while_the_tasks_tests_pass() -> None:
+    """2 of 2 wanted tests pass and one other broke. With 1 of 2, it is an ordinary failure."""
+    broke = {"broken": ("tests/test_x.py::a",)}
+    assert modes(grade=grade("fail", fail_to_pass=(2, 2), **broke)) == [
+        ("silent regression", "grade")
+    ]
+    assert modes(grade=grade("fail", fail_to_pass=(1, 2), **broke)) == []
+    assert modes(grade=grade("fail", **broke)) == []
+
+
+def test_scope_creep_is_one_file_outside_the_declared_scope() -> None:
+    assert modes(grade=grade(out_of_scope=("README.md",))) == [("scope creep", "grade")]
+
+
+def test_context_blindness_is_a_needed_file_that_failed_work_never_opened() -> None:
+    """The reference changes src/cart.py; the agent only edited src/other.py."""
+    task = Task(id="t", prompt="", reference=PATCH)
+    assert modes(task=task, grade=grade("fail")) == [("context blindness", "grade")]
+    assert modes(task=task, grade=grade("pass")) == []
+    assert modes(task=task) == []
+
+
+def test_modes_of_findings_count_once_each_and_silenced_ones_do_not() -> None:
+    """Two findings of one mode, a silenced one of another: one tag, besides that of the grade."""
+    found = [
+        finding("hallucinated-name", mode="hallucinated API"),
+        finding("hallucinated-name", mode="hallucinated API"),
+        finding("drift", mode="instruction drift", silenced="known"),
+    ]
+    assert modes(found, grade=grade(out_of_scope=("README.md",))) == [
+        ("scope creep", "grade"),
+        ("hallucinated API", "rule"),
+    ]
+
+
+# Outcome categories: the first that applies
+
+
+CASES: list[tuple[str, dict[str, Any], list[Finding]]] = [
+    ("environment failure", {"attempt": attempt("machine")}, []),
+    ("environment failure", {"attempt": attempt("out_of_time"), "grade": grade("unscored")}, []),
+    ("timeout", {"attempt": attempt("out_of_time")}, [finding("unverified-claim")]),
+    ("timeout", {"attempt": attempt("idle")}, []),
+    ("missing verification", {}, [finding("weakened-test"), finding("missing-verification")]),
+    ("missing verification", {}, [finding("unverified-claim")]),
+    ("instruction non-compliance", {}, [finding("spiral", "error"), finding("lost-constraint")]),
+    ("instruction non-compliance", {"grade": grade("fail", out_of_scope=("x.py",))}, []),
+    ("reasoning error", {}, [finding("spiral", "error")]),
+    ("reasoning error", {"grade": grade("fail")}, []),
+    ("reasoning error", {"attempt": attempt("gave_up")}, []),
+    ("clean", {"attempt": attempt("finished"), "grade": grade()}, [finding("drift", "info")]),
+    ("clean", {}, [finding("unverified-claim", silenced="known")]),
+]
+
+
+@pytest.mark.parametrize(("category", "known", "found"), CASES)
+def test_an_attempt_ends_in_the_first_category_that_applies(
+    category: str, known: dict[str, Any], found: list[Finding]
+) -> None:
+    ending = ending_of(read_events({"user": "Mend it"}, edit(), **known), found)
+    assert ending is not None
+    assert ending.category == category
+
+
+def test_a_last_check_that_the_machine_broke_is_an_environment_failure() -> None:
+    full = {"run": {"command": "pytest", "exit": 1, "output": "No space left on device"}}
+    assert measure_events(edit(), full).ending.category == "environment failure"  # type: ignore[union-attr]
+    assert measure_events(edit(), full, pytest_run()).ending.category == "clean"  # type: ignore[union-attr]
+
+
+def test_an_attempt_of_which_nothing_is_known_has_no_category() -> None:
+    assert ending_of(read_events(), []) is None
+
+
+# The quality of rules
+
+
+def test_precision_and_recall_of_a_rule_come_from_the_labelled_traces() -> None:
+    """Precision: right ÷ (right + wrong). Recall: right ÷ (right + missed)."""
+    for rule, counts in measured().rules.items():
+        known = quality()[rule]
+        assert_rate(known.precision, counts.right, counts.right + counts.wrong)
+        assert_rate(known.recall, counts.right, counts.right + counts.missed)
