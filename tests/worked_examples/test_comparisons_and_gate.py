@@ -1,0 +1,304 @@
+"""Worked examples: what `compare`, `gate`, `ab` and `sets` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from math import sqrt
+from typing import Any
+
+import pytest
+from by_hand import T, wilson
+from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
+
+from closeloop.measuring.attempts import Measured
+from closeloop.measuring.compare import compare_named
+from closeloop.measuring.gate import compare as gate
+from closeloop.measuring.gate import coverage
+from closeloop.measuring.looks import gaps, warning
+from closeloop.measuring.trials import drawn, status
+from closeloop.model.attempt import AttemptRow
+from closeloop.model.baseline import Baseline, Demands, GateReport
+from closeloop.model.delivery import Delivery
+from closeloop.model.finding import Finding
+from closeloop.model.look import Look
+from closeloop.model.measurement import Measurement, ProcessScore
+from closeloop.model.rates import rate
+from closeloop.model.trial import Lot, Trial
+from closeloop.model.versus import PairTable
+from closeloop.store import Store, open_store
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def tasks(*repeats: list[int | None]) -> dict[str, Any]:
+    return {f"t{number}": values for number, values in enumerate(repeats)}
+
+
+# compare
+
+
+def test_a_comparison_says_who_got_which_task_right_by_more_than_half_of_its_repeats(
+    store: Store,
+) -> None:
+    """1 of 1 against 1 of 1: both. 1 of 2 is not more than half: only the second. Neither: 0 and 1
+    of 2. Only the first: 1 of 1 against 0 of 1.
+    """
+    first, second = tasks([1], [1, 0], [0], [1]), tasks([1], [1], [1, 0], [0])
+    fill(store, {"a": first, "b": second})
+    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    assert pair.table == PairTable(both=1, only_first=1, only_second=1, neither=1)
+
+
+@pytest.mark.parametrize(("scored", "refused"), [(9, False), (8, True)])
+def test_under_nine_scored_attempts_of_ten_there_is_no_verdict(
+    store: Store, scored: int, refused: bool
+) -> None:
+    repeats: list[int | None] = [1] * scored + [None] * (10 - scored)
+    fill(store, {"a": tasks(repeats), "b": tasks([1] * 10)})
+    report = compare_named(store, BOOK, ["a", "b"])
+    assert report.sides[0].coverage == scored / 10
+    assert (report.refusal is not None, report.pairs == ()) == (refused, refused)
+
+
+def test_several_variants_are_held_against_the_first_with_holm_and_wider_bounds(
+    store: Store,
+) -> None:
+    """b and c both rise on 6 of 6 tasks: p = 2/64 each. Holm's: 2 · 2/64 = 4/64 for both, so that
+    neither is called better on tasks like these. Alone, b is.
+    """
+    every, none = tasks(*[[1]] * 6), tasks(*[[0]] * 6)
+    fill(store, {"a": none, "b": every, "c": every})
+    (alone,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    assert (alone.adjusted, alone.comparison.alike_word) == (None, "better")
+    both = compare_named(store, BOOK, ["a", "b", "c"]).pairs
+    assert [one.adjusted for one in both] == [4 / 64, 4 / 64]
+    assert {one.comparison.alike_word for one in both} == {"not enough data"}
+    assert both[0].comparison.here is not None
+    assert alone.comparison.here is not None
+    # Jeffreys' bounds of 6 in 6 and of 0 in 6: Beta(6½, ½) has 0.6696 at 0.025, 0.6078 at 0.0125.
+    assert alone.comparison.here.low == pytest.approx(1 - sqrt(2) * (1 - 0.6696), abs=1e-4)
+    assert both[0].comparison.here.low == pytest.approx(1 - sqrt(2) * (1 - 0.6078), abs=1e-4)
+
+
+def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(
+    store: Store,
+) -> None:
+    """First-review merges of six tasks: 0 against 1 in the first five, 0 against 0 in the last.
+    Differences 1 1 1 1 1 0: mean 5/6, s² = 1/6, more than the noise 2 · 1/16 of single tries.
+    t = 5/6 / (1/6) = 5 with 5 degrees of freedom: p = 0.004105. Bounds 5/6 ∓ 2.570582 / 6. The only
+    other rate with a test, it stays as it is after Benjamini–Hochberg, and under 0.05.
+    """
+    for name in "ab":
+        variant = add_variant(store, name)
+        for number in range(6):
+            made = add_attempt(store, add_task(store, f"t{number}"), variant, True)
+            first = name == "b" and number < 5
+            store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=first))
+    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    one = next(one for one in pair.secondary if one.metric == "first-review merge rate")
+    assert (one.tasks, one.first, one.second) == (6, 0.0, pytest.approx(5 / 6))
+    assert (one.low, one.high) == pytest.approx((5 / 6 - T[5] / 6, 1.0), abs=1e-6)
+    assert (one.p, one.adjusted) == pytest.approx((0.004105, 0.004105), abs=1e-6)
+    assert one.word == "better"
+
+
+def test_a_rate_that_differs_little_is_not_called(store: Store) -> None:
+    """One of six tasks differs: mean 1/6, s² = 1/6: t = 1, p = 0.3632."""
+    for name in "ab":
+        variant = add_variant(store, name)
+        for number in range(6):
+            made = add_attempt(store, add_task(store, f"t{number}"), variant, True)
+            first = name == "b" and number < 1
+            store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=first))
+    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    one = next(one for one in pair.secondary if one.metric == "first-review merge rate")
+    assert (one.p, one.word) == (pytest.approx(0.363217, abs=1e-6), "no clear difference")
+
+
+# gate
+
+BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
+
+
+def attempt(task: str | None, outcome: Any = "pass", **given: Any) -> Measured:
+    findings = given.get("findings", ())
+    score = ProcessScore(feedback=rate(*given["feedback"]) if "feedback" in given else None)
+    row = AttemptRow(id="a", origin="experiment", task=task, task_digest=task, variant_name="v",
+                     exit="finished", outcome=outcome)  # fmt: skip
+    return Measured(row=row, measurement=Measurement(rules="r", findings=findings, score=score))
+
+
+def finding(rule: str = "spiral", severity: Any = "error", **given: Any) -> Finding:
+    return Finding(rule=rule, version=1, severity=severity, message="…", **given)
+
+
+def gated(before: list[Measured], now: list[Measured], **demands: Any) -> GateReport:
+    return gate(BASELINE, before, now, "f", frozenset({"spiral"}), Demands(**demands))
+
+
+def now_of(report: GateReport, metric: str) -> tuple[float | None, float | None]:
+    one = next(one for one in report.differences if one.metric == metric)
+    return one.before, one.now
+
+
+def test_the_gate_compares_means_of_tasks() -> None:
+    """Passed: tasks of ½ and 1, mean ¾, against 1. Feedback: ½ against 1, where it was measured."""
+    before = [attempt("t", feedback=(2, 2)), attempt("u")]
+    now = [attempt("t", feedback=(1, 2)), attempt("t", "fail"), attempt("u"),
+           attempt("u", "unscored")]  # fmt: skip
+    report = gated(before, now)
+    assert now_of(report, "passed") == (1.0, 0.75)
+    assert now_of(report, "feedback") == (1.0, 0.5)
+    assert now_of(report, "recovery") == (None, None)
+    assert report.coverage == 0.75
+
+
+def test_an_attempt_is_without_findings_when_no_rule_that_may_gate_found_an_error_or_warning() -> (
+    None
+):
+    """Counted: a spiral. Not counted: one silenced, one that only informs, a rule that advises.
+    3 of 4 attempts at the task: 0.75.
+    """
+    now = [
+        attempt("t", findings=(finding(),)),
+        attempt("t", findings=(finding(silenced="known"),)),
+        attempt("t", findings=(finding(severity="info"),)),
+        attempt("t", findings=(finding("drift"),)),
+    ]
+    assert now_of(gated([attempt("t")], now), "without findings") == (1.0, 0.75)
+
+
+def test_all_metrics_of_the_gate_hold_at_once() -> None:
+    """Three metrics can be compared: passed, without findings, feedback. So each has bounds of 1 −
+    0.05/3. For one try that passes on both sides: 0 ∓ (1 − q), q = 0.071715,
+    the quantile 0.05/6 of Beta(1½, ½).
+    """
+    report = gated([attempt("t", feedback=(1, 1))], [attempt("t", feedback=(1, 1))])
+    known = {one.metric: one.low for one in report.differences if one.low is not None}
+    assert known.keys() == {"passed", "without findings", "feedback"}
+    assert list(known.values()) == pytest.approx([-(1 - 0.071715)] * 3, abs=1e-6)
+
+
+def test_thresholds_hold_when_they_are_just_reached_and_each_task_is_the_lowest() -> None:
+    """Tasks of 1 and ½: passed is ¾, the lowest ½. What nobody scored does not hold."""
+    now = [attempt("t"), attempt("u"), attempt("u", "fail")]
+    report = gated(now, now, least={"passed": 0.75, "each task": 0.5, "recovery": 0.0})
+    told = {one.metric: (one.value, one.holds) for one in report.thresholds}
+    assert told == {"passed": (0.75, True), "each task": (0.5, True), "recovery": (None, False)}
+    over = gated(now, now, least={"each task": 0.51}).thresholds[0]
+    assert (over.value, over.holds) == (0.5, False)
+
+
+@pytest.mark.parametrize(("margin", "passes"), [(None, True), (0.05, False), (0.99, True)])
+def test_a_margin_must_be_shown_to_hold(margin: float | None, passes: bool) -> None:
+    """One try on each side leaves bounds of about ∓ 0.9: within 0.99, not within 0.05."""
+    assert gated([attempt("t")], [attempt("t")], margin=margin).passed is passes
+
+
+def test_coverage_of_the_gate_is_of_attempts_at_tasks() -> None:
+    """Two of three attempts at a task are scored; a session has nothing to score."""
+    side = [attempt("t"), attempt("t", "fail"), attempt("t", "unscored"), attempt(None, None)]
+    assert coverage(side) == pytest.approx(2 / 3)
+    assert coverage([attempt(None, None)]) is None
+
+
+# ab: trials in production
+
+TRIAL = Trial(name="x", shares={"a": 0.5, "b": 0.5}, metric="first-review merge rate", started=START)
+
+
+def assigned(store: Store, key: str, variant: str, *outcomes: Any, trial: Trial = TRIAL) -> None:
+    """One piece of work, and what became of each attempt at it, an hour apart."""
+    at = START + timedelta(minutes=len(store.trials.assigned(trial.name)))
+    store.trials.assign(Lot(trial=trial.name, key=key, variant=variant, at=at))
+    for hours, told in enumerate(outcomes, 1):
+        made = add_attempt(store, add_task(store, key), None, None, number=hours,
+                           tokens=100 * hours, started=at + timedelta(hours=hours))  # fmt: skip
+        store.pulls.deliver(Delivery(attempt=made.id, at=at, **told))
+
+
+def test_a_piece_of_work_counts_by_its_last_attempt_after_it_was_assigned(store: Store) -> None:
+    """b's work: first attempt merged at first review, second not: it counts as not. Its failure rate
+    is 1 − passed = 0, its revision cycles 2, its tokens 200. Work that began before counts nowhere.
+    """
+    store.trials.start(TRIAL)
+    before = START - timedelta(hours=1)
+    early = add_attempt(store, add_task(store, "old"), None, None, started=before)
+    store.pulls.deliver(Delivery(attempt=early.id, at=START, first_review=True))
+    assigned(store, "old", "a")
+    assigned(store, "new", "b", {"first_review": True},
+             {"first_review": False, "passed": True, "merged": False, "cycles": 2})  # fmt: skip
+    first, second = status(store, BOOK, TRIAL).arms
+    assert (first.assigned, first.outcomes, first.rates["merge rate"]) == (1, 0, None)
+    assert (second.assigned, second.outcomes) == (1, 1)
+    assert second.rates == {
+        "first-review merge rate": 0.0,
+        "merge rate": 0.0,
+        "failure rate": 0.0,
+        "revision cycles": 2.0,
+        "tokens in": 200.0,
+    }
+
+
+def test_a_trial_with_a_horizon_looks_once_at_that_many_outcomes(store: Store) -> None:
+    """The first four outcomes: a 0 of 2, b 2 of 2, difference 1. The fifth is not looked at.
+    Newcombe's bounds of Wilson's: 1 − √((1 − 0.3424)² + 0.6576²) = 0.0699.
+    """
+    trial = Trial(name="y", shares={"a": 0.5, "b": 0.5}, metric="first-review merge rate",
+                  started=START, horizon=4)  # fmt: skip
+    store.trials.start(trial)
+    for number, (variant, first) in enumerate(
+        [("a", False), ("b", True), ("a", False), ("b", True), ("b", False)]
+    ):
+        assigned(store, f"w{number}", variant, {"first_review": first}, trial=trial)
+    (standing,) = status(store, BOOK, trial).standings
+    assert standing.difference is not None
+    assert (standing.difference.value, standing.difference.n) == (1.0, 4)
+    low = 1 - sqrt((1 - wilson(2, 2)[0]) ** 2 + wilson(0, 2)[1] ** 2)
+    assert standing.difference.low == pytest.approx(low)
+    assert (low, standing.call) == (pytest.approx(0.0699, abs=1e-4), "better")
+
+
+def test_a_key_falls_to_the_variant_that_its_hash_names() -> None:
+    """The first eight bytes of SHA-256 of `x␀PR 1`, … as shares of 2⁶⁴: 0.655, 0.265, 0.892, 0.612,
+    0.108, 0.949, 0.940, 0.064. Under ½ is a.
+    """
+    assert [drawn(TRIAL, f"PR {number}") for number in range(1, 9)] == list("babbabba")
+
+
+# Held-out sets
+
+
+def look(change: str, tasks: str = "held") -> Look:
+    return Look(at=START, who="ann", reason="release", tasks=tasks, change=change, experiment="e",
+                variants=("a",), count=25)  # fmt: skip
+
+
+def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> None:
+    """Looks at other tasks, and the same change again, do not count. The best of four equals is
+    expected 1.029 standard deviations above their mean: 1.029 · 0.5 / √25 = 0.10.
+    """
+    earlier = [look("1"), look("2"), look("2"), look("9", "others")]
+    assert warning(look("3"), earlier) is None
+    told = warning(look("4"), [*earlier, look("3")])
+    assert told is not None
+    assert "change 4 tried on these 25 held-out tasks" in told
+    assert "up to 0.10 better" in told
+
+
+def test_the_gap_is_how_much_better_a_variant_does_on_dev_tasks(store: Store) -> None:
+    """Dev: 2 of 2 tasks. Held out: 1 of 2 tasks, one more unscored. 1 − ½ = ½, of 4 tasks."""
+    variant = add_variant(store, "a")
+    dev = [add_task(store, name) for name in "tu"]
+    held = [add_task(store, name, split="held-out") for name in "vwx"]
+    for task, passed in zip([*dev, *held], [True, True, True, False, None], strict=True):
+        add_attempt(store, task, variant, passed)
+    (one,) = gaps(store, [*dev, *held])
+    assert (one.dev.value, one.held_out.value, one.gap.value, one.gap.n) == (1.0, 0.5, 0.5, 4)
+    low = 0.5 - sqrt((1 - one.dev.low) ** 2 + (one.held_out.high - 0.5) ** 2)
+    assert one.gap.low == pytest.approx(low)

@@ -1,0 +1,381 @@
+"""Worked examples: the metrics over attempts that `closeloop metrics` prints.
+
+With one attempt a task a rate's bounds are those of Jeffreys' posterior: of h hits in n, the
+quantiles 0.025 and 0.975 of Beta(h + ½, n − h + ½).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from by_hand import T, Z
+from rules import edit, pytest_run
+from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
+from story import story
+
+from closeloop.measuring.metrics import metrics_of
+from closeloop.measuring.work import work_of
+from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
+from closeloop.model.change import Change, FileChange
+from closeloop.model.delivery import Delivery
+from closeloop.model.figure import Figure
+from closeloop.model.plan import Made
+from closeloop.model.trace import Lane, Trace, Turn
+from closeloop.store import Store, open_store
+
+LATER = datetime(2026, 11, 12, tzinfo=UTC)
+JEFFREYS = {(1, 4): (0.028471, 0.716248), (1, 3): (0.038748, 0.823264), (2, 3): (0.176736, 0.961252)}
+DONE = {"passed": True, "merged": True, "corrected": False}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def figures(store: Store, *by: str) -> dict[Any, Figure]:
+    found = metrics_of(work_of(store, BOOK), by).figures
+    return {(one.metric, *one.group.values()) if by else one.metric: one for one in found}
+
+
+def deliver(store: Store, attempt: Attempt | None = None, **told: Any) -> None:
+    attempt = attempt or add_attempt(store, None, None, None)
+    store.pulls.deliver(Delivery(attempt=attempt.id, at=LATER, **told))
+
+
+def keep_session(store: Store, name: str, trace: Trace | None = None, **given: Any) -> Attempt:
+    attempt = Attempt(id=name, origin="production", started=START, exit="finished", **given)
+    store.keep(Made(attempt=attempt, trace=trace))
+    return attempt
+
+
+def assert_rate(figure: Figure, hits: int, of: int) -> None:
+    """One attempt a task: value, n and Jeffreys' bounds."""
+    assert (figure.value, figure.n, figure.attempts) == (pytest.approx(hits / of), of, of)
+    assert (figure.low, figure.high) == pytest.approx(JEFFREYS[hits, of], abs=1e-6)
+
+
+# Outcome
+
+
+def test_the_pass_rate_weighs_tasks_equally_and_leaves_out_what_is_unscored(store: Store) -> None:
+    """Tasks: 1 of 2, 1 of 1 with one unscored repeat: (1/2 + 1) / 2 = 3/4, of 2 tasks and 3 scored
+    attempts; 3 of 4 attempts were scored.
+    """
+    fill(store, {"a": {"t": [1, 0], "u": [1, None]}})
+    rate = figures(store)["pass rate"]
+    assert (rate.value, rate.n, rate.attempts, rate.coverage) == (0.75, 2, 3, 0.75)
+
+
+def test_the_pass_rate_of_single_attempts_has_jeffreys_bounds(store: Store) -> None:
+    fill(store, {"a": {"t": [1], "u": [0], "v": [0], "w": [0]}})
+    assert_rate(figures(store)["pass rate"], 1, 4)
+
+
+def test_the_pass_rate_of_repeats_has_the_bounds_of_a_beta_binomial_posterior(store: Store) -> None:
+    """Three tasks of 2, 1 and 0 of 2: 1/2. By numeric integration over the tasks' mean rate
+    (Jeffreys' prior) and over how far tasks differ (uniform): 0.1312 and 0.8690.
+    """
+    fill(store, {"a": {"t": [1, 1], "u": [1, 0], "v": [0, 0]}})
+    rate = figures(store)["pass rate"]
+    assert rate.value == 0.5
+    assert (rate.low, rate.high) == pytest.approx((0.1312, 0.8690), abs=0.001)
+    assert rate.method == "beta-binomial posterior"
+
+
+def test_the_pass_rate_of_over_fifty_tasks_has_t_bounds_floored_by_the_noise_of_repeats(
+    store: Store,
+) -> None:
+    """51 tasks of 1 of 2: no spread between them, so Jeffreys' variance of each, 1.5·1.5 / (3²·4) =
+    1/16: 0.5 ∓ 2.008559 · √(1/16 / 51) = 0.5 ∓ 0.070313.
+    """
+    fill(store, {"a": {f"t{n}": [1, 0] for n in range(51)}})
+    rate = figures(store)["pass rate"]
+    half = T[50] * (1 / 16 / 51) ** 0.5
+    assert (rate.value, rate.low, rate.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert half == pytest.approx(0.070313, abs=1e-6)
+
+
+def test_only_the_last_try_of_a_repeat_counts(store: Store) -> None:
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    add_attempt(store, task, variant, False, retry=0)
+    add_attempt(store, task, variant, True, retry=1)
+    rate = figures(store)["pass rate"]
+    assert (rate.value, rate.attempts) == (1.0, 1)
+
+
+def test_pass_at_k_and_pass_all_k_count_choices_of_repeats(store: Store) -> None:
+    """k = 2, the fewest repeats of a task tried twice or more by one variant. Of the choices of two
+    from 1 0 0, 2 of 3 hold a pass and none holds two; of those from 1 1, the only one does both:
+    (2/3 + 1) / 2 and (0 + 1) / 2. The task tried once by each of two variants has no repeats.
+    """
+    fill(store, {"a": {"t": [1, 0, 0], "u": [1, 1], "once": [1]}, "b": {"once": [1]}})
+    found = figures(store)
+    assert found["pass@k"].value == pytest.approx(5 / 6)
+    assert found["pass^k"].value == pytest.approx(1 / 2)
+    assert {(found[name].n, found[name].more["k"]) for name in ("pass@k", "pass^k")} == {(2, 2)}
+
+
+def test_k_is_five_at_most(store: Store) -> None:
+    """Of 9 passes in 10 repeats, C(9,5) / C(10,5) = 1/2 of the choices of five are all passes."""
+    fill(store, {"a": {"t": [1] * 9 + [0]}})
+    each = figures(store)["pass^k"]
+    assert (each.value, each.more) == (pytest.approx(0.5), {"k": 5})
+
+
+def test_pass_at_k_has_the_noise_of_repeats_for_bounds(store: Store) -> None:
+    """Four tasks of 1 of 2, k = 2: each choice holds a pass, so 1. Of a task's misses q ~ Beta(1½,
+    1½): E q² − E q⁴ = 0.3125 − 0.1640625, times (n+2)(n+1)/(n²+n+1) = 12/7: 0.254464. Below 1 by
+    1.96 · √(4 · 0.254464) / 4 = 0.494347.
+    """
+    fill(store, {"a": {name: [1, 0] for name in "tuvw"}})
+    one = figures(store)["pass@k"]
+    half = Z * (4 * (0.3125 - 0.1640625) * 12 / 7) ** 0.5 / 4
+    assert (one.value, one.low, one.high) == pytest.approx((1, 1 - half, 1), abs=1e-9)
+    assert half == pytest.approx(0.494347, abs=1e-6)
+
+
+def test_without_grades_the_outcome_is_unmeasured(store: Store) -> None:
+    add_attempt(store, None, None, None)
+    found = figures(store)
+    for name in ("pass rate", "pass@k", "pass^k"):
+        assert (found[name].value, found[name].low, found[name].n) == (None, None, 0)
+
+
+# The four production metrics
+
+
+def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(store: Store) -> None:
+    """Completed: 1. Not: corrected; not merged; its suite fails. 1 of 4.
+
+    Unknown, and in neither count: whether it was corrected, whether it was merged.
+    """
+    for told in (
+        DONE,
+        DONE | {"corrected": True},
+        {"passed": True, "merged": False},
+        {"passed": False, "merged": True},
+        {"passed": True, "merged": True},
+        {"passed": True},
+    ):
+        deliver(store, **told)
+    rate = figures(store)["task completion rate"]
+    assert_rate(rate, 1, 4)
+    assert rate.coverage == pytest.approx(5 / 6)
+
+
+def test_a_grade_decides_over_what_ci_said(store: Store) -> None:
+    """Graded as failed though CI passed: no completion. 0 of 1."""
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    deliver(store, add_attempt(store, task, variant, False), **DONE)
+    assert figures(store)["task completion rate"].value == 0
+
+
+def test_work_that_was_never_delivered_completes_nothing_and_is_unmeasured(store: Store) -> None:
+    """A graded attempt of an experiment needs no delivery: coverage says nothing of it."""
+    fill(store, {"a": {"t": [1]}})
+    rate = figures(store)["task completion rate"]
+    assert (rate.value, rate.n, rate.coverage) == (None, 0, None)
+
+
+def test_regressions_are_a_share_of_completed_tasks(store: Store) -> None:
+    """Completed: one reverted later, one that broke another test by its grade, one that did
+    neither; of a fourth it is unknown. A reverted one that was no completion does not count.
+    2 of 3.
+    """
+    deliver(store, **DONE | {"regressed": True})
+    deliver(store, **DONE | {"regressed": False})
+    deliver(store, **DONE)
+    deliver(store, passed=False, merged=True, regressed=True)
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    attempt = Attempt(id="b", origin="experiment", task="t", task_digest=task.digest,
+                      variant=variant.digest, started=START, exit="finished")  # fmt: skip
+    grade = Grade(attempt="b", grading=task.grading, version=1, outcome=Outcome(result="pass"),
+                  broken=("tests/test_x.py::a",))  # fmt: skip
+    store.keep(Made(attempt=attempt, grade=grade))
+    deliver(store, attempt, **DONE | {"regressed": False})
+    assert_rate(figures(store)["regression introduction rate"], 2, 3)
+
+
+def test_the_review_loop_count_is_the_mean_of_rounds(store: Store) -> None:
+    """0, 1 and 5 rounds, one unknown: 2. Deviations −2, −1, 3: s² = 14/2 = 7, and the t bounds are
+    2 ∓ 4.302653 · √(7/3), never under 0.
+    """
+    for cycles in (0, 1, 5, None):
+        deliver(store, merged=True, cycles=cycles)
+    found = figures(store)
+    for name in ("review loop count", "revision cycles"):
+        assert (found[name].value, found[name].low, found[name].n) == (2.0, 0.0, 3)
+        assert found[name].high == pytest.approx(2 + T[2] * (7 / 3) ** 0.5)
+
+
+def test_the_blast_radius_is_that_of_failed_or_reverted_deliveries(store: Store) -> None:
+    """Files: 3 of a failed one, 5 of a reverted one, 4 that the attempt's own change has: median 4,
+    p90 4 + 0.8 · 1 = 4.8, worst 5. A good one of 1,000 files does not count. Too few for bounds.
+    """
+    deliver(store, passed=False, merged=True, files=3, modules=1)
+    deliver(store, **DONE | {"regressed": True, "files": 5, "modules": 2, "dependents": 40})
+    deliver(store, **DONE | {"regressed": False, "files": 1000, "dependents": 1000})
+    files = tuple(FileChange(path=f"{n}.py", status="changed") for n in range(4))
+    attempt = Attempt(id="c", origin="production", started=START, exit="finished")
+    store.keep(Made(attempt=attempt, change=Change(base="b", patch="", files=files)))
+    deliver(store, attempt, passed=False, merged=False)
+    found = figures(store)
+    radius = found["blast radius, files"]
+    assert (radius.value, radius.n, radius.low) == (4.0, 3, None)
+    assert radius.more == {"p90": pytest.approx(4.8), "worst": 5.0}
+    assert (found["blast radius, modules"].value, found["blast radius, modules"].n) == (1.5, 2)
+    assert (found["blast radius, dependents"].value, found["blast radius, dependents"].n) == (40, 1)
+
+
+# Memory
+
+
+def test_memory_metrics_count_what_is_known_of_deliveries(store: Store) -> None:
+    """First review: 1 of 3, one unknown. First push: 2 of 3. Comments: (0 + 3) / 2. Time: the median
+    of 60 and 120. Repeated mistakes: 2 + 1, with 4 more that nobody confirmed.
+    """
+    deliver(store, first_review=True, first_push=True, comments=0, seconds_to_open=60.0)
+    deliver(store, first_review=False, first_push=True, comments=3, seconds_to_open=120.0,
+            repeated=2, repeated_unconfirmed=4)  # fmt: skip
+    deliver(store, first_review=False, first_push=False, repeated=1)
+    deliver(store, merged=True)
+    found = figures(store)
+    assert_rate(found["first-review merge rate"], 1, 3)
+    assert_rate(found["CI pass rate on first push"], 2, 3)
+    assert (found["review comments"].value, found["review comments"].n) == (1.5, 2)
+    assert (found["time to PR"].value, found["time to PR"].n) == (90.0, 2)
+    repeated = found["repeated mistakes"]
+    assert (repeated.value, repeated.more, repeated.n) == (3.0, {"unconfirmed": 4.0}, 2)
+
+
+# Process, endings, modes, risk
+
+
+VAT = "tests/test_vat.py::test_greek_prefix"
+USED = [pytest_run(VAT), edit("src/vat.py"), pytest_run()]
+IGNORED = [pytest_run(VAT), edit("README.md", after="words"), pytest_run(VAT), edit("src/vat.py"),
+           pytest_run()]  # fmt: skip
+
+
+def test_process_rates_are_means_of_attempts(store: Store) -> None:
+    """Feedback: 1 of 1, and 1 of 2: (1 + ½) / 2 = ¾. With 1½ hits of 2 the posterior is Beta(2, 1),
+    whose quantiles are √0.025 and √0.975. Iterations to convergence: 1 and 2, their mean 1½.
+    The first has no finding, the second has one. The third has no failing check: it is unmeasured.
+    """
+    for name, events in (("a", USED), ("b", IGNORED), ("c", [{"read": "a.py"}])):
+        keep_session(store, name, story([{"user": "Mend the VAT ids"}, *events]))
+    found = figures(store)
+    feedback = found["feedback"]
+    assert (feedback.value, feedback.n, feedback.coverage) == (0.75, 2, 1.0)
+    assert (feedback.low, feedback.high) == pytest.approx((0.025**0.5, 0.975**0.5), abs=1e-9)
+    assert (found["convergence"].value, found["convergence"].n) == (1.0, 2)
+    assert (found["recovery"].value, found["handoff"].value) == (None, None)
+    iterations = found["iterations to convergence"]
+    assert (iterations.value, iterations.n) == (1.5, 2)
+    assert_rate(found["without findings"], 2, 3)
+
+
+def test_endings_and_modes_are_shares_of_measured_attempts(store: Store) -> None:
+    """Of three sessions one ended idle, and one of the others left the scope. The fourth has no
+    trace, so that nothing examined it: it counts nowhere.
+    """
+    talk = story([{"user": "Mend src/vat.py only"}, {"read": "a.py"}])
+    for name in "ab":
+        keep_session(store, name, talk)
+    idle = Attempt(id="c", origin="production", started=START, exit="idle")
+    store.keep(Made(attempt=idle, trace=talk))
+    keep_session(store, "d")
+    found = figures(store)
+    assert_rate(found["timeout"], 1, 3)
+    assert_rate(found["clean"], 2, 3)
+    assert found["clean"].coverage == 0.75
+    assert (found["scope creep"].value, found["scope creep"].n) == (0.0, 3)
+
+
+def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
+    """Of three attempts one was graded with a file out of scope and one broke another test while
+    its own tests pass.
+    """
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    grades: list[dict[str, Any]] = [
+        {"out_of_scope": ("x.py",)}, {"broken": ("a",), "fail_to_pass": (1, 1)}, {},
+    ]  # fmt: skip
+    for number, facts in enumerate(grades):
+        attempt = Attempt(id=f"{number}", origin="experiment", task=f"t{number}",
+                          task_digest=f"d{number}", variant=variant.digest, started=START,
+                          exit="finished")  # fmt: skip
+        grade = Grade(attempt=attempt.id, grading=task.grading, version=1,
+                      outcome=Outcome(result="fail"), **facts)  # fmt: skip
+        store.keep(Made(attempt=attempt, grade=grade, trace=story([{"read": "a.py"}])))
+    found = figures(store)
+    assert_rate(found["scope creep"], 1, 3)
+    assert_rate(found["silent regression"], 1, 3)
+    assert found["hallucinated API"].value == 0
+
+
+def test_the_risk_shares_are_of_delivered_changes_whose_level_is_known(store: Store) -> None:
+    """low, low, high, unknown: 2 of 3, 1 of 3, and none of 3."""
+    for risk in ("low", "low", "high", None):
+        deliver(store, merged=True, risk=risk)
+    found = figures(store)
+    assert_rate(found["low risk"], 2, 3)
+    assert_rate(found["high risk"], 1, 3)
+    assert (found["critical risk"].value, found["critical risk"].n) == (0.0, 3)
+
+
+# Cost
+
+
+def test_cost_is_a_mean_of_tasks_and_a_sum_of_attempts(store: Store) -> None:
+    """A task's repeats cost 1 and 3 dollars, sessions 1 and 6, another is unknown. Mean of tasks:
+    (2 + 1 + 6) / 3 = 3, with s² = (1 + 4 + 9) / 2 = 7. In all: 1 + 3 + 1 + 6 = 11.
+    """
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    for number, cost in ((1, 1.0), (2, 3.0)):
+        add_attempt(store, task, variant, True, number=number, cost=cost)
+    for cost in (1.0, 6.0, None):
+        add_attempt(store, None, None, None, cost=cost)
+    found = figures(store)
+    assert (found["cost"].value, found["cost"].n, found["cost"].low) == (3.0, 3, 0.0)
+    assert found["cost"].high == pytest.approx(3 + T[2] * (7 / 3) ** 0.5)
+    assert (found["cost in all"].value, found["cost in all"].low) == (11.0, None)
+
+
+def test_tokens_are_means_and_turns_a_median(store: Store) -> None:
+    """Input 10 and 30: 20. Output 1, one unknown: 1. Turns of all lanes 1 and 2 + 2: 2½."""
+    one, two = Lane(id="root", turns=(Turn(),)), Lane(id="root", turns=(Turn(), Turn()))
+    lanes = ((one,), (two, Lane(id="child", parent="root", turns=(Turn(), Turn()))))
+    usages = Usage(input_tokens=10, output_tokens=1), Usage(input_tokens=30)
+    for name, some, usage in zip("ab", lanes, usages, strict=True):
+        keep_session(store, name, Trace(reader="r", reader_version=1, lanes=some), usage=usage)
+    found = figures(store)
+    assert (found["tokens in"].value, found["tokens in"].n) == (20.0, 2)
+    assert (found["tokens out"].value, found["tokens out"].n) == (1.0, 1)
+    assert (found["turns"].value, found["turns"].n) == (2.5, 2)
+
+
+def test_time_is_a_median_with_bounds_by_order_statistics(store: Store) -> None:
+    """Of 11 ordered values, the chance that at most 1 lies below the median is 12/2048 < 0.025, that
+    at most 2 do 67/2048 > 0.025: the second and the tenth are the bounds. An attempt that ends
+    before it starts took no known time.
+    """
+    for number in range(1, 12):
+        add_attempt(store, None, None, None, seconds=10.0 * number)
+    add_attempt(store, None, None, None, seconds=-5.0)
+    time = figures(store)["time"]
+    assert (time.value, time.low, time.high, time.n) == (60.0, 20.0, 100.0, 11)
+
+
+def test_a_week_is_that_of_its_moment_in_utc(store: Store) -> None:
+    """Sunday 2026-11-08 23:59 UTC is in week 45, a minute later week 46 begins."""
+    sunday = datetime(2026, 11, 8, 23, 59, tzinfo=UTC)
+    for at in (sunday, sunday + timedelta(minutes=1), sunday + timedelta(minutes=2)):
+        add_attempt(store, None, None, None, started=at, cost=1.0)
+    found = figures(store, "week")
+    totals = {key[1]: one.value for key, one in found.items() if key[0] == "cost in all"}
+    assert totals == {"2026-W45": 1.0, "2026-W46": 2.0}
