@@ -1,9 +1,9 @@
-"""Lets the worked examples use the builders of traces, stores and pull requests of other tests."""
+"""Lets the worked examples use the builders of traces, stores, repositories and pull requests of other tests."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-for folder in ("process", "measuring", "reviews"):
+for folder in ("process", "measuring", "reviews", "changes"):
     sys.path.append(str(Path(__file__).parents[1] / folder))

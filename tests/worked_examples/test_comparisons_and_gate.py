@@ -209,7 +209,9 @@ def test_coverage_of_the_gate_is_of_attempts_at_tasks() -> None:
 
 # ab: trials in production
 
-TRIAL = Trial(name="x", shares={"a": 0.5, "b": 0.5}, metric="first-review merge rate", started=START)
+TRIAL = Trial(
+    name="x", shares={"a": 0.5, "b": 0.5}, metric="first-review merge rate", started=START
+)
 
 
 def assigned(store: Store, key: str, variant: str, *outcomes: Any, trial: Trial = TRIAL) -> None:

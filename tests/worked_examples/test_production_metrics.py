@@ -27,7 +27,11 @@ from closeloop.model.trace import Lane, Trace, Turn
 from closeloop.store import Store, open_store
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
-JEFFREYS = {(1, 4): (0.028471, 0.716248), (1, 3): (0.038748, 0.823264), (2, 3): (0.176736, 0.961252)}
+JEFFREYS = {
+    (1, 4): (0.028471, 0.716248),
+    (1, 3): (0.038748, 0.823264),
+    (2, 3): (0.176736, 0.961252),
+}
 DONE = {"passed": True, "merged": True, "corrected": False}
 
 

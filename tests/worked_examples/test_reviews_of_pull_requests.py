@@ -1,0 +1,227 @@
+"""Worked examples: what a pull request's life says of the work behind it, and repeated mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from github_team import CLAUDE, REPO, Team
+from scripted_work import START
+
+from closeloop.model.attempt import Attempt
+from closeloop.model.delivery import Delivery
+from closeloop.model.memory import Example, LearnedRule, Near, Repeat
+from closeloop.model.plan import Made
+from closeloop.model.review import Correction
+from closeloop.reviewing.lives import keep
+from closeloop.reviews.authorship import agents_of
+from closeloop.reviews.repeats import counted, judged, repeats_of
+from closeloop.store import Store, open_store
+
+AGENTS = agents_of({})
+REMARK = ("src/a/b.py", 3, "Use the clock we have")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def delivered(store: Store, team: Team) -> Delivery:
+    """What became of the team's first pull request."""
+    attempt = next(one.attempt for one in keep(team.facts(), store, AGENTS) if one.number == 1)
+    assert attempt is not None
+    found = store.pulls.delivery(attempt)
+    assert found is not None
+    return found
+
+
+def opened(**given: Any) -> tuple[Team, int]:
+    team = Team()
+    return team, team.open("ann", f"Add tally\n\n{CLAUDE}", branch="claude/tally", **given)
+
+
+# Rounds of review: the review loop count
+
+
+def test_a_round_is_a_move_of_the_branch_after_people_asked_for_something(store: Store) -> None:
+    """Changes requested, then a push: 1. A comment, then a push: 2. A push that nobody asked for, and
+    an approval: no more. Two comments of people count; those of a bot and of the author do not.
+    """
+    team, number = opened()
+    team.push(number, "ann", f"Unasked\n\n{CLAUDE}")
+    team.say(number, "lint[bot]", "Missing docstring")
+    team.say(number, "ann", "I will look at it")
+    team.push(number, "ann", f"Still unasked\n\n{CLAUDE}")
+    team.review(number, "bob", "changes_requested", REMARK)
+    team.push(number, "ann", f"Use the clock\n\n{CLAUDE}")
+    team.review(number, "bob", "commented", ("src/a/b.py", 9, "And a test?"))
+    team.push(number, "ann", f"Test it\n\n{CLAUDE}")
+    team.review(number, "bob", "approved")
+    team.push(number, "ann", f"Sort imports\n\n{CLAUDE}")
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.cycles, found.comments, found.first_review) == (2, 2, False)
+    assert (found.merged, found.regressed) == (True, False)
+
+
+def test_people_who_mend_without_a_word_are_one_round_until_the_agent_has_its_turn(
+    store: Store,
+) -> None:
+    """Two pushes of bob's, one of the agent's, one of bob's: 2 rounds. An edited diff: corrected."""
+    team, number = opened()
+    team.push(number, "bob", "Mend")
+    team.push(number, "bob", "Mend more")
+    team.push(number, "ann", f"Go on\n\n{CLAUDE}")
+    team.push(number, "bob", "Mend again")
+    team.check(number)
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.cycles, found.corrected) == (2, True)
+
+
+def test_what_was_asked_for_and_never_came_is_a_round(store: Store) -> None:
+    team, number = opened()
+    team.review(number, "bob", "changes_requested")
+    team.close(number)
+    found = delivered(store, team)
+    assert (found.cycles, found.merged, found.first_review) == (1, False, False)
+    assert found.regressed is None
+
+
+def test_approval_alone_merges_at_the_first_review(store: Store) -> None:
+    team, number = opened()
+    team.check(number)
+    team.review(number, "bob", "approved")
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.cycles, found.first_review, found.corrected) == (0, True, False)
+
+
+def test_of_an_open_pull_request_nothing_that_may_still_change_is_known(store: Store) -> None:
+    team, number = opened()
+    team.review(number, "bob", "changes_requested", REMARK)
+    found = delivered(store, team)
+    unknown = (found.cycles, found.comments, found.merged, found.first_review, found.regressed)
+    assert unknown == (None,) * 5
+
+
+def test_merged_without_a_review_is_no_first_review_merge_and_without_ci_nobody_knows_corrections(
+    store: Store,
+) -> None:
+    """Nobody reviewed: unmeasured. No check said whether it passes: so is the correction."""
+    team, number = opened()
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.merged, found.first_review, found.corrected, found.passed) == (
+        True, None, None, None)  # fmt: skip
+
+
+# CI, extent, time, what came later
+
+
+def test_the_first_push_and_the_last_one_are_told_apart(store: Store) -> None:
+    """CI fails on the first push and passes on the last one."""
+    team, number = opened()
+    team.check(number, "failure")
+    team.push(number, "ann", f"Mend\n\n{CLAUDE}")
+    team.check(number)
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.first_push, found.passed) == (False, True)
+
+
+def test_files_and_modules_are_those_of_the_change(store: Store) -> None:
+    """src/a/b.py and src/a/c.py are one module, docs/x.md another: 3 files, 2 modules."""
+    team, number = opened(files=["src/a/b.py", "src/a/c.py", "docs/x.md"])
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.files, found.modules) == (3, 2)
+
+
+def test_a_later_revert_makes_a_merged_change_a_regression(store: Store) -> None:
+    team, number = opened()
+    sha = team.merge(number, "bob")
+    team.land(f'Revert "Add tally"\n\nThis reverts commit {sha}.')
+    assert delivered(store, team).regressed is True
+
+
+def test_the_time_to_a_pull_request_runs_from_the_start_of_the_recorded_work(store: Store) -> None:
+    """Recorded from 09:00, opened at 10:00, merged at 12:00: 3,600 s."""
+    team = Team()
+    attempt = Attempt(id="0123456789ab", origin="experiment", started=team.now, exit="finished")
+    store.keep(Made(attempt=attempt))
+    number = team.open("ann", f"Add tally\n\n{CLAUDE}", branch="closeloop/t/0123456789ab")
+    team.wait(hours=1)
+    team.merge(number, "bob")
+    found = delivered(store, team)
+    assert (found.attempt, found.seconds_to_open) == ("0123456789ab", 3600.0)
+
+
+def test_without_recorded_work_the_time_is_unknown(store: Store) -> None:
+    team, number = opened()
+    team.merge(number, "bob")
+    assert delivered(store, team).seconds_to_open is None
+
+
+# Repeated mistakes
+
+
+def rule(name: str, days: float, state: Any = "active") -> LearnedRule:
+    """A rule that was first said so many days after the start."""
+    at = START + timedelta(days=days)
+    example = Example(key=name, source="comment", text="Use the clock", at=at)
+    return LearnedRule(id=name, text="Use the clock", state=state, since=at, examples=(example,))
+
+
+def near(one: LearnedRule, **given: Any) -> Near:
+    return Near(rule=one, likeness=0.9, relation=given.pop("relation", "same"), **given)
+
+
+BEGAN = START + timedelta(days=10)
+SAID = Correction(id="c1", repo=REPO, kind="comment", text="Use the clock",
+                  at=START + timedelta(days=12))  # fmt: skip
+
+
+def test_a_remark_repeats_active_rules_that_are_older_than_the_work() -> None:
+    """Said on day 9, before the work began on day 10: a repeat, three days old on day 12. Said on
+    day 10, or retired since: none. In the same words it is confirmed, else a candidate.
+    """
+    rules = [near(rule("old", 9), exact=True), near(rule("like", 9)), near(rule("young", 10)),
+             near(rule("gone", 1, "retired"))]  # fmt: skip
+    found = repeats_of(SAID, rules, BEGAN, "ngrams", None)
+    assert [(one.rule, one.state, one.by) for one in found] == [
+        ("old", "confirmed", "words"),
+        ("like", "candidate", None),
+    ]
+    assert found[0].rule_age == timedelta(days=3).total_seconds()
+
+
+def test_a_judge_confirms_only_where_the_polarity_agrees() -> None:
+    (candidate,) = repeats_of(SAID, [near(rule("like", 9))], BEGAN, "ngrams", None)
+    unclear = near(rule("like", 9), relation="unclear")
+    assert judged(candidate, near(rule("like", 9)), "same").state == "confirmed"
+    assert judged(candidate, unclear, "same").state == "candidate"
+    assert judged(candidate, near(rule("like", 9)), "other").state == "denied"
+
+
+def test_each_remark_counts_once_as_confirmed_or_as_unconfirmed() -> None:
+    """Remark a restates two rules and may restate a third: one confirmed. b may: one unconfirmed.
+    c was denied: neither.
+    """
+
+    def repeat(key: str, name: str, state: Any) -> Repeat:
+        return Repeat(key=key, rule=name, repo=REPO, text="…", at=START, likeness=0.9,
+                      encoder="ngrams", state=state, rule_age=1.0)  # fmt: skip
+
+    found = counted(
+        [
+            repeat("a", "1", "confirmed"), repeat("a", "2", "confirmed"),
+            repeat("a", "3", "candidate"), repeat("b", "1", "candidate"),
+            repeat("c", "1", "denied"),
+        ]
+    )  # fmt: skip
+    assert (found.repeated, found.unconfirmed) == (1, 1)
