@@ -1,4 +1,4 @@
-"""Lets the worked examples use the builders of traces, stores, repositories and pull requests of other tests."""
+"""Lets the worked examples use the builders of traces, stores and changes of other tests."""
 
 from __future__ import annotations
 

@@ -21,8 +21,10 @@ def measured(*events: dict[str, Any], **given: Any) -> Measurement:
 
 def test_a_rate_carries_its_count_and_its_wilson_interval() -> None:
     """2 of 3: (2 + 1.9207 ∓ 1.96·√(2·1/3 + 0.9604)) / (3 + 3.8415) = 0.2077 and 0.9385."""
-    rate = measured(pytest_run(A), edit(), pytest_run(), edit(), pytest_run(B), edit(),
-                    pytest_run(), edit(), pytest_run(C), {"claim": "Done."}).score.convergence  # fmt: skip
+    rate = measured(
+        pytest_run(A), edit(), pytest_run(), edit(), pytest_run(B), edit(), pytest_run(), edit(),
+        pytest_run(C), {"claim": "Done."},
+    ).score.convergence  # fmt: skip
     assert_rate(rate, 2, 3)
     assert rate is not None
     assert (rate.low, rate.high) == pytest.approx((0.2077, 0.9385), abs=1e-4)
@@ -78,6 +80,12 @@ def test_a_check_that_collected_no_test_neither_passes_nor_fails() -> None:
     nothing = {"run": {"command": "pytest -q", "exit": 5, "output": "no tests ran in 0.01s"}}
     assert measured(edit(), nothing).score.convergence is None
     assert_rate(measured(pytest_run(A), edit(), nothing).score.convergence, 0, 1)
+
+
+def test_a_check_of_which_nothing_could_be_parsed_fails_by_its_exit_code() -> None:
+    """Exit code 2 and no test named: one episode, which stays open. 0 of 1."""
+    odd = {"run": {"command": "make test", "exit": 2, "output": "something went wrong"}}
+    assert_rate(measured(edit(), odd).score.convergence, 0, 1)
 
 
 def test_convergence_is_the_share_of_episodes_of_failure_that_ended_with_everything_passing() -> (

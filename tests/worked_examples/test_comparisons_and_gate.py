@@ -225,8 +225,9 @@ def assigned(store: Store, key: str, variant: str, *outcomes: Any, trial: Trial 
 
 
 def test_a_piece_of_work_counts_by_its_last_attempt_after_it_was_assigned(store: Store) -> None:
-    """b's work: first attempt merged at first review, second not: it counts as not. Its failure rate
-    is 1 − passed = 0, its revision cycles 2, its tokens 200. Work that began before counts nowhere.
+    """b's work: first attempt merged at first review, second not: it counts as not. Its failure
+    rate is 1 − passed = 0, its revision cycles 2, its tokens 200. Work that began before counts
+    nowhere.
     """
     store.trials.start(TRIAL)
     before = START - timedelta(hours=1)

@@ -201,11 +201,11 @@ def test_one_task_or_too_much_noise_shows_nothing() -> None:
 
 
 def test_what_would_settle_it_follows_from_the_variances_seen() -> None:
-    """Differences 1, 1, 1, 0, 0, 0 of 2 repeats. Within tasks: posterior means 1/6 and 5/6, so 5/36.
-    Between: 0.3 less the noise of the repeats, 2 · 5/144 = 0.069444: 0.230556. The variance of a
-    task's difference is 0.230556 + 2 · 5/36 / 2 = 0.369444. To see ½: 13 tasks show 3.051422 ·
-    √(0.369444 / 13) = 0.5144, 14 show 3.030521 · √(0.369444 / 14) = 0.4923. So 8 more than 6.
-    More repeats of six tasks never suffice: 3.490126 · √(0.230556 / 6) = 0.684 > ½.
+    """Differences 1, 1, 1, 0, 0, 0 of 2 repeats. Within tasks: posterior means 1/6 and 5/6, so
+    5/36. Between: 0.3 less the noise of the repeats, 2 · 5/144 = 0.069444: 0.230556. The variance
+    of a task's difference is 0.230556 + 2 · 5/36 / 2 = 0.369444. To see ½: 13 tasks show 3.051422 ·
+    √(0.369444 / 13) = 0.5144, 14 show 3.030521 · √(0.369444 / 14) = 0.4923. So 8 more than 6. More
+    repeats of six tasks never suffice: 3.490126 · √(0.230556 / 6) = 0.684 > ½.
     """
     found = compare(tasks(*[[0.0, 0.0]] * 6), tasks(*[[1.0, 1.0]] * 3, *[[0.0, 0.0]] * 3))
     assert found.advice is not None
@@ -316,8 +316,8 @@ def test_holm_and_benjamini_hochberg_adjust_three_p_values() -> None:
 
 
 def test_a_confidence_sequence_ends_where_a_gambler_has_won_forty_fold() -> None:
-    """Three times 1 in 0 … 1. Against a candidate m the stake is ½/m at most, so that the capital is
-    (1 + ½ (1 − m) / m)³. It is 40 at m = 1 / (1 + 2 (40^⅓ − 1)) = 0.171236.
+    """Three times 1 in 0 … 1. Against a candidate m the stake is ½/m at most, so that the capital
+    is (1 + ½ (1 − m) / m)³. It is 40 at m = 1 / (1 + 2 (40^⅓ − 1)) = 0.171236.
     """
     found = sequence([1.0, 1.0, 1.0], low=0.0, high=1.0)
     assert found is not None
@@ -327,8 +327,8 @@ def test_a_confidence_sequence_ends_where_a_gambler_has_won_forty_fold() -> None
 
 
 def test_a_confidence_sequence_bets_by_the_variance_seen_before() -> None:
-    """1 0 1 1 … of thirty: at the bound the largest capital so far is 40, with stakes of √(2 ln 40 /
-    (σ² t ln(1 + t))), σ² from the values before, ¼ at first; here by a plain loop.
+    """1 0 1 1 … of thirty: at the bound the largest capital so far is 40, with stakes of √(2 ln 40
+    / (σ² t ln(1 + t))), σ² from the values before, ¼ at first; here by a plain loop.
     """
     values = [1.0, 0.0, 1.0, 1.0] * 8
     found = sequence(values, low=0.0, high=1.0)
@@ -346,8 +346,8 @@ def test_a_confidence_sequence_bets_by_the_variance_seen_before() -> None:
 
 
 def test_a_monitored_difference_weighs_each_surprise_by_its_share() -> None:
-    """Shares of ½. The second makes a 1, where ½ was expected: (1 − ½) / ½ = 1. The first makes a 0,
-    where (½ + 1) / 2 = ¾ was expected: −(0 − ¾) / ½ = 1½. Their mean is 1¼.
+    """Shares of ½. The second makes a 1, where ½ was expected: (1 − ½) / ½ = 1. The first makes a
+    0, where (½ + 1) / 2 = ¾ was expected: −(0 − ¾) / ½ = 1½. Their mean is 1¼.
     """
     found = monitor([(True, 1.0), (False, 0.0)])
     assert found is not None

@@ -177,7 +177,7 @@ TAMPERING = ("weakened-test", "suppressed-error", "answer-from-history")
 
 
 def test_context_losses_and_tampering_count_findings_of_three_rules_each() -> None:
-    """Each rule once, one of each kind silenced by the project, a spiral that is neither: 3 and 3."""
+    """Each rule once, one of each kind silenced, a spiral that is neither: 3 and 3."""
     found = [finding(rule) for rule in (*LOSSES, *TAMPERING, "spiral")]
     silenced = [finding(rule, silenced="known") for rule in (LOSSES[0], TAMPERING[0])]
     assert counted([*found, *silenced]) == (3, 3)

@@ -180,8 +180,8 @@ def table(both: int, judge_only: int, person_only: int, neither: int) -> Agreeme
 
 
 def test_agreement_beyond_chance() -> None:
-    """20 5 / 10 15: 35 of 50 agree. Kappa: by chance 0.5 · 0.6 + 0.5 · 0.4 = 0.5, so 0.2 / 0.5 = 0.4.
-    AC1: π = (0.5 + 0.6) / 2, by chance 2 · 0.55 · 0.45 = 0.495, so 0.205 / 0.505 = 0.4059.
+    """20 5 / 10 15: 35 of 50 agree. Kappa: by chance 0.5 · 0.6 + 0.5 · 0.4 = 0.5, so 0.2 / 0.5 =
+    0.4. AC1: π = (0.5 + 0.6) / 2, by chance 2 · 0.55 · 0.45 = 0.495, so 0.205 / 0.505 = 0.4059.
     Sensitivity 20 of 30, specificity 15 of 20.
     """
     found = table(20, 5, 10, 15)
@@ -331,8 +331,8 @@ def test_what_is_so_is_what_is_known_or_else_what_most_people_say() -> None:
 
 
 def test_golden_items_measure_people_and_doubles_measure_their_agreement() -> None:
-    """Ann is right on 2 of 3 golden items. Of two labelled by two people they agree on one; one more
-    has one label: 2 of 6 items are doubled.
+    """Ann is right on 2 of 3 golden items. Of two labelled by two people they agree on one; one
+    more has one label: 2 of 6 items are doubled.
     """
     labels = [label(str(n), "pass", "key", golden=True) for n in range(3)]
     labels += [label(str(n), "pass" if n else "fail") for n in range(3)]
@@ -363,8 +363,8 @@ def test_a_calibration_says_what_is_wanting() -> None:
 
 
 def test_the_retest_spread_pools_outputs_that_were_asked_again() -> None:
-    """Samples 0.8 and 1.0: s² = 0.02. The same attempt twice, 0.5 and 0.5: 0. Pooled with one degree
-    of freedom each: 0.01, a spread of 0.1 ∓ 1.96 · 0.1 / √(2 · 2) = 0.098.
+    """Samples 0.8 and 1.0: s² = 0.02. The same attempt twice, 0.5 and 0.5: 0. Pooled with one
+    degree of freedom each: 0.01, a spread of 0.1 ∓ 1.96 · 0.1 / √(2 · 2) = 0.098.
     """
     samples = tuple(Sample(judge="a", score=score, passed=True) for score in (0.8, 1.0))
     again = [evaluation(0.5, attempt="x"), evaluation(0.5, attempt="x")]
@@ -376,8 +376,8 @@ def test_the_retest_spread_pools_outputs_that_were_asked_again() -> None:
 
 
 def test_drift_is_the_share_of_common_items_with_the_same_verdict() -> None:
-    """Both judged i and j and differ on j: 1 of 2. k was judged by the earlier alone, l and m by the
-    later alone.
+    """Both judged i and j and differ on j: 1 of 2. k was judged by the earlier alone, l and m by
+    the later alone.
     """
     then: Any = {("i", "overall"): "pass", ("j", "overall"): "pass", ("k", "overall"): "fail"}
     now: Any = {("i", "overall"): "pass", ("j", "overall"): "fail", ("l", "overall"): "fail",

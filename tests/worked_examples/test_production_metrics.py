@@ -240,8 +240,8 @@ def test_the_blast_radius_is_that_of_failed_or_reverted_deliveries(store: Store)
 
 
 def test_memory_metrics_count_what_is_known_of_deliveries(store: Store) -> None:
-    """First review: 1 of 3, one unknown. First push: 2 of 3. Comments: (0 + 3) / 2. Time: the median
-    of 60 and 120. Repeated mistakes: 2 + 1, with 4 more that nobody confirmed.
+    """First review: 1 of 3, one unknown. First push: 2 of 3. Comments: (0 + 3) / 2. Time: the
+    median of 60 and 120. Repeated mistakes: 2 + 1, with 4 more that nobody confirmed.
     """
     deliver(store, first_review=True, first_push=True, comments=0, seconds_to_open=60.0)
     deliver(store, first_review=False, first_push=True, comments=3, seconds_to_open=120.0,
@@ -364,8 +364,8 @@ def test_tokens_are_means_and_turns_a_median(store: Store) -> None:
 
 
 def test_time_is_a_median_with_bounds_by_order_statistics(store: Store) -> None:
-    """Of 11 ordered values, the chance that at most 1 lies below the median is 12/2048 < 0.025, that
-    at most 2 do 67/2048 > 0.025: the second and the tenth are the bounds. An attempt that ends
+    """Of 11 ordered values, the chance that at most 1 lies below the median is 12/2048 < 0.025,
+    that at most 2 do 67/2048 > 0.025: the second and the tenth are the bounds. An attempt that ends
     before it starts took no known time.
     """
     for number in range(1, 12):

@@ -48,8 +48,8 @@ def opened(**given: Any) -> tuple[Team, int]:
 
 
 def test_a_round_is_a_move_of_the_branch_after_people_asked_for_something(store: Store) -> None:
-    """Changes requested, then a push: 1. A comment, then a push: 2. A push that nobody asked for, and
-    an approval: no more. Two comments of people count; those of a bot and of the author do not.
+    """Changes requested, then a push: 1. A comment, then a push: 2. A push that nobody asked for,
+    and an approval: no more. Two comments of people count; those of a bot and of the author do not.
     """
     team, number = opened()
     team.push(number, "ann", f"Unasked\n\n{CLAUDE}")
@@ -71,7 +71,7 @@ def test_a_round_is_a_move_of_the_branch_after_people_asked_for_something(store:
 def test_people_who_mend_without_a_word_are_one_round_until_the_agent_has_its_turn(
     store: Store,
 ) -> None:
-    """Two pushes of bob's, one of the agent's, one of bob's: 2 rounds. An edited diff: corrected."""
+    """Two pushes of bob's, one of the agent's, one of bob's: 2 rounds. It was corrected."""
     team, number = opened()
     team.push(number, "bob", "Mend")
     team.push(number, "bob", "Mend more")

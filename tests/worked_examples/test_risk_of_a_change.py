@@ -52,8 +52,8 @@ def test_a_module_is_the_top_folder_or_the_package_below_a_root_of_sources() -> 
 
 
 def test_likelihood_is_the_rank_among_past_changes_with_ties_counted_half() -> None:
-    """Of the twenty sizes that ship, 0 lines ties with one: ½ / 20. 1 line is over one and ties with
-    two: 2 / 20. 25 lines are over 13 and tie with one: 13½ / 20. No source changed: 0.
+    """Of the twenty sizes that ship, 0 lines ties with one: ½ / 20. 1 line is over one and ties
+    with two: 2 / 20. 25 lines are over 13 and tie with one: 13½ / 20. No source changed: 0.
     """
     ranks = [rank_of(Model(), added, 1) for added in (0, 1, 25)]
     assert ranks == pytest.approx([0.025, 0.1, 0.675])
@@ -85,7 +85,7 @@ def test_the_chance_is_that_of_the_logistic_regression_learned_here() -> None:
 
 
 def test_the_area_under_the_curve_counts_ties_half() -> None:
-    """Wrong ones score 2 and 3, the others 1 and 2: of four pairs 3 are in order, one ties: 3½ / 4."""
+    """Wrong ones score 2 and 3, the others 1 and 2: of four pairs 3 in order, one tie: 3½ / 4."""
     assert auc([1, 2, 2, 3], [False, True, False, True]) == 0.875
     assert auc([1, 2], [True, True]) is None
 
