@@ -193,8 +193,9 @@ def test_where_none_of_the_rules_could_look_context_losses_are_unmeasured() -> N
 def test_without_actions_or_changes_nothing_is_lost_or_tampered_with_and_that_is_unmeasured() -> (
     None
 ):
-    talk = measure_events({"user": "Hello"}, {"say": "Hello"}).whole
-    assert (talk.context_losses, talk.tampering) == (None, None)
+    talk = measure_events({"user": "Hello"}, {"say": "Hello"})
+    for one in (talk.whole, *talk.lanes):
+        assert (one.context_losses, one.tampering) == (None, None)
     looking = measure_events({"user": "Look"}, {"read": "a.py"}).whole
     assert (looking.context_losses, looking.tampering) == (0, None)
 

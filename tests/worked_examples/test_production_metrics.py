@@ -97,7 +97,9 @@ def test_the_pass_rate_of_over_fifty_tasks_has_t_bounds_floored_by_the_noise_of_
     """51 tasks of 1 of 2: no spread between them, so Jeffreys' variance of each, 1.5·1.5 / (3²·4) =
     1/16: 0.5 ∓ 2.008559 · √(1/16 / 51) = 0.5 ∓ 0.070313.
     """
-    fill(store, {"a": {f"t{n}": [1, 0] for n in range(51)}})
+    fill(store, {"a": {f"t{n}": [1, 0] for n in range(50)}})
+    assert figures(store)["pass rate"].method == "beta-binomial posterior"
+    fill(store, {"a": {"t50": [1, 0]}})
     rate = figures(store)["pass rate"]
     half = T[50] * (1 / 16 / 51) ** 0.5
     assert (rate.value, rate.low, rate.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
@@ -154,17 +156,17 @@ def test_without_grades_the_outcome_is_unmeasured(store: Store) -> None:
 
 
 def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(store: Store) -> None:
-    """Completed: 1. Not: corrected; not merged; its suite fails. 1 of 4.
+    """Completed: 1. Not, whatever else is unknown: corrected; not merged; its suite fails. 1 of 4.
 
-    Unknown, and in neither count: whether it was corrected, whether it was merged.
+    Unknown, and in neither count: whether it was corrected; whether it will be merged.
     """
     for told in (
         DONE,
-        DONE | {"corrected": True},
+        {"merged": True, "corrected": True},
         {"passed": True, "merged": False},
         {"passed": False, "merged": True},
         {"passed": True, "merged": True},
-        {"passed": True},
+        {"passed": False},
     ):
         deliver(store, **told)
     rate = figures(store)["task completion rate"]
@@ -302,12 +304,12 @@ def test_endings_and_modes_are_shares_of_measured_attempts(store: Store) -> None
 
 
 def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
-    """Of three attempts one was graded with a file out of scope and one broke another test while
-    its own tests pass.
+    """Of three attempts two were graded with a file out of scope, of which one also broke another
+    test while its own tests pass: it counts in both modes.
     """
     task, variant = add_task(store, "t"), add_variant(store, "a")
     grades: list[dict[str, Any]] = [
-        {"out_of_scope": ("x.py",)}, {"broken": ("a",), "fail_to_pass": (1, 1)}, {},
+        {"out_of_scope": ("x.py",)}, {"out_of_scope": ("x.py",), "broken": ("a",), "fail_to_pass": (1, 1)}, {},
     ]  # fmt: skip
     for number, facts in enumerate(grades):
         attempt = Attempt(id=f"{number}", origin="experiment", task=f"t{number}",
@@ -317,7 +319,7 @@ def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
                       outcome=Outcome(result="fail"), **facts)  # fmt: skip
         store.keep(Made(attempt=attempt, grade=grade, trace=story([{"read": "a.py"}])))
     found = figures(store)
-    assert_rate(found["scope creep"], 1, 3)
+    assert_rate(found["scope creep"], 2, 3)
     assert_rate(found["silent regression"], 1, 3)
     assert found["hallucinated API"].value == 0
 
