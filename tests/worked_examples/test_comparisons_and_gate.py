@@ -230,10 +230,9 @@ def test_a_piece_of_work_counts_by_its_last_attempt_after_it_was_assigned(store:
     nowhere.
     """
     store.trials.start(TRIAL)
-    before = START - timedelta(hours=1)
-    early = add_attempt(store, add_task(store, "old"), None, None, started=before)
+    early = add_attempt(store, add_task(store, "old"), None, None, started=START)
     store.pulls.deliver(Delivery(attempt=early.id, at=START, first_review=True))
-    assigned(store, "old", "a")
+    store.trials.assign(Lot(trial="x", key="old", variant="a", at=START + timedelta(hours=1)))
     assigned(store, "new", "b", {"first_review": True},
              {"first_review": False, "passed": True, "merged": False, "cycles": 2})  # fmt: skip
     first, second = status(store, BOOK, TRIAL).arms

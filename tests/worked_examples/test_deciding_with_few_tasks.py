@@ -326,11 +326,11 @@ def test_a_confidence_sequence_ends_where_a_gambler_has_won_forty_fold() -> None
     assert sequence([]) is None
 
 
-def test_a_confidence_sequence_bets_by_the_variance_seen_before() -> None:
-    """1 0 1 1 … of thirty: at the bound the largest capital so far is 40, with stakes of √(2 ln 40
-    / (σ² t ln(1 + t))), σ² from the values before, ¼ at first; here by a plain loop.
+@pytest.mark.parametrize("values", [[1.0, 0.0, 1.0, 1.0] * 8, [0.0, 0.0, 0.0, 0.0, 1.0] * 8])
+def test_a_confidence_sequence_bets_by_the_variance_seen_before(values: list[float]) -> None:
+    """At the bound the largest capital so far is 40, with stakes of √(2 ln 40 / (σ² t ln(1 + t))),
+    σ² from the values before, ¼ at first, and never more than ½/m; here by a plain loop.
     """
-    values = [1.0, 0.0, 1.0, 1.0] * 8
     found = sequence(values, low=0.0, high=1.0)
     assert found is not None
     capital = best = 1.0

@@ -309,8 +309,10 @@ def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
     """
     task, variant = add_task(store, "t"), add_variant(store, "a")
     grades: list[dict[str, Any]] = [
-        {"out_of_scope": ("x.py",)}, {"out_of_scope": ("x.py",), "broken": ("a",), "fail_to_pass": (1, 1)}, {},
-    ]  # fmt: skip
+        {"out_of_scope": ("x.py",)},
+        {"out_of_scope": ("x.py",), "broken": ("a",), "fail_to_pass": (1, 1)},
+        {},
+    ]
     for number, facts in enumerate(grades):
         attempt = Attempt(id=f"{number}", origin="experiment", task=f"t{number}",
                           task_digest=f"d{number}", variant=variant.digest, started=START,

@@ -177,7 +177,9 @@ def test_what_was_first_seen_within_a_week_of_a_turn_stands_beside_it(store: Sto
 def regression(days: float, adjusted: float) -> Regression:
     mean = Estimate(value=0.5, low=0.4, high=0.6, n=9, method="given")
     turn = Turn(at=START - timedelta(days=days), before=mean, after=mean, p=adjusted)
-    return Regression(metric=METRIC, group={"days": str(days)}, turn=turn, adjusted=adjusted)
+    return Regression(
+        metric=METRIC, group={"days": str(days), "p": str(adjusted)}, turn=turn, adjusted=adjusted
+    )
 
 
 def test_an_alert_is_surer_than_one_in_a_hundred_recent_and_new() -> None:
