@@ -33,7 +33,7 @@ def past(number: int, added: int, wrong: bool, files: int = 1) -> Past:
 
 def history(steps: list[Past]) -> History:
     paths = tuple(f"src/file{number}.py" for number in range(20))
-    return History(head="h", paths=paths, past=tuple(steps), labelled=len(steps))
+    return History(code="c", head="h", paths=paths, past=tuple(steps), labelled=len(steps))
 
 
 def invented(count: int, slope: float, seed: int = 3) -> History:
@@ -156,7 +156,9 @@ def labelled(name: str) -> History:
         past(number, int(float(row["la"])), row["bug"] == "1", int(float(row["nf"])))
         for number, row in enumerate(rows)
     ]
-    return History(head="h", paths=("a.py",) * 3000, past=tuple(steps), labelled=len(steps))
+    return History(
+        code="c", head="h", paths=("a.py",) * 3000, past=tuple(steps), labelled=len(steps)
+    )
 
 
 @pytest.mark.skipif(not LABELLED.is_dir(), reason="no labelled commits here")

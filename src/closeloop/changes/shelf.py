@@ -1,4 +1,7 @@
-"""What was read of files, kept by content: one SQLite file that several processes may share."""
+"""What was read of files, kept by content: one SQLite file that several processes may share.
+
+The file is named by the code that reads: what other code has read is not used again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.changes.apart import Row
-from closeloop.changes.syntax import VERSION
+from closeloop.code_digest import digest_code
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outlines (
@@ -18,6 +21,7 @@ CREATE TABLE IF NOT EXISTS outlines (
     imports BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
 """
+_READING_MODULES = (__name__, "closeloop.changes.syntax.*")
 _SPARE = 10_000
 """So many files that the repository has no more may stay."""
 
@@ -26,7 +30,7 @@ class Shelf:
     """An open cache. It never fails: at worst it forgets, and says so in `notes`."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / f"syntax-{VERSION}.db"
+        self.path = folder / f"syntax-{digest_code(*_READING_MODULES)[:12]}.db"
         self.notes: list[str] = []
         self._lock = threading.Lock()
         self._connection = self._opened()

@@ -267,7 +267,7 @@ class PullRequest(Record):
     reviewed: bool = False
     """By a person other than its author."""
     version: int = 1
-    """Of the rules that made this of the facts."""
+    """Of the code that made this of the facts: a number from its digest."""
 
 
 class Correction(Record):

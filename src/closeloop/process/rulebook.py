@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
 
+from closeloop.code_digest import digest_code
 from closeloop.model.errors import BadInput, unknown
 from closeloop.model.protocols import Detector
 from closeloop.model.record import Record, digest
 from closeloop.model.settings import Silence
 
-MEASURES_VERSION = 3
-"""Of the reading and the measures; another one asks for another look at every trace."""
+MEASURE_MODULES = ("closeloop.process.measure", "closeloop.process.reading")
+"""What reads and measures a trace, besides the rules."""
 
 
 class Chosen(Record):
@@ -28,7 +31,8 @@ class Rulebook(Record):
     own_checks: tuple[str, ...] = ()
     """The project's own commands that check the work."""
     identity: str = ""
-    """Equal rulebooks say the same of a trace."""
+    """Equal rulebooks say the same of a trace: a digest of the code that measures, of the rules
+    and of their settings."""
 
 
 def rulebook(
@@ -62,17 +66,28 @@ def rulebook(
         if settings.get(detector.rule.name, {}).get("enabled", True)
     )
     commands = tuple(dict.fromkeys(own_checks))
+    rule_modules = sorted({name for one in chosen for name in _list_modules(one.detector)})
     return Rulebook(
         chosen=chosen,
         silences=quiet,
         own_checks=commands,
         identity=digest(
-            MEASURES_VERSION,
+            digest_code(*MEASURE_MODULES, *rule_modules),
             [(one.detector.rule.name, one.detector.rule.version, one.limits) for one in chosen],
             quiet,
             commands,
         )[:16],
     )
+
+
+def _list_modules(detector: Detector) -> set[str]:
+    """Where a rule's code begins: it is a module, or an object with the same names."""
+    if isinstance(detector, ModuleType):
+        return {detector.__name__}
+    names = {type(detector).__module__, getattr(detector.detect, "__module__", None)}
+    return {
+        name for name in names if name and name.partition(".")[0] not in sys.stdlib_module_names
+    }
 
 
 def _accept(rule: str, key: str, value: object, thresholds: Mapping[str, float]) -> None:

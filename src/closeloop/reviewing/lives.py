@@ -20,7 +20,7 @@ from closeloop.model.trace import Trace
 from closeloop.reviewing.prompting import NAMED
 from closeloop.reviewing.telling import told_by, told_by_change
 from closeloop.reviews.authorship import Agents
-from closeloop.reviews.lifecycle import VERSION, life
+from closeloop.reviews.lifecycle import compute_version, life
 from closeloop.store import Store
 from closeloop.traces.redact import redact
 
@@ -78,8 +78,8 @@ def shown(repo: str, number: int, store: Store, agents: Agents) -> PullRequest:
 
 
 def renew_all(store: Store, agents: Agents) -> int:
-    """Put together again what older rules made; how many that were."""
-    old = [row for row in store.pulls.rows() if row.version != VERSION]
+    """Put together again what other code has made; how many that were."""
+    old = [row for row in store.pulls.rows() if row.version != compute_version()]
     for row in old:
         renew(row.repo, row.pull, store, agents)
     return len(old)
@@ -173,7 +173,7 @@ def _made(pull: PullRequest, store: Store) -> str:
         session = Session(
             id=f"{pull.repo}#{pull.number}",
             agent=pull.agent or "agent",
-            trace=Trace(reader="pull-request", reader_version=VERSION),
+            trace=Trace(reader="pull-request", reader_version=1),
             started=pull.opened,
             branch=pull.branch,
             links=attempt.links,

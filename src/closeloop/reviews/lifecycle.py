@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from closeloop.code_digest import digest_code
 from closeloop.model.review import Description, Fact, PullRequest, Sign
 from closeloop.reviews.authorship import UNNAMED, Agents, Authorship, authorship
 from closeloop.reviews.lifecycle_facts import (
@@ -25,7 +26,13 @@ from closeloop.reviews.lifecycle_facts import (
 )
 from closeloop.reviews.lifecycle_rounds import Activity, rounds_of
 
-VERSION = 1
+FOLDING_MODULE = "closeloop.reviewing.lives"
+"""What makes pull requests of facts, by the rules here, and says what became of the work."""
+
+
+def compute_version() -> int:
+    """A number for the code that folds facts: what other code has made is made again."""
+    return int(digest_code(FOLDING_MODULE)[:12], 16)
 
 
 def life(
@@ -102,7 +109,7 @@ def _outline(
         files_changed=known(one.files for one in descriptions),
         added=known(one.added for one in descriptions),
         removed=known(one.removed for one in descriptions),
-        version=VERSION,
+        version=compute_version(),
     )
 
 

@@ -10,12 +10,12 @@ import msgspec
 
 from closeloop.changes.risk.labels import DAYS, Labels, is_source, says_fix
 from closeloop.changes.risk.log import Edited, Step, steps
+from closeloop.code_digest import digest_code
 from closeloop.git import REFETCH, Repository, ask, find
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
 
 LIMIT = 20_000
-_VERSION = 2
 _KEPT = 4
 _STALE = 0.05
 """When so much was added since the labels were made, they are made anew."""
@@ -43,7 +43,8 @@ class Past(Record, array_like=True, omit_defaults=False):
 class History(Record):
     """What landed on the main line, oldest first."""
 
-    version: int = _VERSION
+    code: str
+    """The digest of what made it: what other code has made is not used again."""
     head: str
     paths: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def read_history(root: Path, head: str | None, cache: Path) -> History:
     """All that landed up to a commit; kept by that commit, and carried on where it has grown."""
     repository = find(root)
     if head is None or repository is None:
-        return History(head="", cut="nothing has been committed yet")
+        return History(code=digest_code(__name__), head="", cut="nothing has been committed yet")
     folder = cache / "history"
     kept = folder / f"{head}.msgpack"
     if history := _kept(kept):
@@ -145,6 +146,7 @@ class _Book:
 
     def history(self, head: str, past: Iterable[Past], labelled: int, cut: str | None) -> History:
         return History(
+            code=digest_code(__name__),
             head=head,
             paths=tuple(self.names),
             authors=tuple(self.authors),
@@ -209,7 +211,7 @@ def _kept(path: Path) -> History | None:
         return None
     # What a shallow or partial clone lacks may be there by now.
     lacking = history.cut is not None and len(history.past) < LIMIT
-    return None if lacking or history.version != _VERSION else history
+    return None if lacking or history.code != digest_code(__name__) else history
 
 
 def _keep(path: Path, history: History) -> None:

@@ -16,10 +16,8 @@ from closeloop.changes.syntax.patience import parse_patiently
 from closeloop.changes.syntax.walk import Walk
 from closeloop.model.inspection import Language, Module
 
-__all__ = ["LARGEST", "VERSION", "Outline", "parse", "skim", "words"]
+__all__ = ["LARGEST", "Outline", "parse", "skim", "words"]
 
-VERSION = 5
-"""Of everything below this folder: what an older one made is not used again."""
 LARGEST = 2_000_000
 """Larger files are not read."""
 

@@ -1,0 +1,213 @@
+"""Digests of code, by which derived data is kept: other code, other digest, computed again.
+
+A digest is made of the syntax trees of the modules that some code reaches by imports, without
+comments and docstrings. The modules are found and read as files; none of them is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from closeloop.model.record import Record, digest
+
+if TYPE_CHECKING:
+    import ast
+
+MAX_CACHED_MODULES = 5_000
+
+
+class ParsedModule(Record, array_like=True):
+    """What is kept of a module's source."""
+
+    tree: str
+    """The digest of its syntax tree."""
+    imports: tuple[str, ...] = ()
+    """What it imports, at the top or in functions, as written: relative names keep their dots."""
+
+
+@cache
+def digest_code(*modules: str) -> str:
+    """Digest the syntax trees of modules and of all that they reach by imports.
+
+    Imports are followed inside closeloop and inside the top-level packages of the modules.
+    `package.*` stands for every module of a package, for those that are imported by a name that
+    is computed. Of a plug-in without a source file only the name counts.
+    """
+    roots = [each for name in modules for each in _expand_name(name)]
+    known = len(_parsed_modules())
+    trees = {name: parsed and parsed.tree for name, parsed in _reach_modules(roots).items()}
+    if len(_parsed_modules()) > known:
+        _save_parsed_modules()
+    return digest(sorted(trees.items()))
+
+
+def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
+    """The modules by name: the roots, and what they and those they import import."""
+    reached: dict[str, ParsedModule | None] = {name: _parse_module(name) for name in roots}
+    for name, parsed in reached.items():
+        if parsed is None and name.startswith("closeloop."):
+            raise ModuleNotFoundError(f"No source file of {name}, which a digest is made of")
+    packages = {"closeloop", *(name.partition(".")[0] for name in reached)}
+    waiting = list(reached)
+    while waiting:
+        for name in _imported_names(waiting.pop()):
+            if name.partition(".")[0] in packages and name not in reached:
+                parsed = _parse_module(name)
+                if parsed is not None:  # else it is a class, a function or a constant
+                    reached[name] = parsed
+                    waiting.append(name)
+    return reached
+
+
+@cache
+def _imported_names(module: str) -> tuple[str, ...]:
+    """Absolute names of what a module imports, modules and others."""
+    path, parsed = _find_source(module), _parse_module(module)
+    if path is None or parsed is None:
+        return ()
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names = []
+    for name in parsed.imports:
+        with suppress(ImportError):  # it leads out of the package
+            names.append(resolve_name(name, package))
+    return tuple(names)
+
+
+def _expand_name(name: str) -> list[str]:
+    package = name.removesuffix(".*")
+    path = _find_source(package)
+    if package == name or path is None:
+        return [name]
+    inside = (each.stem for each in path.parent.glob("*.py") if each != path)
+    return [package, *(f"{package}.{stem}" for stem in sorted(inside))]
+
+
+@cache
+def _find_source(module: str) -> Path | None:
+    """The file of a module; only its top-level package is asked for, as others would be run."""
+    top, _, rest = module.partition(".")
+    try:
+        spec = find_spec(top)
+    except ValueError:  # `__main__` and what was made at run time
+        return None
+    if spec is None:
+        return None
+    if not rest and spec.has_location and spec.origin and spec.origin.endswith(".py"):
+        return Path(spec.origin)
+    for folder in spec.submodule_search_locations or () if rest else ():
+        place = os.path.join(folder, *rest.split("."))  # noqa: PTH118 - called for every name
+        for path in (f"{place}.py", f"{place}/__init__.py"):
+            if os.path.isfile(path):  # noqa: PTH113
+                return Path(path)
+    return None
+
+
+@cache
+def _parse_module(module: str) -> ParsedModule | None:
+    """None where there is no such module, or none that can be read."""
+    path = _find_source(module)
+    try:
+        content = path.read_bytes() if path else None
+    except OSError:
+        return None
+    if content is None:
+        return None
+    key = sha256(content).hexdigest()
+    parsed_modules = _parsed_modules()
+    if key not in parsed_modules:
+        parsed_modules[key] = parse_source(content)
+    return parsed_modules[key]
+
+
+def parse_source(content: bytes) -> ParsedModule:
+    """Digest the syntax tree of a source file, and list what it imports."""
+    import ast
+
+    try:
+        tree = ast.parse(content)
+        dumped = repr(_dump_node(tree))
+    except (SyntaxError, ValueError, RecursionError):
+        return ParsedModule(tree=sha256(content).hexdigest())
+    imports = dict.fromkeys(name for node in ast.walk(tree) for name in _names_in(node))
+    return ParsedModule(tree=sha256(dumped.encode()).hexdigest(), imports=tuple(imports))
+
+
+def _names_in(node: ast.AST) -> Iterator[str]:
+    """What a node imports: of `from package import name`, both may be modules."""
+    import ast
+
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = "." * node.level + (node.module or "")
+        yield base
+        joint = "" if base.endswith(".") else "."
+        yield from (f"{base}{joint}{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _dump_node(node: Any) -> Any:
+    """Names, values and structure of a syntax tree, the same on any version of Python.
+
+    Fields that are empty are left out, as newer versions have more of them.
+    """
+    import ast
+
+    if isinstance(node, ast.AST):
+        fields = (
+            (name, _dump_node(value))
+            for name in node._fields
+            if (value := getattr(node, name, None)) is not None and value != []
+        )
+        return (type(node).__name__, *fields)
+    if isinstance(node, list):
+        return [_dump_node(each) for each in node if not _is_docstring(each)]
+    return repr(node)
+
+
+def _is_docstring(node: Any) -> bool:
+    """Also that of a constant or a field, which no program sees."""
+    import ast
+
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+@cache
+def _parsed_modules() -> dict[str, ParsedModule]:
+    """What was parsed by this process or an earlier one, by the digest of the source."""
+    try:
+        kept = _cache_file().read_bytes()
+        return msgspec.msgpack.decode(kept, type=dict[str, ParsedModule])
+    except (OSError, RuntimeError, msgspec.MsgspecError):
+        return {}
+
+
+def _save_parsed_modules() -> None:
+    """Keep the last ones for the next process; best effort."""
+    kept = dict(list(_parsed_modules().items())[-MAX_CACHED_MODULES:])
+    with suppress(OSError, RuntimeError):
+        path = _cache_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(msgspec.msgpack.encode(kept))
+        Path(file.name).replace(path)
+
+
+def _cache_file() -> Path:
+    """In the user's cache folder; another one for every version of this module."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(home) if home else Path.home() / ".cache") / "closeloop"
+    return folder / f"code-{sha256(Path(__file__).read_bytes()).hexdigest()[:12]}.msgpack"

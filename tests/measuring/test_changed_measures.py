@@ -1,0 +1,83 @@
+"""A changed measure reaches what is stored, by whichever command; facts stay as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import closeloop
+
+FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
+FACTS = ("attempts", "sessions", "grades", "imports")
+
+
+class Installation:
+    """A copy of the package that a test may change, and a project with recorded sessions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = folder / "installed" / "closeloop"
+        self.project = folder / "project"
+        shutil.copytree(
+            Path(closeloop.__file__).parent,
+            self.package,
+            ignore=shutil.ignore_patterns("static"),
+        )
+        self.project.mkdir()
+        self.run("import", str(FIXTURES / "claude_code"))
+
+    def run(self, *arguments: str) -> str:
+        run = subprocess.run(
+            [sys.executable, "-m", "closeloop", *arguments],
+            cwd=self.project,
+            env=os.environ | {"PYTHONPATH": str(self.package.parent)},
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    def change(self, module: str, before: str, after: str) -> None:
+        path = self.package / module
+        text = path.read_text()
+        assert text.count(before) == 1
+        path.write_text(text.replace(before, after))
+
+    def read_feedback(self) -> float | None:
+        """The metric, of what is stored."""
+        metrics = json.loads(self.run("metrics", "--metric", "feedback", "--json"))
+        value: float | None = metrics["figures"][0]["value"]
+        return value
+
+    def rows(self, *tables: str) -> list[list[tuple[Any, ...]]]:
+        (path,) = (self.project / ".closeloop").glob("*.db")
+        with sqlite3.connect(path) as store:
+            return [store.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
+    installation: Installation,
+) -> None:
+    assert installation.read_feedback() is not None
+    facts, measured = installation.rows(*FACTS), installation.rows("measurements")
+
+    installation.change("process/measures/summary.py", "Four rates.", "Four numbers.")
+    assert installation.read_feedback() is not None
+    assert installation.rows("measurements") == measured
+
+    installation.change("process/measures/summary.py", "feedback=whole.feedback,", "")
+    assert installation.read_feedback() is None
+    assert len(installation.rows("measurements")[0]) == 2 * len(measured[0])
+    assert installation.rows(*FACTS) == facts
