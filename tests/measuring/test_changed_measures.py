@@ -38,6 +38,7 @@ class Installation:
             [sys.executable, "-m", "closeloop", *arguments],
             cwd=self.project,
             env=os.environ | {"PYTHONPATH": str(self.package.parent)},
+            check=False,
             capture_output=True,
             text=True,
         )

@@ -105,6 +105,17 @@ def test_only_what_the_rules_said_last_counts(store: Store) -> None:
     assert store.listing.choices().categories == ("timeout",)
 
 
+def test_what_was_said_on_another_basis_is_outdated_and_only_second_choice(store: Store) -> None:
+    first, second = f"{1:012}", f"{2:012}"
+    now = Measurement(rules="now", findings=found("drift"))
+    before = Measurement(rules="before", findings=found("spiral"))
+    store.save_measurements([(first, "now", now)])
+    store.save_measurements([(first, "before", before), (second, "before", before)])
+    marks = store.listing.marks([first, second], {first: "now", second: "now"})
+    assert marks[first] == Marks(findings=1, rules=("drift",))
+    assert marks[second] == Marks(findings=1, rules=("spiral",), outdated=True)
+
+
 def test_there_is_something_to_choose_but_nothing_that_is_sealed(store: Store) -> None:
     choices = store.listing.choices({"d0"})
     assert choices.tasks == ("task-1",)

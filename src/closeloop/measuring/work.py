@@ -38,27 +38,39 @@ class Work(Record):
     variants: dict[str, Variant]
     """By digest."""
     notes: tuple[str, ...] = ()
+    outdated: int = 0
+    """So many were measured before something changed, and are as they were then."""
 
     def __len__(self) -> int:
         return len(self.attempts)
 
 
 def work_of(
-    store: Store, book: Rulebook, span: Span | None = None, tell: Tell = lambda done, of: None
+    store: Store,
+    book: Rulebook,
+    span: Span | None = None,
+    tell: Tell = lambda done, of: None,
+    *,
+    again: bool = True,
 ) -> Work:
-    """What is kept of some time or of some variants, measured by the rules where it was not."""
+    """What is kept of some time or of some variants, measured by the rules where it was not.
+
+    What was measured before the rules, their code or settings, or the grade changed is measured
+    again; if it may not be, it stays as it was, and a note tells how much of it there is.
+    """
     span = span or Span()
     tables = store.numbers
     known = _last_tries(tables.attempts(span))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.deliveries(span)
+    measured, outdated = _measured(store, book, span, known, tell, again)
     columns = {
         **known.held,
-        **_measured(store, book, span, known, places, tell),
+        **measured,
         **joined(delivered, _places(delivered, places), len(places)),
     }
     columns["arm"] = _arms(store, known)
-    notes = tuple(_set_apart(columns))
+    notes = (*_set_apart(columns), *_tell_outdated(outdated, len(places)))
     tasks = _sealed(columns, tables.tasks())
     return Work(
         attempts=known.attempts,
@@ -66,6 +78,7 @@ def work_of(
         tasks=tasks,
         variants=tables.variants(),
         notes=notes,
+        outdated=outdated,
     )
 
 
@@ -128,24 +141,36 @@ def _last_tries(known: Columns) -> Columns:
 
 
 def _measured(
-    store: Store, book: Rulebook, span: Span, known: Columns, places: dict[str, int], tell: Tell
-) -> dict[str, Column]:
-    """What the rules say of each attempt now; said first where they were never asked."""
+    store: Store, book: Rulebook, span: Span, known: Columns, tell: Tell, again: bool
+) -> tuple[dict[str, Column], int]:
+    """What the rules say of each attempt; how many of those are as they were said before.
+
+    They are asked first where they never were, and, if they may be, where something changed.
+    """
     import numpy as np
 
+    places = {name: place for place, name in enumerate(known.attempts)}
     bases = _bases(known, book)
-    made, at = _made(store, span, bases, places)
-    missing = bases.known()
-    missing[at[at >= 0]] = False
-    rest = np.flatnonzero(missing).tolist()
+    made, at, before = _made(store, span, bases, places)
+    rest = np.flatnonzero(_missing(bases, at if again else before)).tolist()
     for first in range(0, len(rest), AT_ONCE):
         part = rest[first : first + AT_ONCE]
         named = zip([known.attempts[place] for place in part], bases[part].tolist(), strict=True)
         store.save_measurements([(*one, measure_stored(store, one[0], book)) for one in named])
         tell(first + len(part), len(rest))
     if rest:
-        made, at = _made(store, span, bases, places)
-    return joined(made, at, len(places))
+        made, at, before = _made(store, span, bases, places)
+    outdated = _missing(bases, at)
+    # The last is what -1, an attempt that does not count, finds.
+    at = np.where(np.append(outdated, False)[before], before, at)
+    return joined(made, at, len(places)), int(outdated.sum())
+
+
+def _missing(bases: Texts, at: Array) -> Array:
+    """Which attempts with a trace have no measurement among those at these places."""
+    missing = bases.known()
+    missing[at[at >= 0]] = False
+    return missing
 
 
 def _bases(known: Columns, book: Rulebook) -> Texts:
@@ -169,8 +194,10 @@ def _bases(known: Columns, book: Rulebook) -> Texts:
     return Texts(codes=np.where(told, codes, len(labels)), labels=(*labels, None))
 
 
-def _made(store: Store, span: Span, bases: Texts, places: dict[str, int]) -> tuple[Columns, Array]:
-    """All measurements, and for each that holds now the place of its attempt."""
+def _made(
+    store: Store, span: Span, bases: Texts, places: dict[str, int]
+) -> tuple[Columns, Array, Array]:
+    """All measurements; the place of its attempt for each that holds now, and for each."""
     import numpy as np
 
     made = store.numbers.measurements(span)
@@ -178,7 +205,15 @@ def _made(store: Store, span: Span, bases: Texts, places: dict[str, int]) -> tup
     codes = {label: code for code, label in enumerate(basis.labels)}
     now = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
     # The last is what -1, an attempt that does not count, finds.
-    return made, np.where(np.append(now, -1)[at] == basis.codes, at, -1)
+    return made, np.where(np.append(now, -1)[at] == basis.codes, at, -1), at
+
+
+def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
+    if outdated:
+        yield (
+            f"{outdated:,} of {plural(attempts, 'attempt')} are outdated: measured before the rules, "
+            "their settings or the grade changed. `closeloop measure --all` measures them again."
+        )
 
 
 def _set_apart(columns: dict[str, Column]) -> Iterator[str]:

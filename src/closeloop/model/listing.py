@@ -40,6 +40,8 @@ class Marks(Record):
     rules: tuple[str, ...] = ()
     category: str | None = None
     iterations: int = 0
+    outdated: bool = False
+    """Measured before the rules, their code or settings, or the grade changed."""
 
 
 class Choices(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
@@ -71,21 +71,25 @@ class Listing(Part):
         found: str | None = self._read(lambda on: on.execute(query).scalar())
         return None if found == attempt else found
 
-    def marks(self, ids: Iterable[str]) -> dict[str, Marks]:
-        """What the rules last said, by attempt."""
+    def marks(self, ids: Iterable[str], bases: Mapping[str, str] | None = None) -> dict[str, Marks]:
+        """What the rules say, by attempt: on the basis that is given, else what they said last."""
         table = measurements.c
-        fields = (table.attempt, table.findings, table.found, table.category, table.iterations)
-        query = select(*fields).where(table.attempt.in_(list(ids))).order_by(table.number)
-        rows = self._read(lambda on: on.execute(query).all())
-        return {
-            row.attempt: Marks(
+        fields = (table.findings, table.found, table.category, table.iterations)
+        query = select(table.attempt, table.basis, *fields).order_by(table.number)
+        query = query.where(table.attempt.in_(list(ids)))
+        found: dict[str, Marks] = {}
+        for row in self._read(lambda on: on.execute(query).all()):
+            outdated = bases is not None and bases[row.attempt] != row.basis
+            if outdated and row.attempt in found and not found[row.attempt].outdated:
+                continue
+            found[row.attempt] = Marks(
                 findings=row.findings,
                 rules=tuple(row.found.split()),
                 category=row.category,
                 iterations=row.iterations,
+                outdated=outdated,
             )
-            for row in rows
-        }
+        return found
 
     def choices(self, sealed: Collection[str] = ()) -> Choices:
         """What there is to choose from, in order; never the name of a sealed task."""

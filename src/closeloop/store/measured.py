@@ -47,6 +47,14 @@ def add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     add_new(connection, measurements, rows)
 
 
+def last(connection: Connection, attempt: str) -> Measurement | None:
+    """The one that was made last, on whatever basis."""
+    table = measurements.c
+    query = select(table.body).where(table.attempt == attempt).order_by(table.number.desc())
+    body = connection.execute(query.limit(1)).scalar()
+    return None if body is None else unpack(body, Measurement)
+
+
 def known(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
     """By attempt, those that were made on that basis."""
     found, table = {}, measurements.c

@@ -80,13 +80,13 @@ class Numbers(Part):
         return self._columns(query.where(*_within(span)).order_by(None))
 
     def measurements(self, span: Span) -> Columns:
-        """All that were made of them, on whatever basis; rates as shares."""
+        """All that were made of them, on whatever basis, the newest last; rates as shares."""
         table = schema.measurements
         shares = [
             (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
             for name in RATES
         ]
-        query = _of(span, table, OF_MEASUREMENT).add_columns(*shares)
+        query = _of(span, table, OF_MEASUREMENT).add_columns(*shares).order_by(table.c.number)
         return self._columns(query, list(self._unsaved.values()))
 
     def deliveries(self, span: Span) -> Columns:

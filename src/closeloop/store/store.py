@@ -340,6 +340,10 @@ class Store:
         """By attempt, the measurements that were made on the basis that is wanted of each."""
         return self._read(lambda on: measured.known(on, wanted))
 
+    def last_measurement(self, attempt: str) -> Measurement | None:
+        """The measurement of an attempt that was made last, on whatever basis."""
+        return self._read(lambda on: measured.last(on, attempt))
+
     def save_baseline(self, baseline: Baseline) -> None:
         """Add a baseline; it replaces, from now on, an older one of that name."""
         columns = {"name": baseline.name, "body": pack(baseline)}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from closeloop.measuring.attempts import basis, book_of, measured
-from closeloop.measuring.work import work_of
+from closeloop.measuring.work import Work, work_of
 from closeloop.model.attempt import AttemptRow
+from closeloop.model.listing import Marks
 from closeloop.model.measurement import Measurement
 from closeloop.model.settings import Settings
 from closeloop.model.steps import Reading
@@ -23,6 +24,7 @@ from closeloop.store import Store
 from closeloop.web.counting import Counting
 
 Kept = TypeVar("Kept")
+_NEVER_MARKED = (-2.0, "", "")
 MOST_EVENTS = 200_000
 """Of all traces that are kept at hand together; a single one is kept whatever its size."""
 
@@ -42,7 +44,9 @@ class Desk:
         self._derived: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
         self._marking = threading.Lock()
-        self._marked = (-2.0, "", "")
+        self._marked = _NEVER_MARKED
+        self._measures_again = False
+        """Whether outdated attempts are measured the next time that numbers are counted."""
 
     @cached_property
     def book(self) -> Rulebook:
@@ -52,10 +56,23 @@ class Desk:
     @cached_property
     def counting(self) -> Counting:
         """Numbers of all attempts."""
-        return Counting(self.mark, lambda: work_of(self.store, self.book))
+        return Counting(self.mark, self._count_work)
+
+    def _count_work(self) -> Work:
+        """All attempts; where some are outdated, first as they were, and soon measured again.
+
+        Measuring again may take minutes, in which pages would have nothing to show.
+        """
+        again = self._measures_again or self.counting.patience is None
+        work = work_of(self.store, self.book, again=again)
+        if work.outdated:
+            with self._marking:
+                self._measures_again = True
+                self._marked = _NEVER_MARKED
+        return work
 
     def mark(self) -> str:
-        """Another one when something was added to the store."""
+        """Another one when something was added to the store, or is about to be measured again."""
         return self._looked_up()[1]
 
     def news(self) -> str:
@@ -66,7 +83,7 @@ class Desk:
         """Once a second for all."""
         with self._marking:
             if time.monotonic() - self._marked[0] > 1:
-                mark = self.store.listing.mark()
+                mark = f"{self.store.listing.mark()}{'-again' * self._measures_again}"
                 news = " ".join((mark, *sorted(self.store.plans.under_way())))
                 self._marked = (time.monotonic(), mark, news)
             return self._marked
@@ -103,10 +120,19 @@ class Desk:
     def _read(self, trace: Trace) -> Reading:
         return read(trace, self.book.own_checks)
 
+    def marks(self, rows: Sequence[AttemptRow]) -> dict[str, Marks]:
+        """What the rules say of attempts, in short; told where it is outdated."""
+        bases = {row.id: basis(row, self.book) for row in rows}
+        return self.store.listing.marks(bases, bases)
+
     def measurement(self, row: AttemptRow, *, make: bool = True) -> Measurement | None:
-        """What the rules say of an attempt; made and kept where it is not known, if it may be."""
+        """What the rules say of an attempt; made and kept where it is not known, if it may be.
+
+        Where it may not be, it is the last one, which may be outdated: `marks` tells.
+        """
         if row.events is None:
             return None
         if not make:
-            return self.store.measurements({row.id: basis(row, self.book)}).get(row.id)
+            known = self.store.measurements({row.id: basis(row, self.book)}).get(row.id)
+            return known or self.store.last_measurement(row.id)
         return next(iter(measured(self.store, [row], self.book))).measurement

@@ -8,14 +8,19 @@ from msgspec import Meta
 
 from closeloop.model.finding import Finding
 from closeloop.model.insight import Insight
-from closeloop.model.listing import Marks
 from closeloop.model.measurement import Ending, Measurement, ModeTag, ProcessScore
 from closeloop.model.record import Record
 from closeloop.model.trace import Handoff, Message, Note, Trace
 from closeloop.traces.lanes import depths
 from closeloop.web.desk import Desk
 from closeloop.web.page import NotThere, Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, counted, open_attempt
+from closeloop.web.pages.heads import (
+    AttemptAsked,
+    AttemptHead,
+    counted,
+    open_attempt,
+    with_marks,
+)
 from closeloop.web.views.events import FRAGMENT, EventView, fragment
 
 MEASURED_AT_ONCE = 5000
@@ -54,7 +59,8 @@ class AttemptView(Record):
     """Why it failed, or could not be scored."""
     findings: tuple[Finding, ...]
     measured: bool
-    """False where the rules have yet to look at the trace."""
+    """False where the rules have yet to look at the trace, or to look again: what they said
+    before is outdated, which the head tells."""
     ending: Ending | None
     modes: tuple[ModeTag, ...]
     score: ProcessScore
@@ -88,6 +94,8 @@ class EventsView(Record):
     findings: tuple[Finding, ...]
     next: int | None
     """The number at which the next fragment begins."""
+    outdated: bool = False
+    """Whether the findings are those of earlier rules."""
 
 
 class EventAsked(AttemptAsked):
@@ -135,9 +143,8 @@ def attempt(desk: Desk, asked: AttemptAsked) -> AttemptView:
     trace = desk.trace(head.row.id)
     soon = (head.row.events or 0) <= MEASURED_AT_ONCE
     said = desk.measurement(head.row, make=soon)
-    if said is not None and head.marks == Marks():
-        # The rules may have looked only now: the head tells what they say, too.
-        head, task = open_attempt(desk, asked.attempt)
+    if soon:
+        head = with_marks(head, said)
     measurement = said or Measurement(rules="")
     findings = counted(measurement)
     grade = desk.store.grade(head.row.id)
@@ -147,7 +154,7 @@ def attempt(desk: Desk, asked: AttemptAsked) -> AttemptView:
         prompt=task.prompt if task else None,
         reasons=(*outcome.reasons, *filter(None, (outcome.cause,))) if outcome else (),
         findings=findings,
-        measured=said is not None or head.row.events is None,
+        measured=head.row.events is None or (said is not None and not head.marks.outdated),
         ending=measurement.ending,
         modes=measurement.modes,
         score=measurement.score,
@@ -180,6 +187,7 @@ def events(desk: Desk, asked: EventsAsked) -> EventsView:
         events=shown,
         findings=findings,
         next=rest[0].number if rest else None,
+        outdated=head.marks.outdated,
     )
 
 
@@ -192,7 +200,13 @@ def event(desk: Desk, asked: EventAsked) -> EventsView:
         raise NotThere(f"The trace has no event {asked.number}.")
     findings = counted(desk.measurement(head.row, make=False))
     shown = fragment(trace, place, findings, full=True)
-    return EventsView(attempt=head.row.id, events=shown, findings=findings, next=None)
+    return EventsView(
+        attempt=head.row.id,
+        events=shown,
+        findings=findings,
+        next=None,
+        outdated=head.marks.outdated,
+    )
 
 
 def tail(desk: Desk, asked: TailAsked) -> TailView:

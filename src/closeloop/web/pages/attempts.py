@@ -41,6 +41,8 @@ class Dot(Record):
     number: int
     result: Literal["pass", "fail", "unscored", "session"]
     findings: int
+    outdated: bool = False
+    """Whether the findings are those of earlier rules."""
 
 
 class GridRow(Record):
@@ -96,7 +98,7 @@ def attempts(desk: Desk, asked: AttemptsAsked) -> AttemptsView:
 
 def lines_of(desk: Desk, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
     """Attempts as a list shows them, with what was found in each."""
-    marks = desk.store.listing.marks([row.id for row in rows])
+    marks = desk.marks(rows)
     return tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in rows)
 
 
@@ -110,13 +112,19 @@ def _choices(desk: Desk, sealed: frozenset[str]) -> Choices:
 
 def grid_of(desk: Desk, rows: list[AttemptRow], order: Sequence[str] = ()) -> AttemptGrid:
     """Attempts at tasks, a dot each; variants in the given order, then by name."""
-    marks = desk.store.listing.marks([row.id for row in rows if row.task])
+    marks = desk.marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
         if row.task is not None:
             told = marks.get(row.id, Marks())
             result = row.outcome or "unscored"
-            dot = Dot(id=row.id, number=row.number, result=result, findings=told.findings)
+            dot = Dot(
+                id=row.id,
+                number=row.number,
+                result=result,
+                findings=told.findings,
+                outdated=told.outdated,
+            )
             cells.setdefault(row.task, {}).setdefault(row.variant_name or "?", []).append(dot)
     names = {name for by_variant in cells.values() for name in by_variant}
     variants = [*(name for name in order if name in names), *sorted(names.difference(order))]

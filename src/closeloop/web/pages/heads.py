@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from closeloop.model.attempt import Attempt, AttemptRow
 from closeloop.model.finding import Finding
 from closeloop.model.listing import Marks
@@ -44,7 +46,7 @@ def open_attempt(desk: Desk, name: str) -> tuple[AttemptHead, Task | None]:
     task = task_of(desk.store, made)
     row = desk.store.listing.row(made.id)
     assert row is not None, "an attempt has a row"
-    marks = desk.store.listing.marks([made.id]).get(made.id, Marks())
+    marks = desk.marks([row]).get(made.id, Marks())
     session = desk.store.session(made.id) if made.origin == "production" else None
     head = AttemptHead(
         row=row,
@@ -55,6 +57,20 @@ def open_attempt(desk: Desk, name: str) -> tuple[AttemptHead, Task | None]:
         newer=desk.store.listing.newer(made.id) if session else None,
     )
     return head, task
+
+
+def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHead:
+    """The head of an attempt that was measured only now."""
+    findings = counted(measurement)
+    if measurement is None:
+        return head
+    marks = Marks(
+        findings=len(findings),
+        rules=tuple(sorted({finding.rule for finding in findings})),
+        category=measurement.ending.category if measurement.ending else None,
+        iterations=measurement.whole.iterations,
+    )
+    return replace(head, marks=marks, tabs=_tabs(head.row, marks))
 
 
 def counted(measurement: Measurement | None) -> tuple[Finding, ...]:

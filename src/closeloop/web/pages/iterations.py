@@ -14,7 +14,7 @@ from closeloop.model.trace import Message
 from closeloop.process.convergence import standstills
 from closeloop.web.desk import Desk
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt, with_marks
 
 MOST_ROUNDS = 60
 MOST_FAILURES = 40
@@ -74,6 +74,7 @@ def iterations(desk: Desk, asked: AttemptAsked) -> IterationsView:
     head, _ = open_attempt(desk, asked.attempt)
     reading = desk.reading(head.row.id)
     measurement = desk.measurement(head.row)
+    head = with_marks(head, measurement)
     measures = {one.lane: one for one in measurement.lanes} if measurement else {}
     said: dict[str, list[Message]] = {}
     for event in desk.trace(head.row.id).events:
