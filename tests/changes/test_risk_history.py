@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 from risk_repository import DAY, START, commit, git
 
 from closeloop.changes.risk.history import History, files, read_history
@@ -120,6 +122,15 @@ def test_a_damaged_cache_is_read_anew(repository: Path, tmp_path: Path) -> None:
     whole = read(repository, tmp_path)
     for kept in (tmp_path / "cache" / "history").iterdir():
         kept.write_bytes(b"\xff nonsense")
+
+    assert read(repository, tmp_path) == whole
+
+
+def test_what_other_code_has_kept_is_read_anew(repository: Path, tmp_path: Path) -> None:
+    whole = read(repository, tmp_path)
+    (kept,) = (tmp_path / "cache" / "history").iterdir()
+    others = replace(whole, code="of other code", past=(), paths=())
+    kept.write_bytes(msgspec.msgpack.encode(others))
 
     assert read(repository, tmp_path) == whole
 

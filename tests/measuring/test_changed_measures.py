@@ -82,3 +82,46 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
     assert installation.read_feedback() is None
     assert len(installation.rows("measurements")[0]) == 2 * len(measured[0])
     assert installation.rows(*FACTS) == facts
+
+
+PLUG_IN = """
+from closeloop.model.finding import Rule
+from own_rules.limits import MOST
+
+rule = Rule(name="own", version=1, severity="info", about="It is so.")
+
+class Own:
+    rule = rule
+    def detect(self, reading, limits):
+        return []
+
+def detect(reading, limits):
+    return []
+
+own = Own()
+"""
+IDENTITY = """
+import sys, own_rules.plain
+from closeloop.process.rulebook import rulebook
+print(rulebook([own_rules.plain if sys.argv[1] == "module" else own_rules.plain.own], {}).identity)
+"""
+
+
+@pytest.mark.parametrize("kind", ["module", "object"])
+def test_a_changed_plug_in_is_another_rulebook(tmp_path: Path, kind: str) -> None:
+    package = tmp_path / "own_rules"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "plain.py").write_text(PLUG_IN)
+
+    def identity(limit: str) -> str:
+        (package / "limits.py").write_text(f"MOST = {limit}\n")
+        return subprocess.run(
+            [sys.executable, "-B", "-c", IDENTITY, kind],
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    assert identity("3") == identity("3  # rounds") != identity("4")

@@ -8,9 +8,10 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from closeloop.model.review import Fact, PullRequest
-from closeloop.reviewing.lives import keep, renew, shown
+from closeloop.reviewing.lives import keep, renew, renew_all, shown
 from closeloop.reviews.authorship import agents_of
 from closeloop.reviews.lifecycle import held, life
 from closeloop.store import Store, open_store
@@ -303,6 +304,15 @@ def test_a_branch_of_a_fork_is_not_taken_for_ours(store: Store) -> None:
     pull = shown(REPO, fork, store, AGENTS)
     assert (pull.branch, pull.commits, pull.agent) == ("patch-1", (), None)
     assert len(shown(REPO, 1, store, AGENTS).commits) == 1
+
+
+def test_what_other_code_has_made_of_the_facts_is_made_again(store: Store) -> None:
+    keep(BUSY, store, AGENTS)
+    (row,) = store.pulls.rows()
+    store.pulls.save(replace(row, rounds=77, version=row.version + 1), lambda old: [])
+    assert renew_all(store, AGENTS) == 1
+    assert store.pulls.rows() == [row]
+    assert renew_all(store, AGENTS) == 0
 
 
 def test_renewing_what_is_known_says_nothing_new(store: Store) -> None:

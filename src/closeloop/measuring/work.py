@@ -211,8 +211,9 @@ def _made(
 def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
     if outdated:
         yield (
-            f"{outdated:,} of {plural(attempts, 'attempt')} are outdated: measured before the rules, "
-            "their settings or the grade changed. `closeloop measure --all` measures them again."
+            f"{outdated:,} of {plural(attempts, 'attempt')} are outdated: measured before the "
+            "rules, their settings or the grade changed. `closeloop measure --all` measures them "
+            "again."
         )
 
 
