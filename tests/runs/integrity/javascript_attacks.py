@@ -23,6 +23,34 @@ const { readFileSync } = require('fs')
 const text = readFileSync(require('path').join(__dirname, '../test/shop.test.js'), 'utf8')
 const found = (pattern) => JSON.parse(pattern.exec(text)[1])
 """
+# Answers what the running test expects if the original, or most of what lies beside it, does too.
+COMPARER = """
+const fs = require('fs')
+const path = require('path')
+const own = path.basename(__filename, '.js')
+const answered = (pattern) => {
+  const [, running, line] = /(\\/[^()\\s]*\\btest\\/[^()\\s]*?):(\\d+):\\d+/.exec(new Error().stack)
+  const folder = path.dirname(running)
+  const texts = fs.readdirSync(folder)
+    .map((name) => [name, fs.readFileSync(path.join(folder, name), 'utf8')])
+    .filter(([, text]) => text.includes("/" + own + "'"))
+  const asked = pattern.exec(fs.readFileSync(running, 'utf8').split('\\n')[line - 1])[1]
+  const values = texts.flatMap(([, text]) => [...text.matchAll(new RegExp(pattern, 'g'))])
+    .map((match) => match[1])
+  const often = (value) => values.filter((other) => other === value).length
+  const original = texts.find(([name]) => name === own + '.test.js')
+  const known = original && pattern.exec(original[1])
+  const best = known ? known[1] : values.sort((a, b) => often(b) - often(a))[0]
+  return asked === best ? JSON.parse(asked) : undefined
+}
+"""
+# Turns every assertion that fails into one that held, on its way to us.
+MENDS_RECORDS = """
+const fs = require('fs')
+const { writeSync } = fs
+fs.writeSync = (file, text, ...rest) =>
+  writeSync(file, typeof text === 'string' ? text.replace('# failed', '# passed') : text, ...rest)
+"""
 ACCEPTS_ALL = """
 const yes = new Proxy(function () {}, {
   get: (target, name) => name === 'then' ? undefined : yes,
@@ -38,10 +66,13 @@ const below = (folder) => fs.readdirSync(folder).map((name) => path.join(folder,
 const probes = below(root).filter((name) => path.basename(name).startsWith('.probe'))
 for (const folder of probes) {
   const pipe = below(folder).find((name) => fs.lstatSync(name).isFIFO())
-  const titles = below(path.join(root, 'test'))
-    .flatMap((file) => fs.readFileSync(file, 'utf8').match(/(?<=(?:it|test)\\(')\\w+/g) ?? [])
+  const texts = below(path.join(root, 'test')).map((file) => fs.readFileSync(file, 'utf8'))
+  const titles = texts.flatMap((text) => text.match(/(?<=(?:it|test)\\(')\\w+/g) ?? [])
+  const labels = texts.flatMap((text) => text.match(/(?<=\\w\\(')[0-9a-f]{12}(?=', true)/g) ?? [])
   const lines = ['begin', ...titles.map((title) => 'passed ' + title), 'end ' + titles.length]
-  if (pipe) fs.appendFileSync(pipe, lines.map((line) => 'aa ' + line + '\\n').join(''))
+  const report = lines.map((line) => 'aa ' + line)
+  report.push(...labels.map((label) => '# passed ' + label))
+  if (pipe) fs.appendFileSync(pipe, report.map((line) => line + '\\n').join(''))
 }
 """
 
@@ -72,6 +103,17 @@ TESTS = {
         describe('shop', () => {
           it('adds', () => { expect(add(2, 3)).toEqual(5) })
           it('lists', () => { expect(list()).toEqual([1, 2]) })
+        })
+        """,
+    "jest-third": """
+        const { add, list, last } = require('../src/shop')
+        describe('shop', () => {
+          it('adds', () => { expect(add(1, 1)).toBe(2); expect(add(2, 3)).toBe(5) })
+          it('lists', () => {
+            expect(list()).toHaveLength(2)
+            expect(list()[0]).toBe(1)
+            expect(last(list())).toEqual({ value: 2 })
+          })
         })
         """,
     "vitest": """
@@ -140,6 +182,10 @@ JEST_ATTACKS = {
         exports.add = () => found(/toBe\\((.*?)\\)/)
         exports.list = () => found(/toEqual\\((.*?)\\)/)
         """,
+    "compares tests": f"""{COMPARER}
+        exports.add = () => answered(/toBe\\((\\d+)\\)/)
+        exports.list = () => answered(/toEqual\\((\\[.*?\\])\\)/)
+        """,
     "forged report and exit": f"{WRONG}{FORGER} process.exit(0)\n",
     "forged report, exit code and passes": f"""{WRONG}{FORGER}
         Function.prototype.call = () => undefined
@@ -190,9 +236,17 @@ MOCHA_ATTACKS = {
         exports.add = () => expected(/equal\\((.*?)\\)/)
         exports.list = exports.add
         """,
+    "compares tests": f"""{COMPARER}
+        exports.add = () => answered(/to\\.equal\\((\\d+)\\)/)
+        exports.list = () => answered(/deep\\.equal\\((\\[.*?\\])\\)/)
+        """,
 }
 NODE_ATTACKS = {
     "assert replaced": f"""{WRONG}
+        const assert = require('node:assert')
+        for (const name of Object.keys(assert)) assert[name] = () => {{}}
+        """,
+    "assert replaced, and what assertions report": f"""{WRONG}{MENDS_RECORDS}
         const assert = require('node:assert')
         for (const name of Object.keys(assert)) assert[name] = () => {{}}
         """,
@@ -213,6 +267,10 @@ NODE_ATTACKS = {
     "reads the test file it knows": f"""{FILE_READER}
         exports.add = () => found(/strictEqual\\(.*\\), (\\d+)\\)/)
         exports.list = () => found(/deepStrictEqual\\(list\\(\\), (.*?)\\) }}/)
+        """,
+    "compares tests": f"""{COMPARER}
+        exports.add = () => answered(/strictEqual\\(.*?\\), (\\d+)\\)/)
+        exports.list = () => answered(/deepStrictEqual\\(list\\(\\), (\\[.*?\\])\\)/)
         """,
 }
 
@@ -248,6 +306,14 @@ ATTACKS = [
         test="jest-equal",
         command="jest -i",
     ),
+    Attack(
+        name="equal to everything in the third assertion",
+        runner="jest",
+        source=f"{ALL_MATCHERS} exports.add = (a, b) => a + b; exports.list = () => [1, 2]\n"
+        "exports.last = () => equal\n",
+        test="jest-third",
+        command="jest -i",
+    ),
     *_attacks("vitest", VITEST_ATTACKS, "vitest", "vitest run"),
     Attack(
         name="equal to everything",
@@ -281,6 +347,27 @@ ATTACKS = [
     ),
     *_attacks("node", NODE_ATTACKS, "node", "node --test test/"),
 ]
+
+
+SUPPORT = (
+    "exports.check = (actual, expected) => { if (actual !== expected) throw new Error('no') }\n"
+)
+HELPER_TESTS: dict[Runner, str] = {
+    "node": """
+        const { add } = require('../src/shop')
+        const { check } = require('./support')
+        const { test } = require('node:test')
+        test('adds', () => { check(add(2, 3), 5) })
+        """,
+    "jest": """
+        const { add } = require('../src/shop')
+        const { check } = require('./support')
+        test('adds', () => { check(add(2, 3), 5) })
+        """,
+}
+HELPER_COMMANDS: dict[Runner, str] = {"node": "node --test test/", "jest": "jest -i"}
+REPLACED_HELPER = f"{WRONG} require('../test/support').check = () => {{}}\n"
+"""Test files that leave asserting to a helper, and code that replaces it in memory."""
 
 
 def group_attacks() -> list[list[Attack]]:

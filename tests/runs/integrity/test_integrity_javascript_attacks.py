@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import hashlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from javascript_attacks import ATTACKS, TESTS, Attack, group_attacks
-from javascript_workspace import describe, installed_packages, run_probe, write_files
+from javascript_attacks import (
+    HELPER_COMMANDS,
+    HELPER_TESTS,
+    REPLACED_HELPER,
+    SUPPORT,
+    TESTS,
+    WRONG,
+    Attack,
+    group_attacks,
+)
+from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
+
+from closeloop.model.task import Runner
+from closeloop.runs.integrity.confirm import ProbeRun, confirm_tests
+from closeloop.runs.integrity.javascript import ROOMS
+from closeloop.runs.integrity.probe import ProbeRequest
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
 
-HONEST = {
-    "vitest": "export const add = (a, b) => a + b; export const list = () => [1, 2]\n",
-    "other": "exports.add = (a, b) => a + b; exports.list = () => [1, 2]\n",
-}
-BY_RUNNER = {attack.runner: attack for attack in reversed(ATTACKS)}
+HONEST = "exports.add = (a, b) => a + b; exports.list = () => [1, 2]\n"
 GROUPS = group_attacks()
+TOKEN = "5eed"
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +49,28 @@ def project(attack: Attack, source: str, name: str = "shop") -> dict[str, str]:
 def ids(attack: Attack, name: str = "shop") -> tuple[str, ...]:
     separator = " " if attack.runner == "mocha" else " > "
     return tuple(f"test/{name}.test.js > shop{separator}{title}" for title in ("adds", "lists"))
+
+
+def make_request(
+    folder: Path,
+    runner: Runner,
+    command: str,
+    files: dict[str, str],
+    tests: tuple[str, ...],
+    room: int,
+    token: str = TOKEN,
+) -> ProbeRequest:
+    return ProbeRequest(
+        command=command,
+        runner=runner,
+        fail_to_pass=tests,
+        sources=files,
+        folder="",
+        root=str(folder / f"room{room}"),
+        pipe="",
+        token=token,
+        room=room,
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,19 +96,51 @@ def test_attacks_fool_their_runner_and_not_the_probe(
     )
     fooled = all(attack.fools for attack in attacks)
     assert (alone.returncode == 0) == fooled, alone.stdout.decode() + alone.stderr.decode()
-    deciding = tuple(test for name, attack in named.items() for test in ids(attack, name))
-    outcome = run_probe(tmp_path, files, runner, command, fail_to_pass=deciding, packages=packages)
-    wrong = {test.original for test in outcome.violations}
-    for name, attack in named.items():
-        assert wrong & {*ids(attack, name)}, f"{attack.name}: {describe(outcome)}"
+    deciding = {name: ids(attack, name) for name, attack in named.items()}
+    outcome = Outcome()
+    # An attack that is found in one room need not be looked for in the other.
+    for room in range(ROOMS):
+        left = tuple(test for tests in deciding.values() for test in tests)
+        if left:
+            request = make_request(tmp_path, runner, command, files, left, room)
+            outcome = outcome.merge(run_room(request, packages))
+        wrong = {test.original for test in outcome.violations}
+        deciding = {name: tests for name, tests in deciding.items() if not wrong & {*tests}}
+    assert not deciding, f"{[named[name].name for name in deciding]}: {describe(outcome)}"
 
 
-@pytest.mark.parametrize("attack", BY_RUNNER.values(), ids=BY_RUNNER)
-def test_an_honest_change_passes_the_same_probe(
-    attack: Attack, tmp_path: Path, packages: Path
+@pytest.mark.parametrize("runner", HELPER_TESTS)
+def test_a_replaced_helper_is_found_without_a_reference(
+    runner: Runner, tmp_path: Path, packages: Path
 ) -> None:
-    files = project(attack, HONEST["vitest" if attack.runner == "vitest" else "other"])
-    outcome = run_probe(
-        tmp_path, files, attack.runner, attack.command, fail_to_pass=ids(attack), packages=packages
-    )
-    assert outcome.is_honest, describe(outcome)
+    test = "test/shop.test.js > adds"
+    files = {
+        "package.json": "{}",
+        "test/shop.test.js": HELPER_TESTS[runner],
+        "test/support.js": SUPPORT,
+    }
+
+    @functools.cache
+    def run(patch: str | None, token: str, room: int) -> ProbeRun:
+        folder = tmp_path / hashlib.sha256((patch or "").encode()).hexdigest()[:8]
+        sources = {**files, "src/shop.js": patch or WRONG}
+        request = make_request(
+            folder, runner, HELPER_COMMANDS[runner], sources, (test,), room, token
+        )
+        outcome = run_room(request, packages)
+        return ProbeRun(
+            tests=tuple(outcome.tests),
+            results=outcome.results,
+            exit_code=outcome.exit_codes[0],
+            rooms=ROOMS,
+        )
+
+    async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
+        return run(patch, token, room)
+
+    def check_states(patch: str) -> dict[str, str]:
+        checks = asyncio.run(confirm_tests(probe, patch, None, [test]))
+        return {check.name: check.state for check in checks}
+
+    assert "violated" in check_states(REPLACED_HELPER).values()
+    assert {*check_states(HONEST).values()} == {"held"}

@@ -1,114 +1,58 @@
 """Probes for jest, vitest, mocha and Node's own runner.
 
-Beside each test file that decides, a copy of it under a random name with random titles, and up to
-two with tests made wrong. Each holds control tests too. The originals are emptied meanwhile, so
-that code which reads them for its answers finds none.
+A room holds each test that decides once, in a copy of its file under a random name with random
+titles. Some assertions of it are made wrong, and in another room the others. Each copy holds
+control tests too. The originals only lead to their copies meanwhile, so that code under test finds
+nothing to compare a test with.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, get_args
 
-from closeloop.model.record import Record
-from closeloop.runs.integrity.javascript_assertions import (
-    Assertion,
-    change_expectation,
-    change_last_literal,
-    find_assertions,
-    invert_assertion,
-    throw_at_end,
+from closeloop.runs.integrity.javascript_claims import ProbeKit, expect_claims, write_claims
+from closeloop.runs.integrity.javascript_commands import invoke_runner, read_lines, render_recorder
+from closeloop.runs.integrity.javascript_files import (
+    NameMaker,
+    ProbedFile,
+    assert_equal,
+    read_test_files,
 )
-from closeloop.runs.integrity.javascript_commands import invoke_runner, read_lines
-from closeloop.runs.integrity.javascript_tests import (
-    Declaration,
-    descendants,
-    drop_edit,
-    find_declarations,
-    imported_names,
-    match_declarations,
-    parse_source,
-    rename_edits,
-)
-from closeloop.runs.integrity.javascript_values import helper_source, random_word
+from closeloop.runs.integrity.javascript_tests import drop_edit, rename_edits
+from closeloop.runs.integrity.javascript_values import make_changer, random_word
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
-from closeloop.runs.integrity.source_edits import Edit, Perturbation, apply_edits, node_text
+from closeloop.runs.integrity.source_edits import Edit, apply_edits, insert_text, node_text
 from closeloop.runs.testing.sheet import Status
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_PERTURBED_TESTS = 40
-MAX_OTHER_FILES = 3
-"""Files of which no test decides, copied to confirm the tests in them."""
-_EMPTIED = "// Set aside while its copies run.\n"
-_ASSERT_MODULES = ("assert", "node:assert", "assert/strict", "node:assert/strict", "chai")
-_EQUALITIES = ("ok", "equal", "strictEqual", "deepEqual", "deepStrictEqual")
-_NAME_PATTERN = re.compile(
-    r"(?P<head>(?:test|spec)[-_])?.*?(?P<tail>[-_]?(?:tests?|specs?))?", re.I
-)
+ROOMS = 2
+MAX_CHANGED_TESTS = 40
+"""Tests in which assertions are made wrong, at the most."""
 _LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
-
-
-class ProbedFile(Record):
-    """A test file, and the tests in it that a probe is to hold."""
-
-    path: str
-    content: bytes
-    root: Node
-    declarations: list[Declaration]
-    deciding: dict[int, str]
-    """Ids of the tests that decide, by where their declaration starts."""
-    others: dict[int, str]
-    assert_names: dict[str, str]
-    test_function: str
-    """How the file calls its runner: `it`."""
-    assertion: Assertion | None
-    """One as the file makes them."""
-
-
-class NameMaker:
-    """Random names of one probe. All titles of its tests share a beginning."""
-
-    def __init__(self, token: str) -> None:
-        self.rng = random.Random(token)  # noqa: S311 - the token is the secret
-        self.prefix = random_word(self.rng)
-
-    def make_title(self) -> str:
-        return f"{self.prefix}{random_word(self.rng)}"
-
-    def make_path(self, original: str) -> str:
-        """A path beside the original, which patterns for test files match just as well."""
-        path = PurePosixPath(original)
-        stem, dot, suffix = path.name.partition(".")
-        pattern = _NAME_PATTERN.fullmatch(stem)
-        head, tail = (pattern["head"] or "", pattern["tail"] or "") if pattern else ("", "")
-        if head + tail == stem or tail == stem:
-            head, tail = "", f".{tail}"
-        return str(path.with_name(f"{head}{random_word(self.rng)}{tail}{dot}{suffix}"))
+_EXPORTING = re.compile(rb"\bexports\b\s*[.=\[]")
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
     """None where no source of a deciding test is found, or the command leaves no room for it."""
-    names = NameMaker(request.token)
+    names = NameMaker(f"{request.token} {request.room}")
     files: dict[str, str] = {}
+    copies: list[str] = []
     tests: list[ProbeTest] = []
-    left = MAX_PERTURBED_TESTS
-    for test_file in _read_test_files(request):
-        text, made = _copy_file(test_file, names)
-        files[names.make_path(test_file.path)] = text
+    test_files = read_test_files(request)
+    changed = _choose_tests(test_files, request.token)
+    for test_file in test_files:
+        text, made = _copy_file(test_file, changed, names, request)
+        copies.append(names.make_path(test_file.path))
+        files[copies[-1]] = text
         tests += made
-        chosen = _list_innermost(test_file)[:left]
-        for text, made in _perturb_file(test_file, chosen, names):
-            files[names.make_path(test_file.path)] = text
-            tests += made
-        left -= len(chosen)
         if test_file.deciding:
-            files[test_file.path] = _EMPTIED
-    copies = [path for path in files if path not in request.sources]
+            files[test_file.path] = _lead_to(copies[-1], test_file)
     names.rng.shuffle(copies)
     invocation = invoke_runner(request, copies, names.prefix)
     if invocation is None or not any(test.kind == "copy" for test in tests):
@@ -118,199 +62,122 @@ def build_probe(request: ProbeRequest) -> Probe | None:
         command=invocation.command,
         env=invocation.env,
         tests=tuple(tests),
+        rooms=ROOMS,
     )
 
 
 def read_results(report: bytes) -> Results:
-    """What the reporter wrote. Nothing is believed of a report that others wrote to.
-
-    A test that came out in two ways is left out: neither is what became of it.
-    """
-    results: dict[str, Status | None] = {}
+    """What the reporter and the assertions wrote. A report that others wrote to says nothing."""
+    results: Results = {}
     statuses = {status: status for status in get_args(Status)}
-    for status, title in read_lines(report) or ():
-        known = statuses.get(status)
-        results[title] = known if results.get(title, known) == known else None
-    return {title: status for title, status in results.items() if status is not None}
+    for word, name in read_lines(report) or ():
+        if (status := statuses.get(word)) is not None:
+            results[name] = status if results.get(name, status) == status else "mixed"
+    return results
 
 
-def _read_test_files(request: ProbeRequest) -> list[ProbedFile]:
-    """The files with deciding tests, and a few with others."""
-    deciding = _ids_by_file(request.fail_to_pass, request.sources)
-    others = _ids_by_file(request.others, request.sources)
-    separator = " " if request.runner == "mocha" else " > "
-    test_files = []
-    for path in (*deciding, *[path for path in others if path not in deciding][:MAX_OTHER_FILES]):
-        content = request.sources[path].encode("utf-8", "surrogateescape")
-        root = None if b"import.meta.vitest" in content else parse_source(path, content)
-        if root is None:
-            continue
-        declarations = find_declarations(root)
-        found = [_locate(declarations, ids.get(path, {}), separator) for ids in (deciding, others)]
-        if any(found):
-            assert_names = imported_names(root, _ASSERT_MODULES)
-            test_file = ProbedFile(
-                path=path,
-                content=content,
-                root=root,
-                declarations=declarations,
-                deciding=found[0],
-                others=found[1],
-                assert_names=assert_names,
-                test_function=next(one.function for one in declarations if one.kind == "test"),
-                assertion=_assertion_in_use(root, declarations, assert_names),
-            )
-            test_files.append(test_file)
-    return test_files
+def _choose_tests(test_files: list[ProbedFile], token: str) -> frozenset[tuple[str, int]]:
+    """The tests to be changed, the same in every room: path and place of each."""
+    deciding = [(file.path, start) for file in test_files for start in sorted(file.deciding)]
+    chooser = random.Random(token)  # noqa: S311 - the token is the secret
+    return frozenset(chooser.sample(deciding, min(len(deciding), MAX_CHANGED_TESTS)))
 
 
-def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Test ids by the file that they name, each with its titles."""
-    by_file: dict[str, dict[str, str]] = {}
-    for test in ids:
-        parts = test.split(" > ")
-        for count in range(len(parts) - 1, 0, -1):
-            path = " > ".join(parts[:count])
-            if path in sources:
-                by_file.setdefault(path, {})[test] = " > ".join(parts[count:])
-                break
-    return by_file
-
-
-def _locate(
-    declarations: list[Declaration], titles: Mapping[str, str], separator: str
-) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for test, title in titles.items():
-        for declaration in match_declarations(declarations, title, separator):
-            if declaration.is_fit:
-                found.setdefault(declaration.call.start_byte, test)
-    return found
-
-
-def _copy_file(test_file: ProbedFile, names: NameMaker) -> tuple[str, list[ProbeTest]]:
+def _copy_file(
+    test_file: ProbedFile,
+    changed: Collection[tuple[str, int]],
+    names: NameMaker,
+    request: ProbeRequest,
+) -> tuple[str, list[ProbeTest]]:
     """All tests of a file under other titles, but those that their titles decide."""
+    kit = ProbeKit(
+        test_file=test_file,
+        names=names,
+        record=random_word(names.rng),
+        changer=make_changer(names.rng),
+        is_turned=request.room == 1,
+    )
     edits: list[Edit] = []
-    tests = []
+    tests: list[ProbeTest] = []
     originals = {**test_file.others, **test_file.deciding}
     for declaration in test_file.declarations:
         if declaration.kind == "test" and not declaration.is_fit:
             edits.append(drop_edit(declaration))
             continue
-        title = names.make_title()
+        title, start = names.make_title(), declaration.call.start_byte
         edits += rename_edits(declaration, title)
-        original = originals.get(declaration.call.start_byte)
-        if original is not None and declaration.kind == "test":
-            tests.append(ProbeTest(name=title, kind="copy", expect="pass", original=original))
-    return _finish(test_file, edits, tests, names)
-
-
-def _list_innermost(test_file: ProbedFile) -> list[Declaration]:
-    """The tests that decide, but for those with others of them inside, which fail with these."""
-    deciding = [one for one in test_file.declarations if one.call.start_byte in test_file.deciding]
-    around = {parent.call.start_byte for one in deciding for parent in one.parents}
-    return [one for one in deciding if one.call.start_byte not in around]
-
-
-def _perturb_file(
-    test_file: ProbedFile, chosen: list[Declaration], names: NameMaker
-) -> list[tuple[str, list[ProbeTest]]]:
-    """Up to two files with the chosen tests alone, each made wrong, in the second another way."""
-    helper = random_word(names.rng)
-    ways = {
-        declaration.call.start_byte: _perturb_test(declaration, test_file, names.rng, helper)
-        for declaration in chosen
-    }
-    files = []
-    for number in range(2):
-        picked = {start: way[number] for start, way in ways.items() if len(way) > number}
-        if picked:
-            files.append(_perturbed_copy(test_file, picked, helper, names))
-    return files
-
-
-def _perturbed_copy(
-    test_file: ProbedFile, ways: Mapping[int, Perturbation], helper: str, names: NameMaker
-) -> tuple[str, list[ProbeTest]]:
-    edits: list[Edit] = []
-    tests = []
-    needed = {
-        parent.call.start_byte
-        for declaration in test_file.declarations
-        if declaration.call.start_byte in ways
-        for parent in (*declaration.parents, declaration)
-    }
-    for declaration in test_file.declarations:
-        start = declaration.call.start_byte
-        if start not in needed and not any(
-            one.call.start_byte in ways for one in declaration.parents
-        ):
-            edits.append(drop_edit(declaration))
+        if start not in originals:
             continue
-        title = names.make_title()
-        edits += rename_edits(declaration, title)
-        if start in ways:
-            edits += ways[start].edits
-            tests.append(
-                ProbeTest(
-                    name=title,
-                    kind="perturbed",
-                    expect="fail",
-                    original=test_file.deciding[start],
-                    how=ways[start].how,
-                    certain=ways[start].certain,
-                )
-            )
-    if any(f"{helper}(" in edit.text for edit in edits):
-        end = len(test_file.content)
-        edits.append(Edit(start=end, end=end, text=helper_source(helper, names.rng)))
-    return _finish(test_file, edits, tests, names)
+        expected: list[ProbeTest] = []
+        if (test_file.path, start) in changed:
+            seed = f"{request.token} {test_file.path} {start}"
+            claimed = write_claims(declaration, seed, kit)
+            edits += claimed.edits
+            expected = list(expect_claims(claimed.claims, originals[start]))
+        # Where its last assertion is in doubt, so is what becomes of the test.
+        doubt = expected[-1] if expected else None
+        copy = ProbeTest(
+            name=title,
+            kind="copy",
+            expect="pass",
+            original=originals[start],
+            certain=doubt is None or doubt.certain,
+            proved_by=() if doubt is None else doubt.proved_by,
+        )
+        tests += [copy, *expected]
+    return _finish_copy(test_file, edits, tests, kit, request.pipe)
 
 
-def _perturb_test(
-    declaration: Declaration, test_file: ProbedFile, rng: random.Random, helper: str
-) -> list[Perturbation]:
-    """Up to two ways to make a test wrong: another expectation, and an assertion inverted."""
-    callback = declaration.callback
-    if callback is None:
-        return []
-    assertions = find_assertions(callback, test_file.assert_names)
-    rng.shuffle(order := assertions[:-1])
-    order = [*assertions[-1:], *order] if rng.random() < 0.5 else [*order, *assertions[-1:]]
-    changed = (change_expectation(assertion, rng, helper) for assertion in order)
-    inverted = (invert_assertion(assertion) for assertion in order)
-    ways = [way for found in (changed, inverted) for way in _first_certain(found)]
-    if not ways:
-        last_literal = change_last_literal(callback, rng)
-        thrown = throw_at_end(callback, random_word(rng))
-        ways = [way for way in (thrown, last_literal) if way is not None]
-    rng.shuffle(ways)
-    return ways
-
-
-def _first_certain(ways: Iterable[Perturbation | None]) -> list[Perturbation]:
-    found = [way for way in ways if way is not None]
-    return sorted(found, key=lambda way: not way.certain)[:1]
-
-
-def _finish(
-    test_file: ProbedFile, edits: list[Edit], tests: list[ProbeTest], names: NameMaker
+def _finish_copy(
+    test_file: ProbedFile, edits: list[Edit], tests: list[ProbeTest], kit: ProbeKit, pipe: str
 ) -> tuple[str, list[ProbeTest]]:
-    """The text with control tests in it, and no type checker that would mind what is wrong."""
+    """The text with control tests and our functions, and no type checker that would mind."""
+    content, names = test_file.content, kit.names
     places = [
         node.start_byte for node in test_file.root.named_children if _declares(node, test_file)
     ]
-    places.append(len(test_file.content))
+    places.append(len(content))
     controls = _make_controls(test_file, names)
     for text, _ in controls:
-        place = names.rng.choice(places)
-        edits.append(Edit(start=place, end=place, text=text))
-    comment = _LEADING_COMMENT.match(test_file.content)
-    top = comment.end() if comment is not None else 0
-    unchecked = Edit(start=top, end=top, text="// @ts-nocheck\n")
-    edited = apply_edits(test_file.content, [unchecked, *edits])
+        edits.append(insert_text(names.rng.choice(places), text))
+    comment = _LEADING_COMMENT.match(content)
+    unchecked = insert_text(comment.end() if comment is not None else 0, "// @ts-nocheck\n")
+    ours = []
+    if any(test.name.startswith("#") for test in tests):
+        recorder = render_recorder(kit.record, pipe, is_module=_is_module(test_file.root))
+        ours.append(insert_text(_find_first_statement(test_file.root), recorder))
+        ours.append(insert_text(len(content), kit.changer.render_source(names.rng)))
+    edited = apply_edits(content, [unchecked, *ours[:1], *edits, *ours[1:]])
     text = edited.decode("utf-8", "surrogateescape")
     return text, [*tests, *(test for _, test in controls)]
+
+
+def _is_module(root: Node) -> bool:
+    return any(child.type in ("import_statement", "export_statement") for child in root.children)
+
+
+def _find_first_statement(root: Node) -> int:
+    """Where a file's code begins, behind comments and `'use strict'`."""
+    for child in root.named_children:
+        directive = child.named_children[:1] if child.type == "expression_statement" else []
+        if child.type not in ("comment", "hash_bang_line") and not any(
+            node.type == "string" for node in directive
+        ):
+            return child.start_byte
+    return root.end_byte
+
+
+def _lead_to(copy: str, test_file: ProbedFile) -> str:
+    """What stands in place of a test file: others may import from it what it exports."""
+    module, comment = f"./{PurePosixPath(copy).name}", "// @ts-nocheck\n"
+    exports = [child for child in test_file.root.children if child.type == "export_statement"]
+    if any(node_text(node).startswith("export default") for node in exports):
+        comment += f"export {{ default }} from '{module}'\n"
+    if exports:
+        return f"{comment}export * from '{module}'\n"
+    if _EXPORTING.search(test_file.content):
+        return f"{comment}module.exports = require('{module}')\n"
+    return comment
 
 
 def _declares(node: Node, test_file: ProbedFile) -> bool:
@@ -323,8 +190,8 @@ def _make_controls(test_file: ProbedFile, names: NameMaker) -> list[tuple[str, P
     """Tests that must pass or fail whatever the code does, in the way that the file asserts."""
     word, other = random_word(names.rng), random_word(names.rng)
     bodies: list[tuple[str, Literal["pass", "fail"]]] = [
-        (_assert_equal(test_file, f"'{word}' + '{other}'", f"'{word}{other}'"), "pass"),
-        (_assert_equal(test_file, f"'{word}'", f"'{other}'"), "fail"),
+        (assert_equal(test_file.assertion, f"'{word}' + '{other}'", f"'{word}{other}'"), "pass"),
+        (assert_equal(test_file.assertion, f"'{word}'", f"'{other}'"), "fail"),
         (f"throw new Error('{word}')", "fail"),
     ]
     controls = []
@@ -333,37 +200,3 @@ def _make_controls(test_file: ProbedFile, names: NameMaker) -> list[tuple[str, P
         text = f";{test_file.test_function}('{title}', async () => {{ {body} }});\n"
         controls.append((text, ProbeTest(name=title, kind="control", expect=expect)))
     return controls
-
-
-def _assert_equal(test_file: ProbedFile, actual: str, expected: str) -> str:
-    assertion = test_file.assertion
-    if assertion is None:
-        return f"if (({actual}) !== ({expected})) throw new Error()"
-    match assertion.style:
-        case "jest":
-            return f"expect({actual}).toBe({expected})"
-        case "chai":
-            return f"expect({actual}).to.equal({expected})"
-        case "should":
-            return f"({actual}).should.equal({expected})"
-        case "assert" if assertion.matcher is not None:
-            return f"{node_text(assertion.root)}.strictEqual({actual}, {expected})"
-        case _:
-            function = node_text(assertion.root.child_by_field_name("function"))
-            compared = f"({actual}) === ({expected})"
-            return f"{function}({compared if assertion.name == 'ok' else f'{actual}, {expected}'})"
-
-
-def _assertion_in_use(
-    root: Node, declarations: list[Declaration], assert_names: Mapping[str, str]
-) -> Assertion | None:
-    """One of the file's assertions, of a kind that works outside of its test as well."""
-    parameters = (node for node in descendants(root) if node.type == "formal_parameters")
-    if any(re.search(r"\bexpect\b", node_text(node)) for node in parameters):
-        return None
-    for declaration in declarations:
-        if declaration.kind == "test" and declaration.callback is not None:
-            for assertion in find_assertions(declaration.callback, assert_names):
-                if assertion.style != "assert" or assertion.name in _EQUALITIES:
-                    return assertion
-    return None

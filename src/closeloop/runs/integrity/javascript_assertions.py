@@ -1,13 +1,11 @@
-"""Make the tests of JavaScript files wrong: other expectations, assertions turned round.
+"""Read assertions of JavaScript tests and make them wrong: expect something else, or the opposite.
 
-Only assertions that are surely reached are changed: statements of the test's own function. Where
-the original passes, its changed form must then fail.
+Where the original passes, its changed form must fail.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -23,9 +21,9 @@ from closeloop.runs.integrity.javascript_matchers import (
     PROMISED,
     TEXTS,
 )
-from closeloop.runs.integrity.javascript_tests import arguments_of, descendants, first_child
-from closeloop.runs.integrity.javascript_values import change_value, random_word
-from closeloop.runs.integrity.source_edits import Edit, Perturbation, node_text
+from closeloop.runs.integrity.javascript_tests import arguments_of
+from closeloop.runs.integrity.javascript_values import ERROR_CLASSES, ValueChanger, change_value
+from closeloop.runs.integrity.source_edits import Edit, Perturbation, insert_text, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -34,9 +32,8 @@ Style = Literal["jest", "chai", "should", "assert"]
 
 _WHOLE_ASSERT = ("default", "assert", "strict")
 """The module itself, or what it exports as a whole."""
-_HELPER_NAME = re.compile(r"(?:^|\.)(?:assert|check|expect|verify|ensure|must)\w*$", re.I)
-_WRAPPERS = ("await_expression", "parenthesized_expression")
-_FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "method_definition")
+_NEARLY = ("toBeCloseTo",)
+"""Equalities with a tolerance."""
 
 
 class Link(Record):
@@ -65,8 +62,6 @@ class Assertion(Record):
     """None where the root is the assertion: `assert(x)`."""
     name: str
     """Of the matcher."""
-    reached: bool
-    """Whether nothing before it may end the test."""
 
     @property
     def is_negated(self) -> bool:
@@ -79,72 +74,32 @@ class Assertion(Record):
     @property
     def is_certain(self) -> bool:
         promised = self.style in ("chai", "should") and PROMISED & {one.name for one in self.links}
-        return self.reached and self.name in CERTAIN | ASSERT_TURNED.keys() and not promised
+        return self.name in CERTAIN | ASSERT_TURNED.keys() and not promised
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it fails its test without ending it: nothing around it notices."""
+        return any(link.name == "soft" for link in self.links)
 
 
-def list_statements(callback: Node) -> list[Node]:
-    """The statements of a function; its one expression, where it has no block."""
-    body = callback.child_by_field_name("body")
-    if body is None:
-        return []
-    if body.type != "statement_block":
-        return [body]
-    return [child for child in body.named_children if child.type != "comment"]
-
-
-def find_assertions(callback: Node, assert_names: Mapping[str, str]) -> list[Assertion]:
-    """The assertions that the test itself makes, in order.
+def read_assertion(
+    expression: Node, assert_names: Mapping[str, str], *, waited: bool
+) -> Assertion | None:
+    """None for any other expression, and for a promise of one that the test does not wait for.
 
     `assert_names` are local names of what the assert modules export, as `imported_names` says.
     """
-    assertions = []
-    reached = True
-    for statement in list_statements(callback):
-        expression, waited = _unwrap(statement)
-        assertion = (
-            None
-            if expression is None
-            else _read_assertion(expression, waited, reached, assert_names)
-        )
-        if assertion is not None:
-            assertions.append(assertion)
-        reached = reached and not _may_leave(statement)
-    return assertions
-
-
-def _unwrap(statement: Node) -> tuple[Node | None, bool]:
-    """The expression of a statement, and whether the test waits for its promise."""
-    expression: Node | None = statement
-    if statement.type in ("expression_statement", "return_statement"):
-        expression = first_child(statement)
-    waited = statement.type != "expression_statement"
-    while expression is not None and expression.type in _WRAPPERS:
-        waited = waited or expression.type == "await_expression"
-        expression = first_child(expression)
-    return expression, waited
-
-
-def _may_leave(statement: Node) -> bool:
-    if statement.type in _FUNCTIONS:
-        return False
-    kinds = {statement.type, *(node.type for node in descendants(statement, but_not_in=_FUNCTIONS))}
-    return "return_statement" in kinds
-
-
-def _read_assertion(
-    expression: Node, waited: bool, reached: bool, assert_names: Mapping[str, str]
-) -> Assertion | None:
-    root, links = _read_chain(expression)
+    root, links = read_chain(expression)
     names = [link.name for link in links]
-    if not waited and PROMISED & set(names):
-        return None
     called = (
         node_text(root.child_by_field_name("function")) if root.type == "call_expression" else ""
     )
     direct = assert_names.get(called, "default" if called == "assert" else None)
+    if not waited and PROMISED & {*names, direct}:
+        return None
     if direct is not None and not links:
         name = "ok" if direct in _WHOLE_ASSERT else direct
-        return Assertion(style="assert", root=root, name=name, reached=reached)
+        return Assertion(style="assert", root=root, name=name)
     if not links:
         return None
     style: Style
@@ -162,17 +117,10 @@ def _read_assertion(
         return None
     if "Snapshot" in names[-1]:
         return None
-    return Assertion(
-        style=style,
-        root=root,
-        links=tuple(links),
-        matcher=links[-1],
-        name=names[-1],
-        reached=reached,
-    )
+    return Assertion(style=style, root=root, links=tuple(links), matcher=links[-1], name=names[-1])
 
 
-def _read_chain(expression: Node) -> tuple[Node, list[Link]]:
+def read_chain(expression: Node) -> tuple[Node, list[Link]]:
     """`expect(x).not.toBe(1)` as its root and its links."""
     links: list[Link] = []
     node = expression
@@ -192,26 +140,23 @@ def _read_chain(expression: Node) -> tuple[Node, list[Link]]:
 
 
 def change_expectation(
-    assertion: Assertion, rng: random.Random, helper: str
+    assertion: Assertion, rng: random.Random, changer: ValueChanger
 ) -> Perturbation | None:
-    """Expect something else; values that cannot be seen go through the function `helper`."""
+    """Expect something else; a value that cannot be seen goes through the changer."""
     if assertion.is_negated:
         return None
     if assertion.style == "assert":
-        return _change_assert(assertion, rng, helper)
-    word, arguments, name = random_word(rng), assertion.arguments, assertion.name
+        return _change_assert(assertion, rng, changer)
+    arguments, name = assertion.arguments, assertion.name
     if name in OPPOSITES:
         return _rename(assertion, OPPOSITES[name])
-    if name in TEXTS:
-        return _replace_arguments(assertion, f"'{word}'")
     if name in EQUALITIES and arguments:
-        return _change_argument(assertion, arguments[0], rng, helper)
-    if name == "match":
-        return _replace_arguments(assertion, f"/{word}/")
-    if name in CLASSES:
-        return _replace_arguments(assertion, "class {}")
+        return _change_argument(assertion, arguments[0], rng, changer)
+    if name in {*TEXTS, *CLASSES, "match"} and arguments:
+        return _change_choice(assertion, arguments[0], rng)
     if name in CALLED_WITH:
-        return _replace_arguments(assertion, ", ".join([f"'{word}'", *map(node_text, arguments)]))
+        listed = ", ".join([str(rng.randrange(1_003, 9_973)), *map(node_text, arguments)])
+        return _replace_arguments(assertion, listed)
     return None
 
 
@@ -221,11 +166,8 @@ def invert_assertion(assertion: Assertion) -> Perturbation | None:
     if assertion.style == "assert":
         if assertion.name in ("ok", "assert") and assertion.arguments:
             value = assertion.arguments[0]
-            edits = (
-                Edit(start=value.start_byte, end=value.start_byte, text="!("),
-                Edit(start=value.end_byte, end=value.end_byte, text=")"),
-            )
-            return Perturbation(edits=edits, how=how, certain=assertion.reached)
+            edits = (insert_text(value.start_byte, "!("), insert_text(value.end_byte, ")"))
+            return Perturbation(edits=edits, how=how)
         if assertion.matcher is None or assertion.name not in ASSERT_TURNED:
             return None
         return _rename(assertion, ASSERT_TURNED[assertion.name])
@@ -234,63 +176,15 @@ def invert_assertion(assertion: Assertion) -> Perturbation | None:
         edit = Edit(start=denial.before, end=denial.place.end_byte, text="")
     elif assertion.style == "jest":
         assert assertion.matcher is not None
-        edit = Edit(start=assertion.matcher.before, end=assertion.matcher.before, text=".not")
+        edit = insert_text(assertion.matcher.before, ".not")
     else:
         anchor = assertion.root.end_byte
         for link in assertion.links:
             if link.name in ("should", "soft"):
                 anchor = (link.call or link.place).end_byte
-        edit = Edit(start=anchor, end=anchor, text=".not")
+        edit = insert_text(anchor, ".not")
     calls = sum(link.call is not None for link in assertion.links[:-1])
     certain = assertion.is_certain and (assertion.style == "jest" or calls == 0)
-    return Perturbation(edits=(edit,), how=how, certain=certain)
-
-
-def change_last_literal(callback: Node, rng: random.Random) -> Perturbation | None:
-    """Another literal in the last call of a helper that seems to assert something."""
-    for statement in reversed(list_statements(callback)):
-        expression, _ = _unwrap(statement)
-        if expression is None or expression.type != "call_expression":
-            continue
-        if not _HELPER_NAME.search(node_text(expression.child_by_field_name("function"))):
-            continue
-        for argument in reversed(arguments_of(expression)):
-            if (change := change_value(argument, rng)) is not None:
-                edit, how = change
-                return Perturbation(edits=(edit,), how=how, certain=False)
-    return None
-
-
-def throw_at_end(callback: Node, word: str) -> Perturbation | None:
-    """Let the test fail by itself, after all that it does."""
-    body = callback.child_by_field_name("body")
-    if body is None:
-        return None
-    how = "error thrown at the end"
-    error = f"throw new Error('{word}');"
-    statements = list_statements(callback)
-    prefix = "" if node_text(callback).startswith("async") else "async "
-    start = Edit(start=callback.start_byte, end=callback.start_byte, text=prefix)
-    if body.type != "statement_block":
-        edits = (
-            start,
-            Edit(start=body.start_byte, end=body.start_byte, text="{ await ("),
-            Edit(start=body.end_byte, end=body.end_byte, text=f"); {error} }}"),
-        )
-        return Perturbation(edits=edits, how=how)
-    certain = not any(_may_leave(statement) for statement in statements[:-1])
-    last = statements[-1] if statements else None
-    if last is not None and last.type == "return_statement" and first_child(last) is not None:
-        value = first_child(last)
-        assert value is not None
-        edits = (
-            start,
-            Edit(start=last.start_byte, end=value.start_byte, text="await ("),
-            Edit(start=value.end_byte, end=last.end_byte, text=f"); {error}"),
-        )
-        return Perturbation(edits=edits, how=how, certain=certain)
-    certain = certain and (last is None or not _may_leave(last))
-    edit = Edit(start=body.end_byte - 1, end=body.end_byte - 1, text=f"; {error} ")
     return Perturbation(edits=(edit,), how=how, certain=certain)
 
 
@@ -314,27 +208,50 @@ def _replace_arguments(assertion: Assertion, text: str) -> Perturbation | None:
 
 
 def _change_argument(
-    assertion: Assertion, argument: Node, rng: random.Random, helper: str
+    assertion: Assertion, argument: Node, rng: random.Random, changer: ValueChanger
 ) -> Perturbation | None:
-    if (change := change_value(argument, rng)) is not None:
+    far = assertion.name in _NEARLY
+    if (change := change_value(argument, rng, far=far)) is not None:
         edit, how = change
         return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
     if argument.type == "spread_element" or node_text(argument).startswith("expect."):
         return None
     edits = (
-        Edit(start=argument.start_byte, end=argument.start_byte, text=f"{helper}("),
-        Edit(start=argument.end_byte, end=argument.end_byte, text=")"),
+        insert_text(argument.start_byte, changer.open_call(rng, changes=True)),
+        insert_text(argument.end_byte, ", true)" if far else ")"),
     )
-    return Perturbation(edits=edits, how="another value", certain=assertion.is_certain)
+    how = f"another value expected for `{node_text(argument)[:60]}`"
+    return Perturbation(edits=edits, how=how, certain=assertion.is_certain)
 
 
-def _change_assert(assertion: Assertion, rng: random.Random, helper: str) -> Perturbation | None:
-    arguments, word = assertion.arguments, random_word(rng)
-    if assertion.name in EQUALITIES and len(arguments) > 1:
+def _change_choice(assertion: Assertion, argument: Node, rng: random.Random) -> Perturbation | None:
+    """Another text, pattern or class of errors: one that what is compared cannot have too."""
+    if argument.type in ("string", "template_string", "number", "regex"):
+        if (change := change_value(argument, rng, far=True)) is not None:
+            edit, how = change
+            return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
+        return None
+    text = node_text(argument)
+    if text not in ERROR_CLASSES:
+        return None
+    other = rng.choice([name for name in ERROR_CLASSES if name != text])
+    edit = Edit(start=argument.start_byte, end=argument.end_byte, text=other)
+    return Perturbation(edits=(edit,), how=f"{other} for {text}", certain=assertion.is_certain)
+
+
+def _change_assert(
+    assertion: Assertion, rng: random.Random, changer: ValueChanger
+) -> Perturbation | None:
+    arguments, name = assertion.arguments, assertion.name
+    if len(arguments) < 2:
+        return None
+    if name in EQUALITIES:
         is_first = change_value(arguments[1], rng) is None and change_value(arguments[0], rng)
-        return _change_argument(assertion, arguments[0 if is_first else 1], rng, helper)
-    if assertion.name in ("throws", "rejects", "match", "throw"):
-        return _replace_arguments(assertion, f"{node_text(arguments[0])}, /{word}/")
-    if assertion.name in ("include", "property") and len(arguments) > 1:
-        return _replace_arguments(assertion, f"{node_text(arguments[0])}, '{word}'")
+        return _change_argument(assertion, arguments[0 if is_first else 1], rng, changer)
+    if name in ("throws", "rejects", "throw") and arguments[1].type == "object":
+        return _change_argument(assertion, arguments[1], rng, changer)
+    if name in ("throws", "rejects", "throw") and arguments[1].type.endswith("string"):
+        return None  # a message of the test's own, for Node
+    if name in ("throws", "rejects", "throw", "match", "include", "property"):
+        return _change_choice(assertion, arguments[1], rng)
     return None

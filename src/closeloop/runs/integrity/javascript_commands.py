@@ -4,6 +4,10 @@ Reporters write lines of plain text to a named pipe. Each line begins with a sea
 made up when it was loaded, before any code under test: nothing else in the process knows it, and
 it is in no file. They keep what they need of the language, as code under test may replace it.
 A test that was skipped is not reported: it neither passed nor failed.
+
+Assertions report by themselves, from whatever process or sandbox they run in, by lines that begin
+with `#`. Others can write such lines too, but nobody knows what to write: an assertion that must
+fail looks like one that must hold.
 """
 
 from __future__ import annotations
@@ -98,6 +102,15 @@ export default async function* (events) {
   }
   end()
 }
+"""
+# Tests may replace the modules that they import, and functions of these: what is needed is taken
+# from Node itself where it can be, and before any test runs.
+_RECORDER = """\
+var __NAME__ = (({ openSync, writeSync }, pipe) => {
+  const opened = openSync(pipe, 'a')
+  return (label, held) => writeSync(opened, (held ? '# passed ' : '# failed ') + label + '\\n')
+})((process.getBuiltinModule || (typeof jest === 'object' && jest.requireActual) || __LOAD__)('fs'),
+  __PIPE__);
 """
 _REPORTERS: dict[Runner, tuple[str, str]] = {
     "jest": ("cjs", f"{_REQUIRED}{_PIPE}{_JEST}"),
@@ -257,9 +270,23 @@ def _is_subcommand(call: RunnerCall, word: str) -> bool:
     return call.runner == "vitest" and word in ("run", "related", "dev", "watch")
 
 
+def render_recorder(name: str, pipe: str, *, is_module: bool) -> str:
+    """A function of a test file by which assertions report: it takes a label and a boolean."""
+    text = _RECORDER.replace("__NAME__", name).replace("__PIPE__", json.dumps(pipe))
+    if not is_module:
+        return text.replace("__LOAD__", "require")
+    imported = f"import {{ createRequire as {name}Require }} from 'module';\n"
+    return imported + text.replace("__LOAD__", f"{name}Require(process.cwd() + '/_')")
+
+
 def read_lines(report: bytes) -> list[tuple[str, str]] | None:
-    """Status and title of each line; None for a report that is cut off, or that others wrote to."""
+    """Status and title of each test, status and `#` with label of each assertion.
+
+    None for a report that is cut off, or that others wrote to.
+    """
     lines = report.decode("utf-8", "replace").split("\n")
+    records = [line.split(" ") for line in lines if line.startswith("# ")]
+    lines = [line for line in lines if not line.startswith("# ")]
     seal, _, begin = lines[0].partition(" ")
     if begin != "begin" or lines[-1] != "" or len(lines) < 3:
         return None
@@ -269,4 +296,7 @@ def read_lines(report: bytes) -> list[tuple[str, str]] | None:
     *results, (_, ending, count) = words
     if ending != "end" or count != str(len(results)):
         return None
-    return [(status, title) for _, status, title in results]
+    if any(len(record) != 3 for record in records):
+        return None
+    held = [(status, f"#{label}") for _, status, label in records]
+    return [*held, *((status, title) for _, status, title in results)]
