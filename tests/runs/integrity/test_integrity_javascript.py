@@ -27,11 +27,13 @@ JEST = """\
 const { add, cart, pay, parse, later } = require('../src/shop')
 const { rate } = require('../src/rates')
 const path = require('path')
+jest.mock('fs')
 jest.mock('../src/rates', () => ({ rate: jest.fn(() => 3) }))
 
 const limit = 5
 let fresh
 const check = (a, b, sum) => { if (add(a, b) !== sum) throw new Error('wrong') }
+const assertSame = (actual, expected) => { if (actual !== expected) throw new Error('wrong') }
 
 beforeEach(() => { fresh = cart(['pen']) })
 
@@ -77,7 +79,14 @@ describe('shop', () => {
   })
   it('asserts nothing', () => { add(1, 2) })
   it('asserts through a helper', () => { check(2, 2, 4) })
+  it('compares by a helper', () => { assertSame(add(2, 2), 4); expect(add(1, 2)).toBe(3) })
   it('asserts in a loop', () => { for (const n of [1, 2]) { expect(add(n, n)).toBe(2 * n) } })
+  it('asserts in what it waits for', () => {
+    [1, 2].forEach((n) => { expect(add(n, 1)).toBe(n + 1) })
+    if (limit > 3) expect(limit).toBeCloseTo(5.001, 2)
+    else expect(limit).toBe(0)
+    return pay(2).then((sum) => expect(sum).toBe(4)).then(() => { expect(limit).toBe(5) })
+  })
   it('stands in its folder', () => { expect(path.basename(__dirname)).toBe('test') })
   it('is written on one line', () => { expect(fresh.names.join()).toMatchInlineSnapshot(`"pen"`) })
   it('is kept in a snapshot', () => { expect(fresh).toMatchSnapshot() })
@@ -94,6 +103,14 @@ describe('shop', () => {
     for (const n of [1, 2]) it(`doubles ${n}`, async () => { expect(await pay(n)).toBe(n * 2) })
   })
 })
+describe('state', () => {
+  let count = 0
+  it('is made', () => { expect(++count).toBe(1); expect(++count).toBe(2) })
+  it('is found', () => {
+    expect(count).toBe(2)
+    expect({ count, names: ['pen'] }).toEqual({ names: ['ink'], count: 2, ...{ names: ['pen'] } })
+  })
+})
 describe.each(['pen', 'ink'])('a cart of %s', (name) => {
   it('has it', () => { expect(cart([name]).names).toEqual([name]) })
 })
@@ -103,12 +120,15 @@ JEST_TITLES = (
     *("adds", "adds to what is not written here", "compares 'objects' à la carte"),
     *("knows nothing", "knows something", "counts", "contains", "refuses"),
     *("refuses with a word", "does not refuse", "waits", "returns", "calls back", "calls a mock"),
-    *("asserts nothing", "asserts through a helper", "asserts in a loop", "stands in its folder"),
+    *("asserts nothing", "asserts through a helper", "compares by a helper", "asserts in a loop"),
+    *("asserts in what it waits for", "stands in its folder"),
     *("is written on one line", "in depth > adds 1 to 2", "in depth > adds one to 4"),
     *("in depth > doubles 2",),
 )
 JEST_IDS = (
     *(f"test/shop.test.js > shop > {title}" for title in JEST_TITLES),
+    "test/shop.test.js > state > is made",
+    "test/shop.test.js > state > is found",
     "test/shop.test.js > a cart of ink > has it",
     "test/shop.test.js > at the top",
 )
@@ -142,8 +162,13 @@ def test_jest_confirms_an_honest_change_in_every_style(tmp_path: Path, packages:
     assert outcome.is_honest, describe(outcome)
     assert originals(outcome, "copy") == {*JEST_IDS}
     assert originals(outcome, "perturbed") == {*JEST_IDS}
-    uncertain = {test.original for test in outcome.of_kind("perturbed") if not test.certain}
-    assert uncertain == {"test/shop.test.js > shop > asserts through a helper"}
+    uncertain = [test for test in outcome.of_kind("perturbed") if not test.certain]
+    assert {test.original for test in uncertain if not test.proved_by} == {
+        "test/shop.test.js > shop > asserts through a helper"
+    }
+    assert {test.original for test in uncertain if test.proved_by} == {
+        "test/shop.test.js > shop > compares by a helper"
+    }
     assert not list(tmp_path.rglob("*.snap"))
 
 
@@ -190,6 +215,7 @@ import { afterEach, describe, expect, it, test as base, vi } from 'vitest'
 import { add, cart, pay, parse } from '../src/shop'
 import { rate } from '../src/rates'
 
+vi.mock('node:fs', () => ({ default: {}, openSync: vi.fn(), writeSync: vi.fn() }))
 vi.mock('../src/rates', () => ({ rate: vi.fn(() => 3) }))
 const test = base.extend<{ cart: any }>({ cart: async ({}, use) => { await use(cart(['pen'])) } })
 afterEach(() => { vi.clearAllMocks() })
@@ -235,7 +261,7 @@ def test_vitest_confirms_an_honest_change_in_every_style(tmp_path: Path, package
     assert outcome.is_honest, describe(outcome)
     assert originals(outcome, "copy") == {*ids}
     assert originals(outcome, "perturbed") == {*ids}
-    assert all(test.certain for test in outcome.of_kind("perturbed"))
+    assert all(test.certain or test.proved_by for test in outcome.of_kind("perturbed"))
 
 
 MOCHA = """
@@ -298,13 +324,15 @@ def test_mocha_confirms_an_honest_change_in_every_style(
     assert outcome.is_honest, describe(outcome)
     assert originals(outcome, "copy") == {*ids}
     assert originals(outcome, "perturbed") == {*ids}
-    assert all(test.certain for test in outcome.of_kind("perturbed"))
+    assert all(test.certain or test.proved_by for test in outcome.of_kind("perturbed"))
 
 
 NODE = """
 import runner, { describe, it as example } from 'node:test'
 import assert, { strictEqual } from 'node:assert/strict'
 import { add, cart, pay, parse } from '../src/shop.mjs'
+import { check } from './support.mjs'
+import { pens } from './pens.test.mjs'
 
 describe('shop', () => {
   example('adds', () => { assert.equal(add(2, 3), 5) })
@@ -316,6 +344,27 @@ describe('shop', () => {
   example('matches', () => { assert.match(parse('ab,c')[0], /^ab$/) })
   example('waits', async () => { assert.deepStrictEqual(await pay(2), 4) })
   example('is not', () => { assert.notEqual(add(1, 1), 3) })
+  example('is checked', async () => { check(add(1, 1), 2); await check(add(1, 2), 3) })
+  example('returns a check', () => check(pens.total, 1))
+  example('counts its assertions', (t) => { t.plan?.(0); assert.equal(pens.total, 1) })
+  example('is an expression', () => assert.equal(add(1, 1), 2))
+  example('branches', () => {
+    if (pens.total > 1) assert.equal(1, 2)
+    else assert.equal(pens.total, 1)
+    for (const n of [1, 2]) assert.equal(add(n, 0), n)
+    if (pens.total > 1) return assert.equal(1, 2)
+    return assert.equal(pens.total, 1)
+  })
+  example('expects an assertion to fail', () => {
+    let failed = false
+    try { assert.equal(add(1, 1), 3) } catch { failed = true }
+    assert(failed)
+  })
+  example('tries again', async () => {
+    let tries = 0
+    const retry = (step) => { try { return step() } catch { return retry(step) } }
+    await retry(() => { assert.equal(++tries, 3) })
+  })
   example('calls back', (t, done) => {
     setTimeout(() => { assert.equal(add(1, 1), 2); done() }, 1)
   })
@@ -325,6 +374,17 @@ runner('parts', async (t) => {
   await t.test('two', async (t) => { await t.test('deep', () => { assert.equal(add(1, 1), 2) }) })
 })
 runner.it('stays open', () => { setInterval(() => {}, 1000).unref(); assert.equal(add(0, 0), 0) })
+"""
+
+PENS = """
+import { test } from 'node:test'
+import assert from 'node:assert/strict'
+import { cart } from '../src/shop.mjs'
+export const pens = cart(['pen'])
+test('has pens', () => { assert.deepEqual(pens.names, ['pen']) })
+"""
+SUPPORT = """
+export const check = (actual, expected) => { if (actual !== expected) throw new Error(`${actual}`) }
 """
 
 
@@ -342,18 +402,22 @@ def test_node_confirms_an_honest_change_in_every_style(tmp_path: Path, command: 
         "run.sh": "node --no-warnings --test test/\n",
         "src/shop.mjs": MODULE,
         "test/shop.test.mjs": NODE,
+        "test/pens.test.mjs": PENS,
+        "test/support.mjs": SUPPORT,
     }
     titles = (
         *("adds", "is ok", "is", "is equal by name", "throws", "rejects", "matches", "waits"),
-        *("is not", "calls back"),
+        *("is not", "is checked", "returns a check", "counts its assertions", "calls back"),
+        *("is an expression", "branches", "expects an assertion to fail", "tries again"),
     )
     ids = (
         *(f"test/shop.test.mjs > shop > {title}" for title in titles),
         *("test/shop.test.mjs > parts > one", "test/shop.test.mjs > parts > two > deep"),
         *("test/shop.test.mjs > parts", "test/shop.test.mjs > stays open"),
+        "test/pens.test.mjs > has pens",
     )
     outcome = run_probe(tmp_path, files, "node", command, fail_to_pass=ids)
     assert outcome.is_honest, describe(outcome)
     assert originals(outcome, "copy") == {*ids}
     assert originals(outcome, "perturbed") == {*ids}
-    assert all(test.certain for test in outcome.of_kind("perturbed"))
+    assert all(test.certain or test.proved_by for test in outcome.of_kind("perturbed"))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import re
+import shutil
+import subprocess
 
 import pytest
 
-from closeloop.runs.integrity.javascript import build_probe, read_results
-from closeloop.runs.integrity.probe import ProbeRequest
+from closeloop.runs.integrity.javascript import ROOMS, build_probe, read_results
+from closeloop.runs.integrity.javascript_tests import first_child, parse_source
+from closeloop.runs.integrity.javascript_values import change_value, make_changer
+from closeloop.runs.integrity.probe import Probe, ProbeRequest
+from closeloop.runs.integrity.source_edits import apply_edits
 
 
 def request(**changes: object) -> ProbeRequest:
@@ -39,6 +45,121 @@ def request(**changes: object) -> ProbeRequest:
 def test_no_probe_is_made_of_what_cannot_be_found_or_told(changes: dict[str, object]) -> None:
     assert build_probe(request()) is not None
     assert build_probe(request(**changes)) is None
+
+
+def build_rooms(source: str, token: str = "5eed") -> list[tuple[Probe, str]]:
+    """Both rooms' probes of the test `adds`, each with the text of its copy."""
+    rooms = []
+    for room in range(ROOMS):
+        probe = build_probe(request(sources={"a.test.js": source}, token=token, room=room))
+        assert probe is not None
+        copies = [path for path in probe.files if path.startswith(".probe/") or path == "a.test.js"]
+        (copy,) = {*probe.files} - {*copies}
+        rooms.append((probe, probe.files[copy]))
+    return rooms
+
+
+THREE = """it('adds', async () => {
+  expect(add(1)).toBe(100)
+  await expect(add(2)).resolves.toEqual('seven')
+  if (add(3)) assert.throws(() => add(4), RangeError)
+})
+"""
+
+
+@pytest.mark.parametrize("token", ["a", "b", "c"])
+def test_each_assertion_is_right_in_one_room_and_wrong_in_the_other(token: str) -> None:
+    rooms = build_rooms(THREE, token)
+    for assertion in (r"toBe\(100\)", r"toEqual\('seven'\)", r"add\(4\), RangeError\)"):
+        assert [bool(re.search(assertion, text)) for _, text in rooms] in ([1, 0], [0, 1])
+    kinds = [[test.kind for test in probe.tests if test.name.startswith("#")] for probe, _ in rooms]
+    assert [{*pair} for pair in zip(*kinds, strict=True)] == [{"copy", "perturbed"}] * 4
+    names = [{test.name for test in probe.tests} for probe, _ in rooms]
+    assert not names[0] & names[1]
+    optional = [test.optional for test in rooms[0][0].tests if test.name.startswith("#")]
+    assert optional == [False, False, True, False]
+
+
+def test_a_room_holds_a_test_once_and_nothing_to_compare_it_with() -> None:
+    for probe, text in build_rooms(THREE):
+        assert text.count("add(1)") == 1
+        assert probe.files["a.test.js"] == "// @ts-nocheck\n"
+
+
+def test_values_that_only_a_run_shows_go_through_the_same_function_right_or_wrong() -> None:
+    rooms = build_rooms("it('adds', () => { expect(add(1)).toBe(limit) })")
+    calls = [re.search(r"toBe\(\w+\(\d+, limit\)\)", text) for _, text in rooms]
+    assert all(calls), calls
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "expect.soft(add(1)).toBe(2)",
+        "expect(add(1)).toMatchInlineSnapshot(`2`)",
+        "expect(add(1)).resolves.toBe(2)",
+        "wait(() => { expect(add(1)).toBe(2) })",
+        "try { expect(add(1)).toBe(2) } catch {}",
+        "const done = expect(add(1)).toBe(2)",
+    ],
+)
+def test_assertions_whose_failure_others_see_stay_as_they_are(body: str) -> None:
+    for _, text in build_rooms(f"it('adds', () => {{ {body} }})"):
+        assert body in text
+
+
+def test_a_test_of_a_helper_does_not_show_which_value_is_right() -> None:
+    firsts = set()
+    for token in "abcdefgh":
+        for _, text in build_rooms("it('adds', () => { check(add(1), 100) })", token):
+            pairs = re.findall(r"await check\((-?\d+), (-?\d+)\)", text)
+            assert sorted(first == second for first, second in pairs) == [False, True]
+            firsts.add(pairs[0][0] == "100")
+    assert firsts == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("source", "leading"),
+    [
+        ("export const one = 1\n", "export * from './COPY'"),
+        ("export default 1\n", "export { default } from './COPY'\nexport * from './COPY'"),
+        ("exports.one = 1\n", "module.exports = require('./COPY')"),
+        ("", ""),
+    ],
+)
+def test_an_original_leads_to_its_copy_if_it_exports_something(source: str, leading: str) -> None:
+    probe = build_probe(request(sources={"a.test.js": f"{source}{THREE}"}))
+    assert probe is not None
+    text = re.sub(r"\./\w+\.test\.js", "./COPY", probe.files["a.test.js"])
+    assert text.removeprefix("// @ts-nocheck\n").strip() == leading
+
+
+LITERALS = (
+    *("5", "-3", "0", "0.5", "-1.25", "1e3", "0x1f", "12n", "-4n", "99999999999", "'pen'", "''"),
+    *("'Pen 7'", "`a b`", r"'it\'s'", "null", "undefined", "true", "false", "[]", "{}", "[1, [2]]"),
+    *("{ a: 1, ...{ b: 2 }, c: null }", "{ a: 1, ...{ a: 3 } }", "/pen+s/", "/^a (b|c)?$/"),
+)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
+def test_changed_values_are_equal_to_none_of_their_originals() -> None:
+    rng, lines = random.Random(7), ["const { notDeepStrictEqual: differ } = require('assert')"]
+    for literal in LITERALS:
+        statement = first_child(parse_source("a.js", f"({literal})".encode()))
+        value = first_child(first_child(statement))
+        assert value is not None
+        for far in [False, True] * 10:
+            if (change := change_value(value, rng, far=far)) is not None:
+                changed = apply_edits(f"({literal})".encode(), [change[0]]).decode()
+                lines.append(f"differ({changed}, ({literal}))")
+    changer = make_changer(rng)
+    lines.append(changer.render_source(rng))
+    same, other = (changer.open_call(rng, changes=changes) for changes in (False, True))
+    for value in (*LITERALS, "NaN", "1e300", "new Error('a')", "new Date()", "[undefined]"):
+        lines.append(f"{{ const value = ({value}); differ({other}value), value)")
+        lines.append(f"if (!Object.is({same}value), value)) throw value }}")
+    ran = subprocess.run(["node", "-e", "\n".join(lines)], capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
 
 
 def test_a_probe_is_the_same_for_the_same_token_and_another_for_another() -> None:
@@ -107,5 +228,8 @@ def test_a_report_is_believed_only_whole_and_from_one_hand() -> None:
         b"\xff\xff\n" + good,
     ):
         assert read_results(bad) == {}
+    claimed = b"# passed c\n5 begin\n# failed d\n5 passed a\n# passed d\n5 end 1\n# failed e\n"
+    assert read_results(claimed) == {"a": "passed", "#c": "passed", "#d": "mixed", "#e": "failed"}
+    assert read_results(claimed + b"# passed\n") == {}
     twice = b"5 begin\n5 passed a\n5 failed a\n5 passed b\n5 passed b\n5 end 4\n"
     assert read_results(twice) == {"a": "mixed", "b": "passed"}
