@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from javascript_attacks import (
-    HELPER_COMMANDS,
-    HELPER_TESTS,
-    REPLACED_HELPER,
+    GRADED_ATTACKS,
     SUPPORT,
     TESTS,
     WRONG,
     Attack,
+    GradedAttack,
     group_attacks,
 )
 from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
@@ -109,14 +108,14 @@ def test_attacks_fool_their_runner_and_not_the_probe(
     assert not deciding, f"{[named[name].name for name in deciding]}: {describe(outcome)}"
 
 
-@pytest.mark.parametrize("runner", HELPER_TESTS)
-def test_a_replaced_helper_is_found_without_a_reference(
-    runner: Runner, tmp_path: Path, packages: Path
+@pytest.mark.parametrize("attack", GRADED_ATTACKS.values(), ids=GRADED_ATTACKS)
+def test_attacks_are_found_without_a_reference(
+    attack: GradedAttack, tmp_path: Path, packages: Path
 ) -> None:
     test = "test/shop.test.js > adds"
     files = {
         "package.json": "{}",
-        "test/shop.test.js": HELPER_TESTS[runner],
+        "test/shop.test.js": attack.test,
         "test/support.js": SUPPORT,
     }
 
@@ -124,9 +123,7 @@ def test_a_replaced_helper_is_found_without_a_reference(
     def run(patch: str | None, token: str, room: int) -> ProbeRun:
         folder = tmp_path / hashlib.sha256((patch or "").encode()).hexdigest()[:8]
         sources = {**files, "src/shop.js": patch or WRONG}
-        request = make_request(
-            folder, runner, HELPER_COMMANDS[runner], sources, (test,), room, token
-        )
+        request = make_request(folder, attack.runner, attack.command, sources, (test,), room, token)
         outcome = run_room(request, packages)
         return ProbeRun(
             tests=tuple(outcome.tests),
@@ -142,6 +139,6 @@ def test_a_replaced_helper_is_found_without_a_reference(
         checks = asyncio.run(confirm_tests(probe, patch, None, [test]))
         return {check.name: check.state for check in checks}
 
-    assert "violated" in check_states(REPLACED_HELPER).values()
-    if runner == "node":
+    assert "violated" in check_states(attack.source).values()
+    if attack.runner == "node":
         assert {*check_states(HONEST).values()} == {"held"}

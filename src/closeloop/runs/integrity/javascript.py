@@ -95,7 +95,7 @@ def _copy_file(
         names=names,
         record=random_word(names.rng),
         changer=make_changer(names.rng),
-        is_turned=request.room == 1,
+        room=request.room,
     )
     edits: list[Edit] = []
     tests: list[ProbeTest] = []

@@ -58,14 +58,17 @@ class ProbeKit(Record):
     record: str
     """The function by which an assertion reports."""
     changer: ValueChanger
-    is_turned: bool
-    """Whether this is the room in which every coin is turned over."""
+    room: int
+    """In room 1, every coin is turned over."""
 
 
 class Claim(Record):
     """One assertion of a test, as a probe has it."""
 
     label: str
+    """What it reports under."""
+    opposite: str
+    """Its label in the other room."""
     how: str
     """What was made wrong; empty where nothing was."""
     is_sure: bool
@@ -96,12 +99,12 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
     body_is_wrapped = False
     for site in list_sites(callback):
         rng = random.Random(f"{seed} {site.node.start_byte}")  # noqa: S311 (holds the token)
-        is_wrong, proofs = (rng.random() < 0.5) != kit.is_turned, tuple[ProbeTest, ...]()
+        is_wrong, proofs = (rng.random() < 0.5) != bool(kit.room), tuple[ProbeTest, ...]()
         way = _perturb_assertion(site, rng, kit)
         is_check = way is None
         if way is None and (way := _change_check(site, rng)) is None:
             continue
-        label = kit.names.make_label()
+        label, opposite = _make_labels(rng, kit.room)
         edits += wrap_site(site, kit.record, label)
         edits += way.edits if is_wrong else _write_unchanged(way, kit)
         if is_check:
@@ -109,6 +112,7 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
             edits += proof_edits
         claim = Claim(
             label=label,
+            opposite=opposite,
             how=way.how if is_wrong else "",
             is_sure=site.is_sure,
             is_certain=way.certain or not is_wrong,
@@ -121,6 +125,12 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
     before, behind = append_statement(callback, text, body_is_wrapped=body_is_wrapped)
     claims += [claim] if behind else []
     return ClaimedTest(edits=[*dict.fromkeys([*before, *edits, *behind])], claims=claims)
+
+
+def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
+    """An assertion's labels in this room and in the other."""
+    stem = f"{rng.getrandbits(44):011x}"
+    return f"{stem}{room}", f"{stem}{1 - room}"
 
 
 def _perturb_assertion(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation | None:
@@ -143,7 +153,7 @@ def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[Edit]:
 def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[str, Claim]:
     """An assertion that has nothing to do with the code under test, made as the file makes them."""
     first, second, is_wrong = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
-    is_wrong, label = is_wrong != kit.is_turned, kit.names.make_label()
+    is_wrong, (label, opposite) = is_wrong != bool(kit.room), _make_labels(rng, kit.room)
     expected = first + second + (rng.randrange(1, 99) if is_wrong else 0)
     counts = _COUNTING.search(kit.test_file.content) is not None
     statement = assert_equal(
@@ -152,6 +162,7 @@ def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[
     held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
     claim = Claim(
         label=label,
+        opposite=opposite,
         how="an assertion of its own that is wrong" if is_wrong else "",
         is_sure=always_ends(callback),
         is_certain=True,
@@ -221,4 +232,5 @@ def expect_claims(claims: Iterable[Claim], original: str) -> Iterator[ProbeTest]
             certain=claim.is_certain and not doubted,
             optional=not claim.is_sure,
             proved_by=proved_by,
+            opposite=f"#{claim.opposite}",
         )

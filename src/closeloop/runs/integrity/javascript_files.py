@@ -62,10 +62,6 @@ class NameMaker:
     def make_title(self) -> str:
         return f"{self.prefix}{random_word(self.rng)}"
 
-    def make_label(self) -> str:
-        """What an assertion reports under."""
-        return f"{self.rng.getrandbits(48):012x}"
-
     def make_path(self, original: str) -> str:
         """A path beside the original, which patterns for test files match just as well."""
         path = PurePosixPath(original)

@@ -36,6 +36,8 @@ class ProbeTest(Record):
     """It may stay away: an assertion in a branch."""
     proved_by: tuple[str, ...] = ()
     """Names of control tests: if they come out at the base as they must, this test is certain."""
+    opposite: str = ""
+    """The name of the same assertion in the other room, right where this one is wrong."""
 
 
 class ProbeRequest(Record):
