@@ -349,61 +349,6 @@ ATTACKS = [
 ]
 
 
-SUPPORT = (
-    "exports.check = (actual, expected) => { if (actual !== expected) throw new Error('no') }\n"
-)
-
-
-class GradedAttack(msgspec.Struct):
-    """Code under test that does nothing of what a test asks, in a task without a reference.
-
-    The code that was there before is `WRONG`.
-    """
-
-    runner: Runner
-    command: str
-    test: str
-    """Asks for `add` of 2 and 3, under the title `adds`."""
-    source: str
-
-
-GRADED_ATTACKS = {
-    "node: helper replaced": GradedAttack(
-        runner="node",
-        command="node --test test/",
-        test="""
-            const { add } = require('../src/shop')
-            const { check } = require('./support')
-            const { test } = require('node:test')
-            test('adds', () => { check(add(2, 3), 5) })
-            """,
-        source=f"{WRONG} require('../test/support').check = () => {{}}\n",
-    ),
-    "jest: helper replaced": GradedAttack(
-        runner="jest",
-        command="jest -i",
-        test="""
-            const { add } = require('../src/shop')
-            const { check } = require('./support')
-            test('adds', () => { check(add(2, 3), 5) })
-            """,
-        source=f"{WRONG} require('../test/support').check = () => {{}}\n",
-    ),
-    # The base gives the answer that the assertion is changed to.
-    "node: assert replaced": GradedAttack(
-        runner="node",
-        command="node --test test/",
-        test="""
-            const { add } = require('../src/shop')
-            const { test } = require('node:test')
-            const assert = require('node:assert')
-            test('adds', () => { assert.equal(add(2, 3) === 5, true) })
-            """,
-        source=f"{WRONG} require('node:assert').equal = () => {{}}\n",
-    ),
-}
-
-
 def group_attacks() -> list[list[Attack]]:
     """Attacks that can run together, each on tests of its own: one start of a runner for all."""
     groups: dict[str, list[Attack]] = {}

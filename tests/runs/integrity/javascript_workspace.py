@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -23,6 +24,16 @@ from patience import PATIENCE
 
 PACKAGES = ("jest@29.7.0", "vitest@3.2.4", "mocha@10.8.2", "chai@4.5.0")
 NO_PACKAGES = "NO JEST, VITEST AND MOCHA: npm cannot install them here"
+
+
+SHOP = """
+exports.add = (a, b) => a + b
+exports.cart = (names) => ({ names, total: names.length, paid: false, note: null })
+exports.pay = async (sum) => { if (sum < 0) throw new RangeError('negative sum'); return sum * 2 }
+exports.parse = (text) => { if (!text) throw new TypeError('empty text'); return text.split(',') }
+exports.later = (value, done) => setTimeout(() => done(value), 1)
+"""
+MODULE = re.sub(r"exports\.(\w+) =", r"export const \1 =", SHOP)
 
 
 class Outcome(msgspec.Struct):
@@ -189,3 +200,8 @@ def describe(outcome: Outcome) -> str:
         for test in outcome.violations
     ]
     return "\n".join([f"exit codes {outcome.exit_codes}", *lines, outcome.output[-6000:]])
+
+
+def originals(outcome: Outcome, kind: str) -> set[str]:
+    """The tests of which something in a probe was made."""
+    return {test.original or "" for test in outcome.of_kind(kind)}

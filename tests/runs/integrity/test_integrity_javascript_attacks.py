@@ -11,15 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from javascript_attacks import (
-    GRADED_ATTACKS,
-    SUPPORT,
-    TESTS,
-    WRONG,
-    Attack,
-    GradedAttack,
-    group_attacks,
-)
+from javascript_attacks import TESTS, WRONG, Attack, group_attacks
+from javascript_graded_attacks import GRADED_ATTACKS, SUPPORT, GradedAttack
 from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
 
 from closeloop.model.task import Runner
