@@ -34,7 +34,7 @@ $(PEER)/.made: pyproject.toml
 	touch $@
 
 $(HARBOR)/.made: bench/harbor.txt
-	-$(PYTHON) -m venv $(HARBOR) && $(HARBOR)/bin/python -m pip install --quiet \
+	$(PYTHON) -m venv $(HARBOR) && $(HARBOR)/bin/python -m pip install --quiet \
 		--disable-pip-version-check --no-deps --ignore-requires-python -r $< && touch $@
 
 $(RAY)/.made: pyproject.toml constraints.txt
@@ -75,8 +75,9 @@ lint: $(VENV)/.lint $(VENV)/.test  ## Style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.test $(PEER)/.made $(HARBOR)/.made  ## Ratios to floors and peers, measured in one run
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(PEER)/bin/python $(HARBOR)/bin/python
+bench: $(VENV)/.base  ## Values and ratios to floors and peers; ARGS=--keep keeps the table
+	-@$(MAKE) --silent --keep-going $(VENV)/.test $(PEER)/.made $(HARBOR)/.made
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/run.py $(ARGS)
 
 quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write keeps it
 	@$(BIN)/python quality/run.py $(ARGS)

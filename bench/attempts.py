@@ -1,19 +1,19 @@
-"""Our harness at work, in its own process: prints CPU seconds per attempt and memory on the way.
-
-python bench/attempts.py trivial|loop ATTEMPTS
-"""
+"""What the harness takes for an attempt whose model and tools cost nothing, beside Inspect."""
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
-import msgspec
 
+from harness import REFERENCE, Bench, NotMeasured, own_cpu_seconds, resident_bytes
+from table import Row, build_row
+
+TRIVIAL_ATTEMPTS, LOOP_ATTEMPTS = 400, 200
+TRIVIAL_SAMPLES, LOOP_SAMPLES = 100, 30
+"""Fewer for the peer: what it needs per sample does not depend on how many there are."""
 TURNS = 10
 TRIVIAL = "dialogues: [{turns: [{say: The answer is 42}]}]\n"
 WRITE = "{write: {path: notes.txt, text: a line}}"
@@ -22,18 +22,45 @@ CALLS = "\n".join(f"      - do: {call}" for call in [WRITE] + [READ] * (TURNS - 
 LOOP = f"dialogues:\n  - turns:\n{CALLS}\n      - say: The answer is 42\n"
 
 
-def cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+def measure(bench: Bench) -> Iterator[Row]:
+    for kind, what, budget_ms, attempts, samples in (
+        ("trivial", "a trivial attempt", 2, bench.size(TRIVIAL_ATTEMPTS, 4), TRIVIAL_SAMPLES),
+        ("loop", "a ten-turn tool loop", 8, bench.size(LOOP_ATTEMPTS, 4), LOOP_SAMPLES),
+    ):
+        ours = bench.repeat(
+            lambda: bench.call("attempts", "run_attempts", kind, attempts),  # noqa: B023
+            warm_up=lambda: bench.call("attempts", "run_attempts", kind, 4),  # noqa: B023
+        )
+        yield build_row(
+            f"{what}, of {attempts}, CPU", ours["cpu"], "ms", floor=ours["reference"],
+            against=REFERENCE, budget=budget_ms,
+        )  # fmt: skip
+        yield build_row(
+            f"memory after {what}", ours["late"], "MB", floor=ours["early"],
+            against="memory at a quarter of the way", aim=1.1,
+        )  # fmt: skip
+        try:
+            peer = bench.peer_python(".venv-peer", "inspect_ai")
+        except NotMeasured as reason:
+            yield Row(f"{what} beside Inspect, CPU", note=f"not measured: {reason}")
+            continue
+        theirs = bench.repeat(
+            lambda: {"cpu": bench.call("peer_inspect", "main", kind, samples, python=peer)},  # noqa: B023
+            warm_up=lambda: bench.call("peer_inspect", "main", kind, 2, python=peer),  # noqa: B023
+        )
+        yield build_row(
+            f"{what} beside Inspect, CPU", ours["cpu"], "ms", floor=theirs["cpu"],
+            against=f"Inspect, {samples} samples", aim=0.1,
+        )  # fmt: skip
 
 
-def memory() -> int:
-    """Resident bytes now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def run_attempts(kind: str, attempts: int) -> dict[str, float]:
+    """CPU seconds of one attempt, and memory early and late."""
+    with tempfile.TemporaryDirectory() as folder:
+        return anyio.run(_run_attempts, kind, attempts, Path(folder))
 
 
-async def work(kind: str, attempts: int, root: Path) -> dict[str, float]:
+async def _run_attempts(kind: str, attempts: int, root: Path) -> dict[str, float]:
     from closeloop import flow
     from closeloop.model.settings import (
         ExperimentSettings,
@@ -55,25 +82,19 @@ async def work(kind: str, attempts: int, root: Path) -> dict[str, float]:
     marks: list[int] = []
     settled = 0
 
-    def tell(progress: flow.Progress) -> None:
+    def watch_memory(progress: flow.Progress) -> None:
         nonlocal settled
         settled += progress.stage == "settled"
         if settled in (attempts // 4, attempts) and progress.stage == "settled":
-            marks.append(memory())
+            marks.append(resident_bytes())
 
     async with flow.open_workshop(settings, root, ["scripted"], {}) as workshop:
         plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=attempts))
-        before = cpu()
-        await flow.run(plan, workshop, jobs=1, tell=tell)
-        used = cpu() - before
+        before = own_cpu_seconds()
+        await flow.run(plan, workshop, jobs=1, tell=watch_memory)
+        used = own_cpu_seconds() - before
         rows = workshop.store.attempts()
     assert len(rows) == attempts
     assert all(row.outcome == "pass" for row in rows)
     assert all(row.turns == (TURNS if kind == "loop" else 1) for row in rows), rows[0].turns
     return {"cpu": used / attempts, "early": marks[0], "late": marks[-1]}
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        result = anyio.run(work, sys.argv[1], int(sys.argv[2]), Path(folder))
-    print(msgspec.json.encode(result).decode())

@@ -1,21 +1,35 @@
-"""What Ray adds to an attempt, after start-up: prints seconds. Run by a Python that has Ray.
-
-python bench/cluster.py
-"""
+"""What Ray adds to an attempt, after start-up, in an environment that has Ray."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
 
+from harness import Bench
+from table import Row, build_row
+
 ATTEMPTS, WARM = 300, 40
 SCRIPT = "dialogues: [{turns: [{say: The answer is 42}]}]\n"
 TASK = "---\nid: question\nrepo: none\nacceptance: {answer: '42'}\n---\nWhat is it?\n"
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    python = bench.peer_python(".venv-ray", "ray")
+    times = bench.repeat(
+        lambda: bench.call("cluster", "time_attempts", python=python), warm_up=lambda: None
+    )
+    yield build_row(
+        "an attempt on a Ray cluster, seconds", times["ray"], "ms", floor=times["local"],
+        against="the same attempt without Ray",
+    )  # fmt: skip
+    added = [there - here for there, here in zip(times["ray"], times["local"], strict=True)]
+    yield build_row("what Ray adds to an attempt, seconds", added, "ms", budget=20)
 
 
 async def seconds(root: Path, kind: str, attempts: int) -> float:
@@ -50,7 +64,8 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
     return gaps[len(gaps) // 2]
 
 
-def main() -> None:
+def time_attempts() -> dict[str, float]:
+    """Seconds of one attempt, here and on a cluster of one node."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "script.yaml").write_text(SCRIPT)
@@ -58,8 +73,4 @@ def main() -> None:
         (root / "tasks" / "question.md").write_text(TASK)
         here = anyio.run(seconds, root, "local", ATTEMPTS)
         there = anyio.run(seconds, root, "ray", ATTEMPTS)
-    print(there - here)
-
-
-if __name__ == "__main__":
-    main()
+    return {"local": here, "ray": there}

@@ -1,23 +1,47 @@
-"""A hundred attempts at once: prints our share of the CPU, and memory per waiting attempt.
-
-python bench/crowd.py busy|waiting
-"""
+"""Many attempts at once: our CPU beside that of their commands, and memory of one that waits."""
 
 from __future__ import annotations
 
 import os
 import resource
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import msgspec
 
-CROWD, ROUNDS = 100, 2
-WORK = "python3 -c 'x = sum(i * i for i in range(4_000_000))'"
-WAIT = "sleep 8"
+from harness import Bench, NotMeasured
+from sandbox import find_sandbox_kind
+from table import Row, build_row
+
+BUSY, WAITING, ROUNDS = 30, 100, 2
+WORK = "python3 -c 'x = sum(i * i for i in range({turns}))'"
+TURNS = 2_000_000
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    kind = find_sandbox_kind(bench.folder / "cache")
+    busy, work = bench.size(BUSY, 2), WORK.format(turns=bench.size(TURNS, 1000))
+    used = bench.repeat(
+        lambda: bench.call("crowd", "run_crowd", "busy", busy, work),
+        warm_up=lambda: bench.call("crowd", "run_crowd", "busy", 2, work),
+    )
+    yield build_row(
+        f"{busy} busy attempts at once ({kind}), our CPU for one", used["own"], "ms",
+        floor=used["agent"], against=f"{ROUNDS} commands of its agent", aim=0.2,
+    )  # fmt: skip
+    if not Path("/proc/self/smaps_rollup").exists():
+        raise NotMeasured("memory of other processes is read from /proc")
+    waiting, wait = bench.size(WAITING, 4), f"sleep {bench.size(8, 2)}"
+    kept = bench.repeat(
+        lambda: bench.call("crowd", "run_crowd", "waiting", waiting, wait),
+        warm_up=lambda: None,
+    )
+    yield build_row(
+        f"memory of one of {waiting} attempts that wait ({kind})", kept["memory"], "MB", budget=2
+    )
 
 
 def cpu(who: int) -> float:
@@ -57,11 +81,17 @@ def memory(skip: str = "sleep") -> int:
     return total
 
 
-async def work(kind: str, root: Path) -> dict[str, float]:
+def run_crowd(kind: str, crowd: int, command: str) -> dict[str, float]:
+    """Of one attempt: our CPU and that of its commands, or our memory while it waits."""
+    with tempfile.TemporaryDirectory() as folder:
+        return anyio.run(_run_crowd, kind, crowd, command, Path(folder))
+
+
+async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[str, float]:
     from closeloop import flow
     from closeloop.model.settings import ExperimentSettings, Settings, VariantSettings
 
-    turns = [WAIT] if kind == "waiting" else [WORK] * ROUNDS
+    turns = [command] * (1 if kind == "waiting" else ROUNDS)
     calls = "\n".join(
         f"      - do: {{run: {msgspec.json.encode(turn).decode()}}}" for turn in turns
     )
@@ -77,35 +107,28 @@ async def work(kind: str, root: Path) -> dict[str, float]:
     async def watch() -> None:
         nonlocal peak
         while True:
-            await anyio.sleep(1)
+            await anyio.sleep(0.2)
             running = sum(name == "sleep" for name in tree(os.getpid()).values())
-            peak = max(peak, memory()) if running >= CROWD * 0.9 else peak
+            peak = max(peak, memory()) if running >= crowd * 0.9 else peak
 
     async with flow.open_workshop(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=CROWD))
+        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=crowd))
         before, own = memory(), cpu(resource.RUSAGE_SELF)
         async with anyio.create_task_group() as group:
             if kind == "waiting":
                 group.start_soon(watch)
-            await flow.run(plan, workshop, jobs=CROWD, tell=lambda told: None)
+            await flow.run(plan, workshop, jobs=crowd, tell=lambda told: None)
             group.cancel_scope.cancel()
         own = cpu(resource.RUSAGE_SELF) - own
         assert all(row.outcome == "pass" for row in workshop.store.attempts())
     if kind == "waiting":
-        return {"memory": (peak - before) / CROWD}
-    theirs = CROWD * ROUNDS * alone()
-    return {"share": own / (own + theirs)}
+        return {"memory": (peak - before) / crowd}
+    return {"own": own / crowd, "agent": ROUNDS * time_alone(command)}
 
 
-def alone() -> float:
+def time_alone(command: str) -> float:
     """CPU of one piece of the agents' work. Not all of it is told to us where they are caged."""
     before = cpu(resource.RUSAGE_CHILDREN)
     for _ in range(5):
-        subprocess.run(WORK, shell=True, check=True)
+        subprocess.run(command, shell=True, check=True)
     return (cpu(resource.RUSAGE_CHILDREN) - before) / 5
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        result = anyio.run(work, sys.argv[1], Path(folder))
-    print(msgspec.json.encode(result).decode())

@@ -1,20 +1,9 @@
-"""The dashboard over a large store, in its own process: prints what it measured.
-
-python bench/dashboard.py make FILE   adds to the store of `metrics.py make` what other pages show
-python bench/dashboard.py cold FILE   every page of a server just begun: seconds
-python bench/dashboard.py pages FILE  every page again: seconds, and packed bytes
-python bench/dashboard.py crowd FILE  fifty readers beside a writer: seconds a page
-python bench/dashboard.py paint FILE  every page in Chromium, on a server just started: seconds
-
-FILE may be the address of a PostgreSQL database as well.
-"""
+"""Every page of the dashboard over a large store: the first answer, those after, many readers."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import random
 import re
 import shutil
 import statistics
@@ -25,15 +14,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import metrics
+import page_content
+from harness import REFERENCE, ROOT, Bench, NotMeasured
+from page_content import SHORT, TRACED
+from table import Row, build_row
+
+POSTGRES_ATTEMPTS = 20_000
 LONG = 100_000
-EXPERIMENTS, PLANS, PULLS, RULES, PROMPTS, REPORTS = 20, 100, 1000, 300, 50, 1000
-AGAIN, READERS, ASKED = 12, 50, 4
-START = datetime(2025, 10, 9, tzinfo=UTC)
-TRACED, SHORT = "f" * 12, "e" * 12
+READERS, ASKED = 50, 4
 HERE = "http://127.0.0.1:4318"
 PIECES = {"events", "search", "measured", "tail"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -43,122 +35,77 @@ PAINTED = """() => new Promise(told => new PerformanceObserver(list => {
 }).observe({type: "paint", buffered: true}))"""
 
 
-def make(file: str) -> dict[str, float]:
-    from sqlalchemy import insert
-
-    from closeloop.model.memory import LearnedRule
-    from closeloop.model.variant import Experiment, PromptVersion, Variant
-    from closeloop.store import open_store, pull_tables
-
-    chance = random.Random(11)
-    with open_store(file) as store:
-        for number in range(PROMPTS):
-            text = f"You are agent {number}.\n" + "Be careful.\n" * 200
-            store.save_prompt(PromptVersion(id=f"{number:064x}", text=text))
-            store.save_variant(
-                Variant(
-                    name=f"v{number}",
-                    agent="builtin",
-                    model=f"m{number}",
-                    digest=f"v{number}",
-                    prompt=f"{number:064x}",
-                )
-            )
-        for number in range(EXPERIMENTS):
-            store.save_experiment(
-                Experiment(
-                    id=f"{number:012x}",
-                    tasks=tuple(f"d{task}" for task in range(100)),
-                    variants=(f"v{2 * number}", f"v{2 * number + 1}"),
-                    repeats=5,
-                )
-            )
-        for number in range(RULES):
-            at = START + timedelta(hours=number)
-            rule = LearnedRule(id=f"r{number}", repo="billing", text=f"Rule {number}.", since=at)
-            store.memory.save_rule(rule)
-        with store._writer.begin() as connection:
-            connection.execute(insert(pull_tables.pulls), [_pull(n, chance) for n in range(PULLS)])
-        _attempts(store)
-        _plans(store)
-        _reports(store)
-    return {}
+def measure(bench: Bench) -> Iterator[Row]:
+    """On both engines; PostgreSQL, to which it takes long to write so much, with fewer attempts."""
+    file, attempts = metrics.make_store(bench)
+    yield from measure_store(bench, str(file), f"SQLite, {attempts:,} attempts")
+    name = f"PostgreSQL, {POSTGRES_ATTEMPTS:,} attempts"
+    try:
+        bench.require_full("PostgreSQL")
+        with run_postgres() as store:
+            metrics.make(store, POSTGRES_ATTEMPTS)
+            _vacuum(store)
+            yield from measure_store(bench, store, name)
+    except NotMeasured as reason:
+        yield Row(f"pages, {name}", note=f"not measured: {reason}")
 
 
-def _attempts(store: Any) -> None:
-    """Two with traces, one of them long."""
-    from closeloop.model.attempt import Attempt, Grade, Outcome
-    from closeloop.model.patches import parse
-    from closeloop.model.plan import Made
-    from closeloop.model.trace import Command, Lane, Trace
-
-    patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"
-    for name, size in ((TRACED, LONG), (SHORT, 200)):
-        events = tuple(
-            Command(number=number, lane="root", command=f"echo {number}", output="1", exit_code=0)
-            for number in range(1, size + 1)
-        )
-        trace = Trace(reader="bench", reader_version=1, lanes=(Lane(id="root"),), events=events)
-        attempt = Attempt(
-            id=name,
-            origin="experiment",
-            task="t0",
-            task_digest="d0",
-            variant="v0",
-            number=900 + size % 7,
-            started=START,
-            exit="finished",
-        )
-        grade = Grade(attempt=name, grading="g0", version=1, outcome=Outcome(result="pass"))
-        store.keep(Made(attempt=attempt, trace=trace, change=parse(patch), grade=grade))
-
-
-def _plans(store: Any) -> None:
-    from closeloop.model.orchestration import Orchestration, Part
-
-    parts = [
-        Part(id=f"p{n}", prompt="Do it.", depends_on=(f"p{n - 1}",) if n else ()) for n in range(12)
-    ]
-    for number in range(PLANS):
-        at = START + timedelta(hours=number)
-        plan = Orchestration(
-            id=f"{number:012x}", at=at, request="Build it.", tasks=tuple(parts), worker="v0"
-        )
-        store.plans.begin(plan)
-
-
-def _reports(store: Any) -> None:
-    from closeloop.model.change import Change
-    from closeloop.model.finding import Finding
-    from closeloop.model.report import Report
-
-    found = Finding(rule="copied-code", version=1, severity="warning", message="As x.py:3.")
-    report = Report(
-        change=Change(base="a" * 40), title="main..feature", verdict="pass", findings=(found,) * 20
+def measure_store(bench: Bench, store: str, engine: str) -> Iterator[Row]:
+    page_content.make(store, bench.size(LONG, 300), bench.size(1000, 5))
+    first = bench.repeat(lambda: bench.call("dashboard", "cold", store))
+    yield build_row(
+        f"first answers, 95th percentile, {engine}", first["p95"], "ms",
+        floor=first["reference"], against=REFERENCE, budget=300,
+    )  # fmt: skip
+    later = bench.repeat(
+        lambda: bench.call("dashboard", "pages", store, bench.size(3, 1)), warm_up=lambda: None
     )
-    for number in range(REPORTS):
-        store.reports.add(report, START + timedelta(hours=number), repo="billing")
+    yield build_row(
+        f"later answers, the slowest page, CPU, {engine}", later["warm"], "ms",
+        floor=later["reference"], against=REFERENCE, budget=100,
+    )  # fmt: skip
+    yield build_row(f"the largest page, packed, {engine}", later["bytes"], "KB", budget=150)
+    readers = bench.size(READERS, 2)
+    crowd = bench.repeat(
+        lambda: bench.call("dashboard", "crowd", store, readers), warm_up=lambda: None
+    )
+    yield build_row(
+        f"a page for {readers} readers beside a writer, {engine}", crowd["each"], "ms",
+        floor=crowd["reference"], against=REFERENCE, budget=100,
+    )  # fmt: skip
+    name = f"first contentful paint, the slowest page, {engine}"
+    try:
+        bench.require_full("the browser")
+        painted = bench.repeat(lambda: {"slowest": paint(store)}, warm_up=lambda: None)
+        yield build_row(
+            name, painted["slowest"], "ms", floor=painted["reference"], against=REFERENCE,
+            budget=1000,
+        )  # fmt: skip
+    except NotMeasured as reason:
+        yield Row(name, note=f"not measured: {reason}")
 
 
-def _pull(number: int, chance: random.Random) -> dict[str, Any]:
-    at = START + timedelta(hours=number)
-    return {
-        "repo": "acme/billing",
-        "pull": number + 1,
-        "source": "github",
-        "title": f"Change {number}",
-        "agent": chance.choice((None, "codex")),
-        "state": chance.choice(("merged", "closed")),
-        "draft": False,
-        "opened": at,
-        "told": at,
-        "rounds": chance.randrange(4),
-        "comments": chance.randrange(9),
-        "edits": 0,
-        "pointers": 0,
-        "reviewed": True,
-        "version": 1,
-    }
+@contextmanager
+def run_postgres() -> Iterator[str]:
+    """The address of an empty database, whose server ends with us."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    try:
+        import postgres_server
+    except ImportError as error:
+        raise NotMeasured(f"{error.name} is not installed") from error
+    binaries = postgres_server.system_binaries() or postgres_server.wheel_binaries()
+    if binaries is None:
+        raise NotMeasured("there is no PostgreSQL")
+    with postgres_server.running(binaries) as place:
+        yield postgres_server.address(place)
+
+
+def _vacuum(store: str) -> None:
+    """As its own housekeeping does within a minute of so much being added."""
+    import psycopg
+
+    with psycopg.connect(store, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
 
 
 def addresses() -> list[str]:
@@ -191,28 +138,27 @@ def addresses() -> list[str]:
 
 
 def cold(file: str) -> dict[str, float]:
-    """The first answer of each page."""
+    """Of the first answers of all pages of a server just begun, the 95th percentile in seconds."""
     with _client(file) as client:
-        return {address: _taken(client, address)[0] for address in addresses()}
+        taken = [_taken(client, address)[0] for address in addresses()]
+    return {"p95": statistics.quantiles(taken, n=20)[-1]}
 
 
-def pages(file: str) -> dict[str, Any]:
-    """Of each page the 95th percentile of its later answers, and its packed size.
+def pages(file: str, answers: int) -> dict[str, float]:
+    """Of the slowest page the CPU of a later answer, and of the largest its packed size.
 
     In CPU: nothing else is done then, and other processes do not count.
     """
-    found: dict[str, Any] = {}
+    warm, sizes = [], []
     with _client(file) as client:
-        for _ in range(2):
-            for address in addresses():
-                client.get(address)
-        _settled(client)
         for address in addresses():
             client.get(address)
-            answers = [_taken(client, address) for _ in range(AGAIN)]
-            warm = statistics.quantiles([cpu for _, cpu, _ in answers], n=20)[-1]
-            found[address] = {"warm": warm, "bytes": _weight(answers[-1][2])}
-    return found
+        _settled(client)
+        for address in addresses():
+            taken = [_taken(client, address) for _ in range(answers)]
+            warm.append(statistics.median(cpu for _, cpu, _ in taken))
+            sizes.append(_weight(taken[-1][2]))
+    return {"warm": max(warm), "bytes": max(sizes)}
 
 
 @contextmanager
@@ -249,10 +195,8 @@ def _weight(page: bytes) -> int:
 
 def _settled(client: Any) -> None:
     """Until nothing is left to be counted."""
-    time.sleep(2)
     while not all(client.get(f"/api{path}").json()["fresh"] for path in ("/overview", "/prompts")):
-        time.sleep(0.5)
-    time.sleep(2)
+        time.sleep(0.1)
 
 
 def _taken(client: Any, address: str) -> tuple[float, float, bytes]:
@@ -264,7 +208,7 @@ def _taken(client: Any, address: str) -> tuple[float, float, bytes]:
     return *taken, answer.content
 
 
-def crowd(file: str) -> dict[str, float]:
+def crowd(file: str, readers: int) -> dict[str, float]:
     """Readers ask at once while attempts are added."""
     from starlette.testclient import TestClient
 
@@ -295,29 +239,31 @@ def crowd(file: str) -> dict[str, float]:
         _settled(client)
         writer = threading.Thread(target=write)
         writer.start()
-        readers = [threading.Thread(target=read, args=(n,)) for n in range(READERS)]
+        crowd = [threading.Thread(target=read, args=(n,)) for n in range(readers)]
         begun = time.perf_counter()
-        for each in readers:
+        for each in crowd:
             each.start()
-        for each in readers:
+        for each in crowd:
             each.join()
         spent = time.perf_counter() - begun
         stopped.set()
         writer.join()
-    return {"each": spent / len(taken), "p95": statistics.quantiles(taken, n=20)[-1]}
+    return {"each": spent / len(taken)}
 
 
-def paint(file: str) -> dict[str, float] | None:
-    """Of each page the first contentful paint; none where there is no browser.
+def paint(file: str) -> float:
+    """Seconds until the first contentful paint of the slowest page.
 
     The server has just begun and the browser has kept nothing: the first visitor of the day.
     """
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise NotMeasured("playwright is not installed") from error
     if program is None:
-        return None
-    from playwright.sync_api import sync_playwright
-
-    found: dict[str, float] = {}
+        raise NotMeasured("there is no Chromium")
+    taken = []
     with served(file) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         browser.new_page().goto("about:blank")
@@ -325,9 +271,9 @@ def paint(file: str) -> dict[str, float] | None:
             with browser.new_context() as context:
                 page = context.new_page()
                 page.goto(address + path)
-                found[path] = page.evaluate(PAINTED) / 1000
+                taken.append(page.evaluate(PAINTED) / 1000)
         browser.close()
-    return found
+    return max(taken)
 
 
 def _is_whole(path: str) -> bool:
@@ -352,19 +298,3 @@ def served(file: str) -> Iterator[str]:
             yield told[0].rstrip("/")
         finally:
             server.terminate()
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case "make", file:
-            print(json.dumps(make(file)))
-        case "cold", file:
-            print(json.dumps(cold(file)))
-        case "pages", file:
-            print(json.dumps(pages(file)))
-        case "crowd", file:
-            print(json.dumps(crowd(file)))
-        case "paint", file:
-            print(json.dumps(paint(file)))
-        case _:
-            sys.exit(__doc__)

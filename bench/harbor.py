@@ -23,6 +23,8 @@ from closeloop.traces.calls import is_done
 from closeloop.traces.detect import reader_of
 from closeloop.traces.find import File, walk
 from closeloop.traces.source import FileSource
+from harness import Bench
+from table import Row, build_row
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "tests" / "traces" / "fixtures"
@@ -215,6 +217,7 @@ class Findings:
         self.rows: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.explained: Counter[tuple[str, str, str]] = Counter()
         self.unexplained: list[str] = []
+        self.unread: list[str] = []
 
     def add(self, each: Recording, tokens: int) -> None:
         row = self.rows[each.format]
@@ -238,6 +241,8 @@ class Findings:
         self.unexplained.append(f"{each.files[0]}: {kind}: {call.name} {call.id}")
 
     def tell(self) -> None:
+        for one in self.unread:
+            print(f"Harbor does not read {one}")
         names = ("files", "calls", "their_calls", "results", "their_results", "tokens",
                  "their_tokens", "explained", "unexplained")  # fmt: skip
         print(f"\n{'format':17}" + "".join(f"{name.replace('_', ' '):>14}" for name in names))
@@ -250,15 +255,29 @@ class Findings:
             print(f"UNEXPLAINED  {one}")
 
 
-def main(peer: str, folders: list[Path]) -> int:
+def measure(bench: Bench) -> Iterator[Row]:
+    """How many calls or results differ from Harbor's without a reason, on the fixtures."""
+    python = bench.peer_python(".venv-harbor", "harbor")
+    findings = compare_readers(python, [FIXTURES])
+    calls = sum(row["calls"] for row in findings.rows.values())
+    name = f"of {calls} calls, those unlike Harbor's converter"
+    yield build_row(name, [len(findings.unexplained)], "", budget=0)
+
+
+def compare_readers(peer: str, folders: list[Path]) -> Findings:
     found = list(recordings(folders))
     findings = Findings()
     for each, answer in zip(found, asked(peer, found), strict=True):
         if "trouble" in answer:
-            print(f"Harbor does not read {each.files[0].name} ({each.format}): {answer['trouble']}")
+            findings.unread.append(f"{each.files[0].name} ({each.format}): {answer['trouble']}")
         else:
             each.theirs.extend(Call(*call) for call in answer["calls"])
             findings.add(each, answer["tokens"])
+    return findings
+
+
+def main(peer: str, folders: list[Path]) -> int:
+    findings = compare_readers(peer, folders)
     findings.tell()
     return 1 if findings.unexplained else 0
 

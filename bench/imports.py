@@ -1,78 +1,141 @@
-"""Importing recordings beside decoding their JSON, in its own process: prints what it measured.
-
-python bench/imports.py make KIND FOLDER MEGABYTES  recordings, `long` as real ones or `short`
-python bench/imports.py decode FOLDER             msgspec.json.decode of the same bytes
-python bench/imports.py import FOLDER STORE JOBS  CPU, seconds and memory of an import
-python bench/imports.py parts FOLDER              CPU of each part of it, but for the store
-python bench/imports.py lengthen STORE LONG TRACES MEGABYTES  longer traces, made of those
-python bench/imports.py read STORE ATTEMPTS       stored traces, read back
-python bench/imports.py export STORE ATTEMPTS FILE  the same traces as JSON lines, for a peer
-"""
+"""Importing recordings of every format beside decoding them; reading traces beside Inspect."""
 
 from __future__ import annotations
 
-import json
 import os
-import resource
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import recordings
+from harness import Bench, NotMeasured, own_cpu_seconds, peak_memory_bytes
+from table import Row, build_row
+
+LONG_MEGABYTES, SHORT_MEGABYTES = 60, 6
+READ_TRACES, READ_MEGABYTES = 100, 7
+STEPS = ("detect", "read", "redact", "pack")
 
 
-def make(kind: str, folder: Path, megabytes: int) -> dict[str, float]:
-    """Recordings, and how many there are now."""
-    recordings.MAKERS[kind](folder, megabytes)
-    sizes = sorted(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return {"files": len(sizes), "bytes": sum(sizes), "median": sizes[len(sizes) // 2]}
+def measure(bench: Bench) -> Iterator[Row]:
+    for kind, size in (("long", bench.size(LONG_MEGABYTES, 1)), ("short", SHORT_MEGABYTES)):
+        if kind == "long" or not bench.is_smoke:
+            yield from _measure_folder(bench, kind, size)
+    yield from _measure_reading(bench)
 
 
-def decode(folder: Path) -> dict[str, float]:
-    """The floor: every file of JSON decoded, and nothing done with it; others are not counted."""
+def make_recordings(bench: Bench, kind: str, megabytes: float) -> Path:
+    return bench.input(
+        f"recorded-{kind}", lambda folder: recordings.MAKERS[kind](folder, megabytes)
+    )
+
+
+def _measure_folder(bench: Bench, kind: str, megabytes: float) -> Iterator[Row]:
+    """A folder imported once, again, and by two processes; and the steps of it."""
+    folder = make_recordings(bench, kind, megabytes)
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    name = f"import of {len(sizes):,} {kind} files, {sum(sizes) / 1e6:.0f} MB"
+    store = bench.folder / f"{kind}.db"
+
+    def import_twice() -> dict[str, float]:
+        store.unlink(missing_ok=True)
+        first = bench.call("imports", "bring_in", str(folder), str(store), 1)
+        again = bench.call("imports", "bring_in", str(folder), str(store), 1)
+        spent = bench.call("imports", "time_steps", str(folder)) if kind == "long" else {}
+        decode = bench.call("imports", "decode", str(folder))
+        return {**first, **spent, "again": again["cpu"], "decode": decode}
+
+    times = bench.repeat(import_twice)
+    decoding = {"floor": times["decode"], "against": "msgspec decoding their JSON"}
+    yield build_row(f"{name}, CPU", times["cpu"], "s", aim=3, **decoding)
+    if kind == "short":
+        return
+    for step in STEPS:
+        yield build_row(f"import: {step}, CPU", times[step], "s", **decoding)
+    yield build_row(
+        "import of what is known already, CPU", times["again"], "s", floor=times["cpu"],
+        against="the first import", aim=0.05,
+    )  # fmt: skip
+    yield build_row("import: memory", times["memory"], "MB", budget=300)
+    if not bench.is_smoke:
+        both = bench.repeat(lambda: _import_on(bench, folder, 2), warm_up=lambda: None)
+        yield build_row(
+            "import on two cores, seconds", both["seconds"], "s", floor=times["seconds"],
+            against="the same import on one", aim=0.65,
+        )  # fmt: skip
+        yield build_row("import on two cores: memory", both["memory"], "MB", budget=300)
+
+
+def _import_on(bench: Bench, folder: Path, jobs: int) -> dict[str, float]:
+    store = bench.folder / f"jobs-{jobs}.db"
+    store.unlink(missing_ok=True)
+    return dict(bench.call("imports", "bring_in", str(folder), str(store), jobs))
+
+
+def _measure_reading(bench: Bench) -> Iterator[Row]:
+    """Stored traces read back, beside an Inspect log with the same content."""
+    store, long = str(bench.folder / "long.db"), str(bench.folder / "read.db")
+    traces, megabytes = bench.size(READ_TRACES, 3), bench.size(READ_MEGABYTES, 1)
+    bench.call("imports", "lengthen", store, long, traces, megabytes)
+    name = f"reading {traces} traces, {megabytes} MB"
+    ours = bench.repeat(lambda: bench.call("imports", "read", long, traces))
+    yield build_row(
+        f"{name}, CPU", ours["cpu"], "ms", floor=ours["decode"],
+        against="msgspec decoding them from JSON",
+    )  # fmt: skip
+    try:
+        peer = bench.peer_python(".venv-peer", "inspect_ai")
+    except NotMeasured as reason:
+        yield Row(f"{name}, beside Inspect, CPU", note=f"not measured: {reason}")
+        return
+    lines, log = str(bench.folder / "traces.jsonl"), str(bench.folder / "log.eval")
+    bench.call("imports", "export", long, traces, lines)
+    bench.call("peer_logs", "make_log", lines, log, python=peer)
+    theirs = bench.repeat(lambda: {"cpu": bench.call("peer_logs", "read_log", log, python=peer)})
+    yield build_row(
+        f"{name}, beside Inspect, CPU", ours["cpu"], "ms", floor=theirs["cpu"],
+        against="Inspect reading them from a log", aim=0.125,
+    )  # fmt: skip
+
+
+def decode(folder: str) -> float:
+    """The floor: CPU seconds of decoding every file of JSON; others are not counted."""
     import msgspec
 
     decoder = msgspec.json.Decoder()
-    begun = cpu()
-    size = 0
-    for path in sorted(folder.rglob("*")):
+    begun = own_cpu_seconds()
+    for path in sorted(Path(folder).rglob("*")):
         if path.suffix not in recordings.JSON:
             continue
         content = path.read_bytes()
-        size += len(content)
         if path.suffix == ".jsonl":
             for line in content.splitlines():
                 decoder.decode(line)
         else:
             decoder.decode(content)
-    return {"cpu": cpu() - begun, "bytes": size}
+    return own_cpu_seconds() - begun
 
 
-def bring_in(folder: Path, store: str, jobs: int) -> dict[str, float]:
+def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
     from closeloop.intake.imports import import_sessions
     from closeloop.model.intake import Wish
     from closeloop.store import open_store
 
     with open_store(store) as opened, Watched(jobs) as watched:
-        begun, clock = cpu(), time.perf_counter()
-        tally = import_sessions([folder], opened, wish=Wish(), jobs=jobs, tell=lambda tally: None)
-        used, seconds = cpu() - begun, time.perf_counter() - clock
+        begun, clock = own_cpu_seconds(), time.perf_counter()
+        tally = import_sessions(
+            [Path(folder)], opened, wish=Wish(), jobs=jobs, tell=lambda tally: None
+        )
+        used, seconds = own_cpu_seconds() - begun, time.perf_counter() - clock
     new = sum(count.new for count in tally.formats.values())
     return {"cpu": used, "seconds": seconds, "memory": watched.most, "new": new}
 
 
-def parts(folder: Path) -> dict[str, float]:
-    """CPU of what is done with each file, and of the calls in C that cannot be left out of it."""
-    import msgspec
-
+def time_steps(folder: str) -> dict[str, float]:
+    """CPU seconds of what is done with each file, but for the store."""
     from closeloop.intake.reading import pack_session, without_collector
-    from closeloop.model.leaks import find
-    from closeloop.store.bodies import compress
     from closeloop.traces.detect import reader_of, readers
     from closeloop.traces.find import File, walk
     from closeloop.traces.redact import redact
@@ -88,7 +151,7 @@ def parts(folder: Path) -> dict[str, float]:
         return result
 
     with without_collector():
-        for file in walk([folder]):
+        for file in walk([Path(folder)]):
             source = FileSource(Path(file.path))
             reader = timed("detect", reader_of, source) if isinstance(file, File) else None
             owner = timed("detect", reader.owner, source) if reader else None
@@ -97,11 +160,6 @@ def parts(folder: Path) -> dict[str, float]:
             for session in timed("read", lambda: list(reader.read(source))):  # noqa: B023
                 clean, _ = timed("redact", redact, session)
                 timed("pack", pack_session, clean, None, file.path)
-                told = timed("  JSON", msgspec.json.encode, clean)
-                timed("  search", lambda: list(find(told)))  # noqa: B023
-                kept = timed("  msgpack", msgspec.msgpack.encode, clean.trace)
-                timed("  sha256", lambda: sha256(kept).digest())  # noqa: B023
-                timed("  zstd", compress, kept)
     return dict(spent)
 
 
@@ -123,7 +181,7 @@ class Watched:
         if self._thread:
             self._thread.join()
         else:
-            self.most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            self.most = peak_memory_bytes()
 
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
@@ -152,6 +210,7 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
     from closeloop.model.trace import Lane, Trace
     from closeloop.store import open_store
 
+    Path(long).unlink(missing_ok=True)
     with open_store(store) as opened, open_store(long) as made:
         found = [opened.trace(row.id) for row in opened.attempts(limit=traces)]
         events = cycle([event for trace in found if trace for event in trace.events])
@@ -172,49 +231,32 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
 
 
 def read(store: str, attempts: int) -> dict[str, float]:
+    """CPU seconds of reading stored traces, and of decoding them from JSON."""
+    import msgspec
+
+    from closeloop.model.trace import Trace
     from closeloop.store import open_store
 
     with open_store(store) as opened:
         ids = [row.id for row in opened.attempts(limit=attempts)]
         opened.trace(ids[0])
-        begun = cpu()
-        events = sum(len(trace.events) for name in ids if (trace := opened.trace(name)))
-        return {"cpu": cpu() - begun, "traces": len(ids), "events": events}
+        begun = own_cpu_seconds()
+        traces = [opened.trace(name) for name in ids]
+        used = own_cpu_seconds() - begun
+    encoded, decoder = [msgspec.json.encode(trace) for trace in traces], msgspec.json.Decoder(Trace)
+    begun = own_cpu_seconds()
+    for content in encoded:
+        decoder.decode(content)
+    return {"cpu": used, "decode": own_cpu_seconds() - begun}
 
 
-def export(store: str, attempts: int, file: Path) -> dict[str, float]:
+def export(store: str, attempts: int, file: str) -> dict[str, float]:
     from closeloop.store import open_store
     from closeloop.traces.export import jsonl
 
     size = 0
-    with open_store(store) as opened, file.open("wb") as out:
+    with open_store(store) as opened, Path(file).open("wb") as out:
         for row in opened.attempts(limit=attempts):
             for line in jsonl.export(opened.attempt(row.id), opened.trace(row.id)):
                 size += out.write(line)
     return {"bytes": size}
-
-
-def cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case "make", kind, folder, megabytes:
-            print(json.dumps(make(kind, Path(folder), int(megabytes))))
-        case "decode", folder:
-            print(json.dumps(decode(Path(folder))))
-        case "import", folder, store, jobs:
-            print(json.dumps(bring_in(Path(folder), store, int(jobs))))
-        case "parts", folder:
-            print(json.dumps(parts(Path(folder))))
-        case "lengthen", store, long, traces, megabytes:
-            print(json.dumps(lengthen(store, long, int(traces), int(megabytes))))
-        case "read", store, attempts:
-            print(json.dumps(read(store, int(attempts))))
-        case "export", store, attempts, file:
-            print(json.dumps(export(store, int(attempts), Path(file))))
-        case _:
-            sys.exit(__doc__)

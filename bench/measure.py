@@ -1,14 +1,7 @@
-"""Measuring traces beside decoding them, in its own process: prints what it measured.
-
-python bench/measure.py mixed FOLDER  every recording of a folder: decoded, read and measured
-python bench/measure.py long EVENTS   one trace of so many events, with all that rules look at
-"""
+"""Measuring traces by all rules, beside decoding them."""
 
 from __future__ import annotations
 
-import json
-import resource
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,26 +25,73 @@ from closeloop.model.trace import (
     Trace,
 )
 from closeloop.process.endings import ending_of
-from closeloop.process.measure import measure
+from closeloop.process.measure import measure as measure_trace
 from closeloop.process.measures.summary import measures_of, score_of
 from closeloop.process.modes import modes_of
 from closeloop.process.reading import read
 from closeloop.process.rulebook import rulebook
 from closeloop.traces.detect import reader_of
 from closeloop.traces.source import FileSource
+from harness import REFERENCE, Bench, peak_memory_bytes
+from imports import LONG_MEGABYTES, make_recordings
+from table import Row, build_row
 
+LONG_EVENTS = 60_000
+DEAREST_RULES = 5
 FILES, CASES, SPELL = 7, 5, 200
 """Of the long trace: for a spell of turns the same files and tests come again, then others do."""
 
 
-def mixed(folder: Path) -> dict[str, float]:
+def measure_rules(bench: Bench) -> Iterator[Row]:
+    folder = make_recordings(bench, "long", bench.size(LONG_MEGABYTES, 1))
+    times = bench.repeat(lambda: bench.call("measure", "mixed", str(folder)))
+    decoding = {"floor": times["decode"], "against": "msgspec decoding the traces"}
+    name = f"{times['events'][0]:,.0f} events"
+    yield build_row(f"all rules over {name}, CPU", times["rules"], "s", aim=2, **decoding)
+    yield build_row("reading them before, CPU", times["read"], "s", aim=3, **decoding)
+    yield build_row("summing up after, CPU", times["sums"], "s", aim=1, **decoding)
+    rules = sorted((n for n in times if n.startswith("rule ")), key=lambda n: -sum(times[n]))
+    for rule in rules[:DEAREST_RULES]:
+        yield build_row(f"{rule}, CPU", times[rule], "s", **decoding)
+    yield build_row(
+        "measuring an event, CPU", times["event"], "µs", floor=times["reference"],
+        against=REFERENCE, budget=5,
+    )  # fmt: skip
+
+
+def measure_long(bench: Bench) -> Iterator[Row]:
+    events = bench.size(LONG_EVENTS, 200)
+    whole = bench.repeat(
+        lambda: {
+            **bench.call("measure", "long", events),
+            **{f"half {k}": v for k, v in bench.call("measure", "long", events // 2).items()},
+        }
+    )
+    half = f"one of {events // 2:,}"
+    yield build_row(
+        f"a trace of {events:,} events, CPU", whole["cpu"], "s", floor=whole["half cpu"],
+        against=half, aim=2.2,
+    )  # fmt: skip
+    if not bench.is_smoke:
+        yield build_row(
+            f"a trace of {events:,} events, memory", whole["memory"], "MB",
+            floor=whole["half memory"], against=half, aim=2.2,
+        )  # fmt: skip
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    yield from measure_rules(bench)
+    yield from measure_long(bench)
+
+
+def mixed(folder: str) -> dict[str, float]:
     """CPU seconds of decoding the traces as JSON, and of each part of what is said of them."""
     book = rulebook(plugins.every("detectors"), {})
     # What a process compiles once is not counted.
-    measure(read(_long_trace(300)), book)
+    measure_trace(read(_long_trace(300)), book)
     decoder = msgspec.json.Decoder(Trace)
     spent: dict[str, float] = defaultdict(float)
-    for encoded in [msgspec.json.encode(trace) for trace in _recorded(folder)]:
+    for encoded in [msgspec.json.encode(trace) for trace in _recorded(Path(folder))]:
         begun = time.process_time()
         decoded = decoder.decode(encoded)
         done = _since(begun, "decode", spent)
@@ -69,7 +109,11 @@ def mixed(folder: Path) -> dict[str, float]:
         _since(done, "sums", spent)
         spent["events"] += len(decoded.events)
     rules = sum(used for name, used in spent.items() if name.startswith("rule "))
-    return {"rules": rules, **spent}
+    return {
+        "rules": rules,
+        **spent,
+        "event": (rules + spent["read"] + spent["sums"]) / spent["events"],
+    }
 
 
 def _since(begun: float, what: str, spent: dict[str, float]) -> float:
@@ -89,17 +133,13 @@ def _recorded(folder: Path) -> Iterator[Trace]:
 def long(events: int) -> dict[str, float]:
     """CPU seconds, and the most memory, without what Python and the rules take themselves."""
     book = rulebook(plugins.every("detectors"), {})
-    measure(read(_long_trace(100)), book)
-    before = _memory()
+    measure_trace(read(_long_trace(100)), book)
+    before = peak_memory_bytes()
     trace = _long_trace(events)
     begun = time.process_time()
-    found = measure(read(trace), book)
+    found = measure_trace(read(trace), book)
     used = time.process_time() - begun
-    return {"cpu": used, "memory": _memory() - before, "findings": len(found.findings)}
-
-
-def _memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"cpu": used, "memory": peak_memory_bytes() - before, "findings": len(found.findings)}
 
 
 class _Told(Record):
@@ -170,13 +210,3 @@ def _hand_on(told: _Told, turn: int) -> None:
     told.add(Edit, child, path=path, before="x = 1", after=f"x = {turn}", ok=True)
     told.add(Command, child, command=f"pytest {test}", exit_code=0, output="4 passed in 0.1s")
     told.add(Message, child, role="agent", text="Done. All tests pass.")
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case "mixed", folder:
-            print(json.dumps(mixed(Path(folder))))
-        case "long", events:
-            print(json.dumps(long(int(events))))
-        case _:
-            sys.exit(__doc__)

@@ -1,26 +1,68 @@
-"""Numbers of a large store, in its own process: prints what it measured.
-
-python bench/metrics.py make FILE ATTEMPTS   a store with so many attempts, half of them sessions
-python bench/metrics.py metrics FILE         all metrics, from a cold start
-python bench/metrics.py trends FILE          all that is followed over time
-python bench/metrics.py compare FILE         two variants of a thousand attempts each
-python bench/metrics.py again FILE           metrics of a new store, and again after new attempts
-"""
+"""All metrics, trends and a comparison over a large store."""
 
 from __future__ import annotations
 
 import gc
-import json
 import random
-import resource
-import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from harness import REFERENCE, Bench, peak_memory_bytes
+from table import Row, build_row
+
+ATTEMPTS = 100_000
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
 TASKS, VARIANTS = 100, 50
 FIRST, NEW, EVENTS = 2000, 100, 60
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    file, attempts = make_store(bench)
+    whole = str(file)
+    half = str(bench.input("half.db", lambda file: make(str(file), attempts // 2)))
+    for what in ("metrics", "trends"):
+        times = bench.repeat(
+            lambda: {
+                **bench.call("metrics", "timed", whole, what),  # noqa: B023
+                "half": bench.call("metrics", "timed", half, what)["cpu"],  # noqa: B023
+            },
+            warm_up=lambda: bench.call("metrics", "timed", half, what),  # noqa: B023
+        )
+        yield build_row(
+            f"all {what} of {attempts:,} attempts, cold, CPU", times["whole"], "s",
+            floor=times["reference"], against=REFERENCE, budget=2,
+        )  # fmt: skip
+        yield build_row(
+            f"all {what}, without the start, CPU", times["cpu"], "s", floor=times["half"],
+            against=f"of {attempts // 2:,} attempts", aim=2.2,
+        )  # fmt: skip
+        yield build_row(f"all {what}: memory", times["memory"], "MB", budget=300)
+    versus = bench.repeat(lambda: bench.call("metrics", "timed", whole, "compare"))
+    yield build_row(
+        "a comparison of two variants, CPU", versus["cpu"], "s", floor=versus["reference"],
+        against=REFERENCE, budget=0.5,
+    )  # fmt: skip
+    first, new = bench.size(FIRST, 20), bench.size(NEW, 1)
+    again = bench.repeat(lambda: _measure_again(bench, first, new), warm_up=lambda: None)
+    yield build_row(
+        f"metrics with {new} new of {first:,} attempts, CPU", again["again"], "s",
+        floor=again["first"], against="metrics when all are new", aim=0.25,
+    )  # fmt: skip
+
+
+def make_store(bench: Bench) -> tuple[Path, int]:
+    """The large store that this part and the dashboard share, and its attempts."""
+    attempts = bench.size(ATTEMPTS, 400)
+    return bench.input("whole.db", lambda file: make(str(file), attempts)), attempts
+
+
+def _measure_again(bench: Bench, first: int, new: int) -> dict[str, float]:
+    file = bench.folder / "again.db"
+    file.unlink(missing_ok=True)
+    return dict(bench.call("metrics", "again", str(file), first, new))
 
 
 def make(file: str, attempts: int) -> dict[str, float]:
@@ -186,11 +228,11 @@ def timed(file: str, what: str) -> dict[str, float]:
         else:
             assert compare.compare_named(store, book, ("v0", "v1")).pairs
         used = time.process_time() - begun
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = peak_memory_bytes()
     return {"cpu": used, "whole": time.process_time(), "memory": memory}
 
 
-def again(file: str) -> dict[str, float]:
+def again(file: str, first: int, new: int) -> dict[str, float]:
     """CPU seconds of metrics when every trace is new, and when few are."""
     from closeloop.measuring.attempts import book_of
     from closeloop.measuring.metrics import metrics_of
@@ -208,7 +250,7 @@ def again(file: str) -> dict[str, float]:
     )
     trace = Trace(reader="bench", reader_version=1, lanes=(Lane(id="root"),), events=events)
     with open_store(file) as store:
-        for count, since in ((FIRST, 0), (NEW, FIRST)):
+        for count, since in ((first, 0), (new, first)):
             for number in range(since, since + count):
                 attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
                 store.keep(Made(attempt=attempt, trace=trace))
@@ -216,15 +258,3 @@ def again(file: str) -> dict[str, float]:
             assert metrics_of(work_of(store, book), ()).attempts == since + count
             taken.append(time.process_time() - begun)
     return {"first": taken[0], "again": taken[1]}
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case "make", file, attempts:
-            print(json.dumps(make(file, int(attempts))))
-        case "again", file:
-            print(json.dumps(again(file)))
-        case ("metrics" | "trends" | "compare") as what, file:
-            print(json.dumps(timed(file, what)))
-        case _:
-            sys.exit(__doc__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,35 +15,50 @@ from closeloop.mining.mine import Ground, Mined, Wish, mine
 from closeloop.model.settings import Commands, SandboxSettings
 from closeloop.runs.workspaces import Workspaces
 from closeloop.store import open_store
+from harness import GIT_IDENTITY, Bench, time_wall
+from sandbox import find_sandbox_kind
+from table import Row, build_row
 
-FIXES = 3
+FIXES = 2
 RUNS = 7
 """Of the tests for one task: once each way, twice each way again, and once with a wrong fix."""
 SETUP = "python3 -m venv --without-pip .venv"
-TEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
-WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": "/dev/null"}
-WHO |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+TEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 
 
-def measure(folder: Path) -> Iterator[tuple[str, str, float, float]]:
-    """What, against what, the ratio, the aim."""
-    repo = folder / "mined"
-    _make(repo)
-    bare = _seconds(lambda: [_run(repo, *TEST.split()) for _ in range(RUNS)])
+def measure(bench: Bench) -> Iterator[Row]:
+    kind = find_sandbox_kind(bench.folder / "cache")
+    fixes = bench.size(FIXES, 1)
+    repo = bench.input("mined", lambda folder: _make(folder, fixes))
+    times = bench.repeat(
+        lambda: _time_mining(repo, fixes, bench.size(RUNS, 1)), warm_up=lambda: None
+    )
+    yield build_row(
+        f"mining a task, of {fixes} ({kind}), seconds", times["ours"], "s", floor=times["bare"],
+        against=f"{RUNS} bare runs of its tests", aim=3,
+    )  # fmt: skip
+    yield build_row(f"environments made for {fixes} commits", times["environments"], "", budget=1)
+
+
+def _time_mining(repo: Path, fixes: int, runs: int) -> dict[str, float]:
+    """Seconds of one task, and of its test runs by hand."""
+    bare = RUNS / runs * time_wall(lambda: [_run(repo, "sh", "-c", TEST) for _ in range(runs)])
     mined: list[Mined] = []
-    seconds = _seconds(lambda: mined.append(_mine(repo, folder / "mining", (SETUP,))))
-    assert len(mined[0].tasks) == FIXES, mined
-    yield "mining a task, seconds", f"{RUNS} bare runs of its tests", seconds / FIXES / bare, 3
-    made = {path.stat().st_ino for path in (folder / "mining/cache/bases").rglob("pyvenv.cfg")}
-    yield f"environments for {FIXES} commits alike", "one", len(made), 1
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "mining")
+        seconds = time_wall(lambda: mined.append(_mine(repo, place, (SETUP,), fixes)))
+        bases = place / "cache/bases"
+        made = {path.stat().st_ino for path in bases.rglob("pyvenv.cfg")}
+    assert len(mined[0].tasks) == fixes, mined
+    return {"ours": seconds / fixes, "bare": bare, "environments": len(made)}
 
 
-def _make(repo: Path) -> None:
+def _make(repo: Path, fixes: int) -> None:
     """Work that fixes one function after the other, each with its test."""
     repo.mkdir()
     _run(repo, "git", "init", "-q")
-    for fixed in range(FIXES + 1):
-        for number in range(FIXES):
+    for fixed in range(fixes + 1):
+        for number in range(fixes):
             right = "+" if number < fixed else "-"
             code = f"def join_{number}(a, b):\n    return a {right} b\n"
             (repo / f"part_{number}.py").write_text(code)
@@ -55,7 +70,7 @@ def _make(repo: Path) -> None:
         _run(repo, "git", "commit", "-q", "-m", f"Mend how numbers are joined in part {fixed}")
 
 
-def _mine(repo: Path, place: Path, setup: tuple[str, ...]) -> Mined:
+def _mine(repo: Path, place: Path, setup: tuple[str, ...], fixes: int) -> Mined:
     async def go() -> Mined:
         with open_store(str(place / "closeloop.db")) as store:
             async with Workspaces(place / "cache", SandboxSettings()) as workspaces:
@@ -67,27 +82,12 @@ def _mine(repo: Path, place: Path, setup: tuple[str, ...]) -> Mined:
                     workspaces=workspaces,
                     store=store,
                 )
-                return await mine(ground, Wish(limit=FIXES, jobs=1), lambda told: None)
+                return await mine(ground, Wish(limit=fixes, jobs=1), lambda told: None)
 
     place.mkdir()
     return anyio.run(go)
 
 
 def _run(folder: Path, *argv: str) -> None:
-    env = {**os.environ, **WHO}
+    env = {**os.environ, **GIT_IDENTITY}
     subprocess.run(argv, cwd=folder, env=env, check=False, capture_output=True)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """By the clock: not all that ran in cages is counted as our CPU."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as made:
-        for told in measure(Path(made)):
-            print(told)

@@ -1,25 +1,17 @@
-"""The same work done by Inspect AI, in its own environment: prints CPU seconds per sample.
-
-python bench/peer_inspect.py trivial|loop SAMPLES
-"""
+"""The same attempts as in attempts.py made by Inspect AI, in an environment of its own."""
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
 from pathlib import Path
+
+from harness import own_cpu_seconds
 
 TURNS = 10
 
 
-def cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def main(kind: str, samples: int) -> None:
+def main(kind: str, samples: int) -> float:
+    """CPU seconds of one sample."""
     from inspect_ai import Task, eval  # noqa: A004
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -60,12 +52,8 @@ def main(kind: str, samples: int) -> None:
     task = Task(dataset=dataset, solver=solver, scorer=match())
     # One sample at a time: the mock hands out its replies in order, whoever asks.
     model = get_model("mockllm/model", custom_outputs=outputs())
-    before = cpu()
+    before = own_cpu_seconds()
     logs = eval(task, model=model, display="none", log_dir=str(scratch / "logs"), max_samples=1)
-    used = cpu() - before
+    used = own_cpu_seconds() - before
     assert logs[0].status == "success", logs[0].error
-    print(used / samples)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    return used / samples

@@ -1,24 +1,16 @@
-"""The same traces as an Inspect log, read by Inspect in its own environment: prints CPU seconds.
-
-python bench/peer_logs.py make TRACES LOG      TRACES: a JSON line a trace, as `export --jsonl`
-python bench/peer_logs.py read LOG
-"""
+"""The same traces as an Inspect log, read by Inspect in an environment of its own."""
 
 from __future__ import annotations
 
 import json
-import resource
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-
-def cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime
+from harness import own_cpu_seconds
 
 
-def make(traces: Path, log: Path) -> None:
+def make_log(traces: str, log: str) -> None:
+    """A log of traces given as JSON lines, as `export --jsonl` writes them."""
     from inspect_ai.event import InfoEvent, ToolEvent
     from inspect_ai.log import (
         EvalConfig,
@@ -31,7 +23,7 @@ def make(traces: Path, log: Path) -> None:
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 
     samples = defaultdict(list)
-    for line in traces.open():
+    for line in Path(traces).read_text().splitlines():
         event = json.loads(line)
         samples[event["attempt"]].append(event)
     made = []
@@ -55,22 +47,15 @@ def make(traces: Path, log: Path) -> None:
         )
     spec = EvalSpec(created="2026-11-15T00:00:00+00:00", task="t", model="mockllm/model",
                     dataset=EvalDataset(), config=EvalConfig())  # fmt: skip
-    write_eval_log(EvalLog(eval=spec, samples=made, status="success"), str(log))
+    write_eval_log(EvalLog(eval=spec, samples=made, status="success"), log)
 
 
-def read(log: Path) -> float:
+def read_log(log: str) -> float:
+    """CPU seconds of reading all of it."""
     from inspect_ai.log import read_eval_log
 
-    begun = cpu()
-    found = read_eval_log(str(log))
-    used = cpu() - begun
+    begun = own_cpu_seconds()
+    found = read_eval_log(log)
+    used = own_cpu_seconds() - begun
     assert found.samples
     return used
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "make":
-        make(Path(sys.argv[2]), Path(sys.argv[3]))
-        print(0)
-    else:
-        print(read(Path(sys.argv[2])))

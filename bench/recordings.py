@@ -1,9 +1,9 @@
 """A folder of recordings as teams have them, made of the fixtures: every format, many sizes.
 
 A fixture is a short session with short outputs. Here it becomes a longer one: its inner records
-come again and again under fresh ids, and its texts of several lines get lines of our own source in
-their midst, until a record is about as large as in sessions of real work (some 4 KB) and the file
-as large as was drawn for it. What has no list of records, and what is no JSON, stays as it is.
+come again and again under fresh ids, and its texts of several lines get lines of generated source
+in their midst, until a record is about as large as in sessions of real work (some 4 KB) and the
+file as large as was drawn for it. What has no list of records, and what is no JSON, stays as it is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from source_tree import SourceWriter
+
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
 SMALLEST, MEDIAN, LARGEST, SPREAD = 20_000, 150_000, 2_000_000, 1.1
@@ -28,6 +30,7 @@ LINES_ADDED = 55
 """To a text, on average; most get fewer and some many more."""
 RECORD_BYTES = 1500
 """A record counts as at least this large: real sessions do not have thousands of tiny ones."""
+SOURCE_MODULES = 100
 JSON = (".json", ".jsonl", ".traj")
 OTHERS = ("README.md", "served.json")
 STATES = ("base_state.json",)
@@ -39,14 +42,11 @@ _ID_KEY = re.compile(r"(?!.*model)(?:.*(?:_id|Id|ID|uuid|Uuid)|id)")
 Change = Callable[[str], str]
 
 
-def make_long(folder: Path, megabytes: int) -> None:
+def make_long(folder: Path, megabytes: float) -> None:
     """Recordings of at least so many bytes, the same ones whenever this is called."""
-    chance = random.Random(1)
-    source = [
-        line
-        for file in sorted((ROOT / "src").rglob("*.py"))
-        for line in file.read_text().splitlines(keepends=True)
-    ]
+    chance, writer = random.Random(1), SourceWriter(seed=1)
+    modules = [writer.write_module("product.core") for _ in range(SOURCE_MODULES)]
+    source = [line for text in modules for line in text.splitlines(keepends=True)]
     for place, file, change in _copies(folder, megabytes, chance):
         if file.suffix not in JSON or file.name in STATES:
             place.write_bytes(file.read_bytes())
@@ -58,7 +58,7 @@ def make_long(folder: Path, megabytes: int) -> None:
         place.write_bytes(_written(values, file))
 
 
-def make_short(folder: Path, megabytes: int) -> None:
+def make_short(folder: Path, megabytes: float) -> None:
     """The fixtures as they are, but for their ids: sessions that ended soon after they began."""
     for place, file, change in _copies(folder, megabytes, random.Random(2)):
         if file.suffix in JSON and file.stat().st_size > 4000:
@@ -69,12 +69,12 @@ MAKERS = {"long": make_long, "short": make_short}
 
 
 def _copies(
-    folder: Path, megabytes: int, chance: random.Random
+    folder: Path, megabytes: float, chance: random.Random
 ) -> Iterator[tuple[Path, Path, Change]]:
     """Where to write a copy, of which fixture, and the ids that all files of a copy share."""
     files = [path for path in sorted(FIXTURES.rglob("*")) if _is_recording(path)]
     number = made = 0
-    while made < megabytes << 20:
+    while made < megabytes * 1e6:
         number += 1
         fresh: dict[str, str] = {}
         for file in files:

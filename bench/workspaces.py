@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -15,32 +15,25 @@ import anyio
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.workspaces import Workspaces, resolve_commit
+from harness import Bench, NotMeasured, commit_all
+from sandbox import find_sandbox_kind
+from table import Row, build_row
 
-FILES, FOLDERS = 7000, 70
-ROUNDS = 15
-GIT = {
-    **os.environ,
-    **{
-        f"GIT_{who}_{what}": "bench@example.org"
-        for who in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    },
-}
+FILES, FOLDERS, ROUNDS = 7000, 70, 5
 
 
-def repository(folder: Path) -> Path:
-    for number in range(FILES):
+def make_repository(folder: Path, files: int) -> None:
+    for number in range(files):
         file = folder / f"d{number % FOLDERS}" / f"f{number}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"VALUE = {number}\n" * 40)
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
-        subprocess.run(["git", *arguments], cwd=folder, env=GIT, check=True)
-    return folder
+    commit_all(folder)
 
 
-def median(make: Callable[[int], None]) -> float:
+def time_rounds(make: Callable[[int], None], rounds: int) -> float:
+    """Seconds of the median round."""
     taken = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         began = time.perf_counter()
         make(number)
         taken.append(time.perf_counter() - began)
@@ -51,7 +44,7 @@ def run(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True)
 
 
-def bare_ways(source: Path, scratch: Path) -> dict[str, float]:
+def time_bare_ways(source: Path, scratch: Path, rounds: int) -> dict[str, float]:
     """A tree ready for a command, and one command in it, made by hand in each way there is."""
 
     def overlay(number: int) -> None:
@@ -71,11 +64,9 @@ def bare_ways(source: Path, scratch: Path) -> dict[str, float]:
 
     ways = {}
     for name, way in (("overlay and bwrap", overlay), ("cp -a", copy), ("git worktree", worktree)):
-        try:
-            way(-1)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        ways[name] = median(way)
+        # What this machine cannot do is left out; a whole copy takes long enough to be made once.
+        with suppress(OSError, subprocess.CalledProcessError):
+            ways[name] = time_rounds(way, rounds if way is overlay else 1)
     return ways
 
 
@@ -86,34 +77,41 @@ CAGE = (
 )
 
 
-def ours(source: Path, cache: Path) -> float:
-    """Open a workspace through closeloop and run one command in it."""
+def time_ours(source: Path, cache: Path, rounds: int) -> float:
+    """Open a workspace through closeloop and run one command in it: seconds of the median."""
 
-    async def go() -> float:
+    async def open_workspaces() -> float:
         taken = []
-        async with Workspaces(cache, SandboxSettings()) as all_of_them:
-            base = await all_of_them.base(str(source), resolve_commit(source, "HEAD"))
-            for _ in range(ROUNDS):
+        async with Workspaces(cache, SandboxSettings()) as workspaces:
+            base = await workspaces.base(str(source), resolve_commit(source, "HEAD"))
+            for _ in range(rounds):
                 began = time.perf_counter()
-                async with all_of_them.open(base, Limits()) as workspace:
+                async with workspaces.open(base, Limits()) as workspace:
                     assert (await workspace.cage.run(["true"])).exit_code == 0
                 taken.append(time.perf_counter() - began)
         return statistics.median(taken)
 
-    return anyio.run(go)
+    return anyio.run(open_workspaces)
 
 
-def measure(folder: Path) -> Iterator[tuple[str, str, float, float]]:
-    source = repository(folder / "source")
-    mine = ours(source, folder / "cache")
-    ways = bare_ways(source, folder)
-    fastest = min(ways, key=lambda name: ways[name])
-    yield (
-        f"a workspace of {FILES:,} files, and a command in it",
-        f"by hand: {fastest}",
-        mine / ways[fastest],
-        2,
-    )
-    for name in ways.keys() - {fastest}:
-        yield "  the same", f"by hand: {name}", mine / ways[name], 1
-    shutil.rmtree(folder / "source", ignore_errors=True)
+def measure(bench: Bench) -> Iterator[Row]:
+    kind = find_sandbox_kind(bench.folder / "cache")
+    files, rounds = bench.size(FILES, 70), bench.size(ROUNDS, 1)
+    source = bench.input("source", lambda folder: make_repository(folder, files))
+
+    def time_all() -> dict[str, float]:
+        with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
+            ways = time_bare_ways(source, Path(scratch), rounds)
+            run("git", "-C", str(source), "worktree", "prune")
+        return {"ours": time_ours(source, bench.folder / "cache", rounds), **ways}
+
+    times = bench.repeat(time_all)
+    by_hand = [name for name in times if name not in ("ours", "reference")]
+    if not by_hand:
+        raise NotMeasured("no way to make a workspace by hand works here")
+    fastest = min(by_hand, key=lambda name: statistics.median(times[name]))
+    for name in by_hand:
+        yield build_row(
+            f"a workspace of {files:,} files ({kind}) beside {name}", times["ours"], "ms",
+            floor=times[name], against=f"by hand: {name}", aim=2 if name == fastest else 1,
+        )  # fmt: skip
