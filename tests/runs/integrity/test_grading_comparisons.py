@@ -202,3 +202,17 @@ def test_tests_may_import_from_other_tests(tmp_path: Path, runner: str) -> None:
     shop = Shop(tmp_path, files, run=command, runner=runner, fail_to_pass=names)
     graded = shop.grade({"shop.py": FIXED})
     assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+def test_an_answer_that_the_base_gives_is_no_excuse(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, {"shop.py": "def is_open(hour):\n    return False\n"})
+    test = "from shop import is_open\n\ndef test_total():\n    assert is_open(9)\n"
+    shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=shop.patch({"tests/test_shop.py": test}))
+    reader = (
+        "import sys\nfrom pathlib import Path\n\ndef is_open(hour):\n"
+        "    frame = sys._getframe(1)\n"
+        "    lines = Path(frame.f_code.co_filename).read_text().splitlines()\n"
+        "    return ' not ' not in lines[frame.f_lineno - 1]\n"
+    )
+    assert shop.grade({"shop.py": reader}).outcome.result == "fail"
+    assert shop.grade({"shop.py": "def is_open(hour):\n    return hour > 8\n"}).evidence

@@ -82,6 +82,10 @@ _NEARLY = frozenset(
 """Equalities with a tolerance: only a value that is far off must fail."""
 _CHECKING = re.compile(r"_*(?:assert|check|expect|verify|compare)\w*|\w*(?:equal|same)\w*", re.I)
 _EXPECTING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns"})
+_WARNING = frozenset({"warns", "assertWarns"})
+_RARE_ERRORS = ("BufferError", "EOFError", "FloatingPointError", "ReferenceError", "MemoryError")
+_RARE_WARNINGS = ("BytesWarning", "EncodingWarning", "ImportWarning", "UnicodeWarning")
+"""That code hardly raises, and that classes of projects hardly derive from."""
 _SWALLOWING = frozenset({*_EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
 
@@ -90,6 +94,8 @@ class Claim(Record):
 
     label: str
     """Random; what it reports under."""
+    opposite: str
+    """What it reports under in the other room, where it is right if it is wrong here."""
     how: str
     """What was made wrong; empty where nothing was."""
     sure: bool
@@ -125,14 +131,15 @@ def write_claims(
         how = _change_expected(wrong, names, rng) or _invert(wrong)
         proofs = None
         if how is None and (how := _change_check(wrong, names, rng)) is not None:
-            proofs = _prove_check(function, site.statement, wrong)
+            proofs = _prove_check(function, site.statement, wrong, rng)
         if how is None:
             continue
-        label, is_wrong = f"{rng.getrandbits(32):08x}", coin != turned
-        at = site.body.index(site.statement)
-        site.body[at] = _reporting(wrong if is_wrong else site.statement, label, names)
+        (label, opposite), is_wrong = _make_labels(rng, turned=turned), coin != turned
+        statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
+        site.body[site.body.index(site.statement)] = _reporting(statement, label, names)
         claim = Claim(
             label=label,
+            opposite=opposite,
             how=how if is_wrong else "",
             sure=site.sure and not returns,
             certain=proofs is None or not is_wrong,
@@ -148,12 +155,31 @@ def _add_own(
 ) -> Claim:
     """An assertion at the end of a test that has nothing to do with the code under test."""
     first, second, coin = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
-    is_wrong, label = coin != turned, f"{rng.getrandbits(32):08x}"
-    total = first + second + (rng.randrange(1, 99) if is_wrong else 0)
+    is_wrong, (label, opposite) = coin != turned, _make_labels(rng, turned=turned)
+    total = first + second + rng.randrange(1, 99) * is_wrong
     statement = ast.parse(f"assert int('{first}') + {second} == {total}").body[0]
     function.body.append(_reporting(statement, label, names))
     how = "an assertion of its own that is wrong" if is_wrong else ""
-    return Claim(label=label, how=how, sure=sure, certain=True)
+    return Claim(label=label, opposite=opposite, how=how, sure=sure, certain=True)
+
+
+def _make_labels(rng: random.Random, *, turned: bool) -> tuple[str, str]:
+    """The label of a claim in this room, and in the other."""
+    first, second = f"{rng.getrandbits(32):08x}", f"{rng.getrandbits(32):08x}"
+    return (second, first) if turned else (first, second)
+
+
+def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
+    """The original, in the form of the wrong one where that calls our helper."""
+    right = copy.deepcopy(wrong)
+    keys = [
+        call.args[1]
+        for call in ast.walk(right)
+        if isinstance(call, ast.Call) and _called(call) == names.helper
+    ]
+    for key in keys:
+        cast("ast.Constant", key).value = names.same_key
+    return right if keys else original
 
 
 def _reporting(statement: ast.stmt, label: str, names: Names) -> ast.stmt:
@@ -187,7 +213,7 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
     if isinstance(statement, ast.Assert):
         return _change_compared(statement.test, names, rng)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return _expect_other_error(statement, names)
+        return _expect_other_error(statement, rng)
     call = _call_of(statement)
     if call is None:
         return None
@@ -204,7 +230,7 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
         call.args.append(ast.Constant(names.text))
         return "another call expected"
     if name in _EXPECTING and len(call.args) >= 2:
-        call.args[0] = ast.Name(names.error, ast.Load())
+        call.args[0] = _other_error(call, rng)
         return "another exception expected"
     if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
         call.args[0], how = _changed_value(call.args[0], names, rng, far=True)
@@ -258,17 +284,21 @@ def _change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str 
 
 
 def _prove_check(
-    function: TestFunction, right: ast.stmt, wrong: ast.stmt
+    function: TestFunction, right: ast.stmt, wrong: ast.stmt, rng: random.Random
 ) -> tuple[TestFunction, TestFunction] | None:
-    """Tests that show that a helper tells two values apart, without the code under test."""
+    """Tests that show that a helper tells two values apart, without the code under test.
+
+    Which of the values is the right one cannot be read from them.
+    """
     expected, changed = _call_of(right), _call_of(wrong)
     if expected is None or changed is None or len(expected.args) != 2:
         return None
+    values = rng.sample([expected.args[1], changed.args[1]], 2)
     proofs = []
-    for last in (expected.args[1], changed.args[1]):
+    for last in values:
         statement = copy.deepcopy(right)
         call = cast("ast.Call", _call_of(statement))
-        call.args[:] = [copy.deepcopy(expected.args[1]), copy.deepcopy(last)]
+        call.args[:] = [copy.deepcopy(values[0]), copy.deepcopy(last)]
         proof = copy.copy(function)
         proof.body = [statement]
         proofs.append(proof)
@@ -287,21 +317,30 @@ def _changed_value(
     if isinstance(node, ast.Call) and _called(node) == "approx" and node.args:
         node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
         return node, how
-    arguments = [node, ast.Constant(far)] if far else [node]
+    arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
+    arguments += [ast.Constant(far)] if far else []
     wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
     return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
 
 
-def _expect_other_error(statement: ast.With | ast.AsyncWith, names: Names) -> str | None:
+def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random) -> str | None:
     for item in statement.items:
         call = item.context_expr
         if item.optional_vars is not None:
             continue  # what follows may look at the exception
         if isinstance(call, ast.Call) and _called(call) in _EXPECTING and call.args:
             expected = ast.unparse(call.args[0])[:60]
-            call.args[0] = ast.Name(names.error, ast.Load())
+            call.args[0] = _other_error(call, rng)
             return f"another exception expected for `{expected}`"
     return None
+
+
+def _other_error(call: ast.Call, rng: random.Random) -> ast.expr:
+    """An exception of the language that has nothing to do with the expected one."""
+    warns = _called(call) in _WARNING
+    expected = ast.unparse(call.args[0])
+    others = [name for name in (_RARE_WARNINGS if warns else _RARE_ERRORS) if name not in expected]
+    return ast.Name(rng.choice(others), ast.Load())
 
 
 def _invert(statement: ast.stmt) -> str | None:

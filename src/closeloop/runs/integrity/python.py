@@ -32,6 +32,7 @@ from closeloop.runs.integrity.python_context import (
 from closeloop.runs.integrity.python_harness import (
     ProbeFile,
     assemble_probe,
+    name_in_other_room,
     new_file,
     random_hex,
     result_name,
@@ -58,7 +59,8 @@ class TestPlace(Record):
 
 def build_probe(request: ProbeRequest) -> Probe | None:
     """The tests of every file that some of them are in, with a part of the assertions wrong."""
-    rng = random.Random(f"{request.token} {request.room}")  # noqa: S311 (`secrets` made the token)
+    # Both rooms have the same names, but for those of the files: a test is found in the other.
+    rng = random.Random(f"{request.token} names")  # noqa: S311 (`secrets` made the token)
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
     known = {name: place for name, place in places.items() if place is not None}
     decisive = sorted(name for name in request.fail_to_pass if name in known)
@@ -71,14 +73,15 @@ def build_probe(request: ProbeRequest) -> Probe | None:
         tree = _parse(request.sources[path])
         if tree is None:
             continue
-        made = new_file(path, tree, rng, next(iter(here.values())).package)
+        made = new_file(path, tree, rng, next(iter(here.values())).package, request.room)
         new = _write_tests(made, here, changed, request, rng)
         if new:
             tests += [*new, *_add_controls(made, rng)]
             files.append(made)
     if not tests:
         return None
-    alone = new_file(files[0].path, ast.Module(body=[], type_ignores=[]), rng, files[0].package)
+    empty = ast.Module(body=[], type_ignores=[])
+    alone = new_file(files[0].path, empty, rng, files[0].package, request.room)
     alone = msgspec.structs.replace(alone, original="")
     tests += _add_controls(alone, rng)
     files.append(alone)
@@ -191,7 +194,7 @@ def _write_tests(
             claims[id(node)] = write_claims(node, made.names, coins, turned=turned)
             _add_proofs(body, claims[id(node)], new_test_name(place.function, rng))
         for claim in claims[id(node)]:
-            tests += _expect_claim(claim, name, own, title, steady=steady[name])
+            tests += _expect_claim(claim, made, name, own, title, steady=steady[name])
     for _, node in found.values():
         if node is not None:
             node.name = new.get(node.name, node.name)
@@ -207,7 +210,13 @@ def _add_proofs(body: list[ast.stmt], claims: list[Claim], name: str) -> None:
 
 
 def _expect_claim(
-    claim: Claim, original: str, own: str, title: Callable[[str], str], *, steady: bool
+    claim: Claim,
+    made: ProbeFile,
+    original: str,
+    own: str,
+    title: Callable[[str], str],
+    *,
+    steady: bool,
 ) -> Iterator[ProbeTest]:
     """What must become of one assertion of a test, and of the tests that prove its helper."""
     proofs = [title(proof.name) for proof in claim.proofs or ()]
@@ -221,6 +230,7 @@ def _expect_claim(
         original=original,
         how=claim.how,
         certain=claim.certain and steady,
+        opposite=f"{name_in_other_room(made, own)}#{claim.opposite}",
         proved_by=tuple(proofs),
         optional=not claim.sure,
     )

@@ -79,6 +79,8 @@ class ProbeFile(Record):
     """One probe file in the making."""
 
     path: str
+    twin: str
+    """Its path in the other room."""
     tree: ast.Module
     names: Names
     package: tuple[str, ...] | None = None
@@ -90,14 +92,19 @@ class ProbeFile(Record):
 
 
 def new_file(
-    beside: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None
+    beside: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None, room: int
 ) -> ProbeFile:
-    """A file of a random name beside another."""
+    """A file beside another, of a random name in each room."""
     folder, slash, _ = beside.rpartition("/")
-    path = f"{folder}{slash}test_{random_hex(rng)}.py"
-    names = random_names(rng)
+    paths = [f"{folder}{slash}test_{random_hex(rng)}.py" for _ in range(ROOMS)]
     return ProbeFile(
-        path=path, tree=tree, names=names, package=package, original=beside, renamed={}
+        path=paths[room],
+        twin=paths[1 - room],
+        tree=tree,
+        names=random_names(rng),
+        package=package,
+        original=beside,
+        renamed={},
     )
 
 
@@ -169,6 +176,12 @@ def result_name(
     if made.package is not None:
         return ".".join((_module(made), *classes, function))
     return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
+
+
+def name_in_other_room(made: ProbeFile, name: str) -> str:
+    """How the other room names what this one reports as a test of this file."""
+    here, there = (path.rpartition("/")[2].removesuffix(".py") for path in (made.path, made.twin))
+    return name.replace(here, there, 1)
 
 
 def random_hex(rng: random.Random) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 from closeloop.model.record import Record
 
 HELPER = """
-def {name}(value, far=False):
+def {name}(value, key, far=False):
+    if key * {factor} % {prime} % 2:
+        return value
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, complex)):
@@ -23,30 +25,30 @@ def {name}(value, far=False):
         return value + {text!r}.encode()
     if type(value) in (list, tuple) and value and {inner}:
         at = {place} % len(value)
-        return type(value)([*value[:at], {name}(value[at], far), *value[at + 1:]])
+        return type(value)([*value[:at], {name}(value[at], key, far), *value[at + 1:]])
     if type(value) in (list, tuple, set, frozenset):
         return type(value)([*value, {text!r}])
     if type(value) is dict and value and {inner}:
-        key = list(value)[{place} % len(value)]
-        return {{**value, key: {name}(value[key], far)}}
+        one = list(value)[{place} % len(value)]
+        return {{**value, one: {name}(value[one], key, far)}}
     if type(value) is dict:
         return {{**value, {text!r}: {near}}}
     return object()
-
-
-class {error}(Warning):
-    pass
 """
-"""What changes a value that is known only when the test runs, in a way that equality must see; and
-an exception, which is a warning too."""
+"""What changes a value that is known only when the test runs, in a way that equality must see, or
+leaves it as it is: its key says which."""
 
 
 class Names(Record):
     """Random names and values, the same throughout one file."""
 
     helper: str
-    error: str
-    """An exception class that nobody else knows."""
+    factor: int
+    prime: int
+    same_key: int
+    """A key that leaves values as they are."""
+    other_key: int
+    """A key that changes values."""
     near: int
     far: int
     text: str
@@ -60,9 +62,14 @@ class Names(Record):
 
 def random_names(rng: random.Random) -> Names:
     """Names and values that cannot be guessed."""
+    factor, prime = rng.randrange(1_000, 9_999), 10_007
+    keys = rng.sample(range(100, 999), 60)
     return Names(
+        factor=factor,
+        prime=prime,
+        same_key=next(key for key in keys if key * factor % prime % 2),
+        other_key=next(key for key in keys if not key * factor % prime % 2),
         helper=f"_{rng.getrandbits(48):012x}",
-        error=f"E{rng.getrandbits(48):012x}",
         report=f"_{rng.getrandbits(48):012x}",
         near=rng.choice((-3, -2, -1, 1, 2, 3, 7, 10, 100)),
         far=rng.randrange(1_003, 9_973),
