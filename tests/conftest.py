@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import postgres_server
+import small_project
+from closeloop.store import open_store
+from command_line import typed
 
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
 settings.register_profile(
@@ -64,22 +68,66 @@ def postgres_folder() -> Iterator[str]:
 _numbers = itertools.count(1)
 
 
-@pytest.fixture
-def postgres_url(postgres_folder: str) -> Iterator[str]:
-    """A new, empty PostgreSQL database."""
+@contextmanager
+def _made_database(folder: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
-    with psycopg.connect(postgres_server.address(postgres_folder), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        yield postgres_server.address(postgres_folder, name)
+    with psycopg.connect(postgres_server.address(folder), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield postgres_server.address(folder, name)
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def _template(postgres_folder: str) -> str:
+    """A database with a store that holds nothing, as copying one is quicker than making one."""
+    with psycopg.connect(postgres_server.address(postgres_folder), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE empty_store")
+    open_store(postgres_server.address(postgres_folder, "empty_store")).close()
+    return "empty_store"
+
+
+@pytest.fixture
+def bare_postgres_url(postgres_folder: str) -> Iterator[str]:
+    """A new PostgreSQL database without any table."""
+    with _made_database(postgres_folder, "template1") as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_folder: str, _template: str) -> Iterator[str]:
+    """A new PostgreSQL database with a store that holds nothing yet."""
+    with _made_database(postgres_folder, _template) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bare_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new database without any table, of SQLite and of PostgreSQL in turn."""
+    if request.param == "sqlite":
+        return str(tmp_path / "closeloop.db")
+    return str(request.getfixturevalue("bare_postgres_url"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new, empty database, of SQLite and of PostgreSQL in turn."""
+    """A database for a new store, of SQLite and of PostgreSQL in turn."""
     if request.param == "sqlite":
         return str(tmp_path / "closeloop.db")
     return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(scope="session")
+def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = small_project.build(tmp_path_factory.mktemp("tried") / "project", sandbox="none")
+    done = typed(project, "run", "--json")
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
+def tried_project(_first_run: Path, tmp_path: Path) -> Path:
+    """A copy of the small project in which each variant has tried each task once."""
+    return Path(shutil.copytree(_first_run, tmp_path / "tried", symlinks=True))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

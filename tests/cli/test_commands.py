@@ -69,14 +69,14 @@ def test_a_run_prints_a_table_and_where_to_look(project):
     assert "✗ fail" in shown.stdout
 
 
-def test_results_are_to_be_had_as_json(project):
-    result = typed(project, "run", "--json")
+def test_results_are_to_be_had_as_json(tried_project):
+    result = typed(tried_project, "run", "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert len(document["attempts"]) == 6
-    listed = json.loads(typed(project, "attempts", "--json", "--outcome", "pass").stdout)
+    listed = json.loads(typed(tried_project, "attempts", "--json", "--outcome", "pass").stdout)
     assert {row["variant_name"] for row in listed} == {"closer"}
-    shown = json.loads(typed(project, "show", listed[0]["id"], "--json").stdout)
+    shown = json.loads(typed(tried_project, "show", listed[0]["id"], "--json").stdout)
     assert shown["attempt"]["id"] == listed[0]["id"]
 
 

@@ -17,9 +17,9 @@ def engine_of(url: str) -> Engine:
     return create_engine(f"sqlite:///{url}")
 
 
-def test_a_migrated_database_has_the_columns_that_queries_use(store_url: str) -> None:
-    open_store(store_url).close()
-    found = inspect(engine_of(store_url))
+def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: str) -> None:
+    open_store(bare_store_url).close()
+    found = inspect(engine_of(bare_store_url))
     assert set(found.get_table_names()) == set(schema.metadata.tables)
     for name, table in schema.metadata.tables.items():
         made = {
@@ -44,13 +44,13 @@ def test_everything_is_a_fact_but_work_in_hand_and_what_is_made_of_facts() -> No
     assert sorted([*facts, *others]) == sorted(schema.metadata.tables)
 
 
-def test_opening_again_changes_nothing(store_url: str) -> None:
+def test_opening_again_changes_nothing(bare_store_url: str) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
     for _ in range(3):
-        with open_store(store_url) as store:
+        with open_store(bare_store_url) as store:
             store.keep(Made(attempt=attempt))
             assert store.attempt("one") == attempt
-    with engine_of(store_url).connect() as connection:
+    with engine_of(bare_store_url).connect() as connection:
         rows = connection.execute(text("SELECT number FROM closeloop_migrations")).all()
     assert rows == [(number,) for number in range(1, len(migrations.MIGRATIONS) + 1)]
 
@@ -71,29 +71,29 @@ class BrokenStep:
 
 
 def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    bare_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
-    with open_store(store_url) as store:
+    with open_store(bare_store_url) as store:
         store.keep(Made(attempt=attempt))
     with monkeypatch.context() as patch:
         patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NextStep))
-        with open_store(store_url) as store:
+        with open_store(bare_store_url) as store:
             assert store.attempt("one") == attempt
-        with engine_of(store_url).connect() as connection:
+        with engine_of(bare_store_url).connect() as connection:
             assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
     ours = len(migrations.MIGRATIONS)
     newer = rf"newer closeloop \(schema {ours + 1}, this one knows {ours}\): upgrade"
     with pytest.raises(BadInput, match=newer):
-        open_store(store_url)
+        open_store(bare_store_url)
 
 
 def test_a_migration_that_fails_leaves_no_trace(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    bare_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, BrokenStep))
         with pytest.raises(Exception, match="nowhere"):
-            open_store(store_url)
-    assert inspect(engine_of(store_url)).get_table_names() == []
-    open_store(store_url).close()
+            open_store(bare_store_url)
+    assert inspect(engine_of(bare_store_url)).get_table_names() == []
+    open_store(bare_store_url).close()

@@ -18,7 +18,6 @@ import psycopg
 import pytest
 import store_worker
 
-import small_project
 from closeloop.model.errors import BadInput, ReadOnlyStore
 from closeloop.store import open_store, schema
 from closeloop.store.migrations import MIGRATIONS
@@ -38,14 +37,12 @@ def read_only(folder: Path) -> tuple[str, ...]:
     return (*words, "sh")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def project(tried_project: Path) -> Path:
     """A project with six attempts that were measured, and one that was not."""
-    made = small_project.build(tmp_path_factory.mktemp("whole") / "project")
-    assert typed(made, "run", "--json").returncode == 0
-    with open_store(str(made / ".closeloop/closeloop.db")) as store:
+    with open_store(str(tried_project / ".closeloop/closeloop.db")) as store:
         store_worker.save(store, "unmeasured")
-    return made
+    return tried_project
 
 
 @pytest.fixture(params=["closed", "killed"])

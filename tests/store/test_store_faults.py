@@ -97,12 +97,12 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
 
-def test_a_postgresql_database_with_tables_of_our_names_is_refused(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
+def test_a_postgresql_database_with_tables_of_our_names_is_refused(bare_postgres_url: str) -> None:
+    with psycopg.connect(bare_postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE tasks (title TEXT)")
-        assert "'tasks'" in refused(postgres_url)
+        assert "'tasks'" in refused(bare_postgres_url)
         connection.execute("ALTER TABLE tasks RENAME TO chores")
-    open_store(postgres_url).close()
+    open_store(bare_postgres_url).close()
 
 
 def test_a_damaged_store_says_so(tmp_path: Path) -> None:

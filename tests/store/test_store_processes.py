@@ -50,23 +50,23 @@ def test_a_writer_killed_while_it_makes_the_store_leaves_a_usable_one(tmp_path: 
         check_integrity(str(file))
 
 
-def test_two_processes_write_at_once_and_do_each_common_job_once(store_url: str) -> None:
-    writers = [start("share", store_url, owner, "80") for owner in ("one", "two")]
+def test_two_processes_write_at_once_and_do_each_common_job_once(bare_store_url: str) -> None:
+    writers = [start("share", bare_store_url, owner, "80") for owner in ("one", "two")]
     for writer in writers:
         output(writer)
-    with open_store(store_url) as store:
+    with open_store(bare_store_url) as store:
         ids = [row.id for row in store.attempts()]
         assert Counter(name.split("-")[0] for name in ids) == {"own": 160, "common": 80}
         assert len({name.split("-")[1] for name in ids if name.startswith("common")}) == 80
         assert all(
             store.grade(name) == store_worker.belongings(name)[2] for name in ids if "own" in name
         )
-    check_integrity(store_url)
+    check_integrity(bare_store_url)
 
 
 @pytest.mark.parametrize("again", range(3))
-def test_many_processes_make_one_store_together(store_url: str, again: int) -> None:
-    output(start("crowd", store_url, "6"))
-    with open_store(store_url) as store:
+def test_many_processes_make_one_store_together(bare_store_url: str, again: int) -> None:
+    output(start("crowd", bare_store_url, "6"))
+    with open_store(bare_store_url) as store:
         assert len(store.attempts()) == 6
-    check_integrity(store_url)
+    check_integrity(bare_store_url)
