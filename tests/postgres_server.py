@@ -20,8 +20,10 @@ from patience import PATIENCE, until
 UNTRUSTED_USERS = ("nobody", "postgres", "daemon")
 """PostgreSQL refuses to run as root, and wants a user that has a name."""
 
+MEMORY = Path("/dev/shm")
+"""Where files cost least: a new database is hundreds of them."""
 ROOM_BYTES = 2 * 2**30
-"""What a cluster never comes to, with its log and some databases at a time."""
+"""More than a cluster takes, with its log and some databases at a time."""
 
 CLUSTER = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
 
@@ -98,7 +100,8 @@ def running(binaries: Path) -> Iterator[str]:
 def serving(binaries: Path) -> Iterator[Server]:
     """The same, for those who stop and start it."""
     as_user: dict[str, int | list[int]] = {}
-    folder = Path(tempfile.mkdtemp(prefix="closeloop-pg-", dir=_quickest_folder()))
+    parent = MEMORY if _has_room(MEMORY) else "/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="closeloop-pg-", dir=parent))
     try:
         if os.geteuid() == 0:
             user = _untrusted_user()
@@ -128,11 +131,12 @@ def address(folder: str, database: str = "postgres") -> str:
     return f"postgresql://postgres@/{database}?host={folder}"
 
 
-def _quickest_folder() -> str:
-    """Memory where there is enough: a new database is hundreds of files."""
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free >= ROOM_BYTES
-    return str(memory) if roomy and os.access(memory, os.W_OK | os.X_OK) else "/tmp"
+def _has_room(folder: Path) -> bool:
+    """Whether a cluster can lie there, and its programs too where they must be copied."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    starts_programs = not os.statvfs(folder).f_flag & os.ST_NOEXEC
+    return starts_programs and shutil.disk_usage(folder).free >= ROOM_BYTES
 
 
 def _untrusted_user() -> pwd.struct_passwd:
