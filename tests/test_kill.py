@@ -1,4 +1,7 @@
-"""Kill `closeloop run` at any moment: what is finished stays, the next run goes on from there."""
+"""Kill `closeloop run` at any moment: what is finished stays, the next run goes on from there.
+
+For a longer campaign set CLOSELOOP_TEST_KILLS.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import small_project
 
-KILLS = 15
+KILLS = int(os.environ.get("CLOSELOOP_TEST_KILLS", "6"))
 REPEATS = 2
 EARLIEST, LATEST = 0.4, 2.5
 

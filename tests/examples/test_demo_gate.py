@@ -37,7 +37,7 @@ def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo, with the closer's work kept as the baseline, and then both agents run."""
+    """The demo after both agents ran, with the closer's work kept as the baseline."""
     folder = tmp_path_factory.mktemp("demo")
     subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
     with (folder / "closeloop.toml").open("a") as settings:
@@ -45,11 +45,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert closeloop(folder, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
     saved = closeloop(folder, "gate", "--save", "--reason", "the one we trust")
     assert saved.returncode == 0, saved.stderr
+    assert closeloop(folder, "run", "--sandbox", "none").returncode == 0
     return folder
 
 
 def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path, tmp_path: Path) -> None:
     demo = shutil.copytree(demo, tmp_path / "demo", symlinks=True)
+    again = ("run", "--variant", "closer", "--sandbox", "none")
+    assert closeloop(demo, *again).returncode == 0
     equal = closeloop(demo, "gate")
     assert equal.returncode == 0, equal.stderr
     assert "Not worse" in equal.stdout
@@ -59,7 +62,7 @@ def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path, tmp_pa
                          '[variants.closer]\nagent = "builtin"\nmodel = "spiraller"')  # fmt: skip
     assert worse != text
     settings.write_text(worse)
-    assert closeloop(demo, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
+    assert closeloop(demo, *again).returncode == 0
     report = closeloop(demo, "gate", "--json")
     assert report.returncode == 1
     verdicts = {one["metric"]: one["verdict"] for one in json.loads(report.stdout)["differences"]}
@@ -67,7 +70,6 @@ def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path, tmp_pa
 
 
 def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) -> None:
-    closeloop(demo, "run", "--sandbox", "none")
     found: dict[tuple[str, str], tuple[set[str], str]] = {}
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
         assert worse_of_two(store) == "spiraller"
@@ -119,7 +121,6 @@ def test_scripted_noise_passes_nine_times_of_ten_and_a_worse_agent_is_still_caug
     demo: Path,
 ) -> None:
     """A noisy agent does each task as the closer does it, now and then as the spiraller does."""
-    closeloop(demo, "run", "--sandbox", "none")
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
         rows = attempts_of(store, experiment_of(store, None))
         every = list(measured(store, rows, book_of(Settings())))

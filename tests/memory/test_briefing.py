@@ -21,11 +21,25 @@ from closeloop.runs.agents.builtin import SYSTEM_PROMPT
 from closeloop.store import Store, open_store
 
 RULE = "Keep `calculator.py` free of classes."
+TASK = """---
+acceptance: {commands: ["grep -q 'a + b' calculator.py"]}
+scope: [calculator.py]
+---
+`add` subtracts: mend it in calculator.py.
+"""
+SCRIPT = """name: closer
+dialogues:
+  - turns:
+      - do: {edit: {path: calculator.py, old: return a - b, new: return a + b}}
+      - do: {finish: It adds now.}
+"""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = small_project.build(tmp_path, sandbox="none")
+    (made / "tasks/fix.md").write_text(TASK)
+    (made / "closer.yaml").write_text(SCRIPT)
     small_project.git(made, "remote", "add", "origin", "git@example.org:ann/calculator.git")
     monkeypatch.chdir(made)
     monkeypatch.delenv("CLOSELOOP_STORE", raising=False)
