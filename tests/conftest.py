@@ -19,12 +19,14 @@ import postgres_server
 import small_project
 from closeloop.store import open_store
 from command_line import typed
+from example_counts import scale_examples
 
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
 settings.register_profile(
     "repeatable",
     deadline=None,
     derandomize=True,
+    max_examples=scale_examples(50),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import re
@@ -12,34 +11,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-import msgspec
 import pytest
+from demo_run import BARE_PYTEST, DEMO
 
-from closeloop.measuring.attempts import book_of
-from closeloop.model.attempt import Attempt, Grade, Proof
-from closeloop.model.measurement import Measurement
+from closeloop.measuring.attempts import attempts_of, book_of, experiment_of, story
 from closeloop.model.patches import parse
-from closeloop.model.protocols import Assignment, Work
-from closeloop.model.settings import SandboxSettings, Settings
+from closeloop.model.plan import Story
+from closeloop.model.settings import Settings
 from closeloop.model.task import Task
-from closeloop.model.trace import Command, Edit, Message, Trace
-from closeloop.model.variant import Limits, Variant
-from closeloop.process.measure import measure
-from closeloop.process.reading import read
-from closeloop.runs.agents.builtin import agent
+from closeloop.model.trace import Command, Edit, Message
 from closeloop.runs.facts import out_of_scope
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.models.scripted import ScriptedModel
-from closeloop.runs.models.scripts import load_script
-from closeloop.runs.proof import prove
-from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.runs.workspaces import resolve_commit
+from closeloop.store import open_store
 from closeloop.tasks.files import load_task
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
 TASKS = sorted(path.stem for path in (DEMO / "tasks").glob("*.md"))
 EASY = {"explain-vat", "version-flag"}
-BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 def _load(name: str) -> Any:
@@ -66,97 +53,34 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build.build(tmp_path_factory.mktemp("demo"))
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _this_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of the demo say `python`, which is to be the one that has pytest, and only that."""
-    folder = str(Path(sys.executable).parent)
-    monkeypatch.setenv("PATH", folder + os.pathsep + os.environ["PATH"])
-    monkeypatch.setenv(BARE_PYTEST, "1")
-
-
 def task_of(demo: Path, name: str) -> Task:
     return load_task(demo / "tasks" / f"{name}.md", None, resolve_commit)
 
 
-def in_workspaces(cache: Path, work: Callable[[Workspaces], Any]) -> Any:
-    async def go() -> Any:
-        settings = SandboxSettings(kind="none", env=(BARE_PYTEST,))
-        async with Workspaces(cache, settings) as workspaces:
-            return await work(workspaces)
+@pytest.fixture(scope="session")
+def stories(tried_demo: Path) -> dict[tuple[str | None, str | None], Story]:
+    """All that is known of each attempt, by task and variant."""
+    with open_store(str(tried_demo / ".closeloop/closeloop.db")) as store:
+        rows = attempts_of(store, experiment_of(store, None))
+        book = book_of(Settings())
+        return {(row.task, row.variant_name): story(store, row.id, book) for row in rows}
 
-    return anyio.run(go)
 
+class Tried:
+    """An attempt by the real agent, graded by the real grader and measured by the rules."""
 
-class Tried(msgspec.Struct):
-    work: Work
-    grade: Grade
-    measurement: Measurement
+    def __init__(self, story: Story) -> None:
+        assert story.trace
+        assert story.grade
+        self.attempt, self.measurement = story.attempt, story.measurement
+        self.trace, self.grade = story.trace, story.grade
 
     @property
     def rules(self) -> set[str]:
         return {finding.rule for finding in self.measurement.findings}
 
-    @property
-    def trace(self) -> Trace:
-        return self.work.trace
-
     def commands(self) -> list[Command]:
         return [event for event in self.trace.events if isinstance(event, Command)]
-
-
-@functools.cache
-def proved(demo: Path, cache: Path, name: str) -> Proof:
-    """What the controls say of a task."""
-    task = task_of(demo, name)
-
-    async def go(workspaces: Workspaces) -> Proof:
-        assert task.repo
-        assert task.base
-        return await prove(workspaces, await workspaces.base(task.repo, task.base), task, 1)
-
-    return in_workspaces(cache, go)
-
-
-def attempt(demo: Path, cache: Path, name: str, model: str) -> Tried:
-    """One attempt by the real agent, graded by the real grader."""
-    task = task_of(demo, name)
-    script = load_script(demo / "models" / f"{model}.yaml")
-    limits, proof = Limits(seconds=300), proved(demo, cache, name)
-
-    def answer(question: str) -> str | None:
-        found = (text for asked, text in task.answers.items() if re.search(asked, question))
-        return next(found, None)
-
-    async def go(workspaces: Workspaces) -> Tried:
-        assert task.repo
-        assert task.base
-        base = await workspaces.base(task.repo, task.base)
-        async with workspaces.open(base, limits) as workspace:
-            assignment = Assignment(
-                prompt=task.prompt,
-                system=None,
-                cage=workspace.cage,
-                model=ScriptedModel(script),
-                variant=Variant(name=model, agent="builtin"),
-                limits=limits,
-                answer=answer,
-            )
-            work = await agent.work(assignment)
-            change = parse(await workspace.diff(), base=task.base)
-        made = Attempt(id="one", origin="experiment", exit=work.exit, summary=work.summary)
-        submission = Submission(attempt=made, change=change, trace=work.trace, proof=proof)
-        graded = await grade(workspaces, base, task, submission)
-        reading = msgspec.structs.replace(
-            read(work.trace), task=task, attempt=made, change=change, grade=graded
-        )
-        return Tried(work, graded, measure(reading, book_of(Settings())))
-
-    return in_workspaces(cache, go)
 
 
 def failures(command: Command) -> set[str]:
@@ -229,7 +153,12 @@ def test_the_tests_of_the_project_fail_only_where_the_team_left_them_failing(
         git(tmp_path, "clone", "-q", "-b", tag, str(demo / "project"), tag)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command, cwd=tmp_path / tag, capture_output=True, text=True, check=False
+            command,
+            cwd=tmp_path / tag,
+            env={**os.environ, BARE_PYTEST: "1"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.stdout.splitlines()[-1].startswith(result)
 
@@ -241,8 +170,10 @@ def test_the_demo_has_every_kind_of_task(demo: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_reference_passes_and_doing_nothing_fails(demo: Path, cache: Path, name: str) -> None:
-    proof = proved(demo, cache, name)
+def test_the_reference_passes_and_doing_nothing_fails(tried_demo: Path, name: str) -> None:
+    with open_store(str(tried_demo / ".closeloop/closeloop.db")) as store:
+        proof = store.proof(task_of(tried_demo, name).grading)
+    assert proof
     assert (proof.state, proof.reasons) == ("proved", ())
 
 
@@ -253,9 +184,11 @@ def test_the_reference_stays_in_scope(demo: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_closer_closes_the_loop(demo: Path, cache: Path, name: str) -> None:
-    tried = attempt(demo, cache, name, "closer")
-    assert tried.work.exit == "finished"
+def test_closer_closes_the_loop(
+    demo: Path, stories: dict[tuple[str, str], Story], name: str
+) -> None:
+    tried = Tried(stories[name, "closer"])
+    assert tried.attempt.exit == "finished"
     assert (tried.grade.outcome.result, tried.grade.outcome.reasons) == ("pass", ())
     assert tried.grade.out_of_scope == ()
     assert tried.grade.restored == ()
@@ -273,10 +206,10 @@ def test_closer_closes_the_loop(demo: Path, cache: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_spiraller_is_plausible_and_wrong_but_where_it_is_easy(
-    demo: Path, cache: Path, name: str
+    stories: dict[tuple[str, str], Story], name: str
 ) -> None:
-    tried = attempt(demo, cache, name, "spiraller")
-    assert tried.work.exit == "finished"
+    tried = Tried(stories[name, "spiraller"])
+    assert tried.attempt.exit == "finished"
     assert tried.grade.outcome.result == ("pass" if name in EASY else "fail")
     assert tried.grade.asked is False
     assert_every_edit_worked(tried)
@@ -306,7 +239,7 @@ def spirals(tried: Tried) -> None:
     said = [event.text for event in tried.trace.events if isinstance(event, Message)]
     assert len(set(said)) == len(said)
     assert checks[-1].exit_code == 1
-    assert "fixed" in (tried.work.summary or "")
+    assert "fixed" in (tried.attempt.summary or "")
 
 
 def leaves_scope(tried: Tried) -> None:
@@ -327,7 +260,7 @@ def silences_a_test(tried: Tried) -> None:
 
 def claims_without_checking(tried: Tried) -> None:
     assert not any("pytest" in check.command for check in tried.commands())
-    assert "all tests pass" in (tried.work.summary or "")
+    assert "all tests pass" in (tried.attempt.summary or "")
     assert "tally/migrations/0002_paid_on.sql" in tried.grade.out_of_scope
     assert tried.grade.fail_to_pass == (4, 6)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from demo_run import closeloop
 from msgspec.structs import replace
 
 from closeloop.measuring.attempts import Measured, attempts_of, book_of, experiment_of, measured
@@ -20,38 +18,20 @@ from closeloop.measuring.gate import compare
 from closeloop.model.baseline import Baseline
 from closeloop.model.settings import Settings
 from closeloop.store import Store, open_store
-from command_line import typed
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
-BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 GATING = frozenset(
     one.detector.rule.name for one in book_of(Settings()).chosen if one.detector.rule.gates
 )
 
 
-def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return typed(folder, *arguments, PATH=path, **{BARE_PYTEST: "1"})
+@pytest.fixture
+def demo(tried_demo: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tried_demo, tmp_path / "demo", symlinks=True))
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo after both agents ran, with the closer's work kept as the baseline."""
-    folder = tmp_path_factory.mktemp("demo")
-    subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
-    with (folder / "closeloop.toml").open("a") as settings:
-        settings.write(f'\n[sandbox]\nenv = ["{BARE_PYTEST}"]\n')
-    assert closeloop(folder, "run", "--variant", "closer", "--sandbox", "none").returncode == 0
-    saved = closeloop(folder, "gate", "--save", "--reason", "the one we trust")
-    assert saved.returncode == 0, saved.stderr
-    assert closeloop(folder, "run", "--sandbox", "none").returncode == 0
-    return folder
-
-
-def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path, tmp_path: Path) -> None:
-    demo = shutil.copytree(demo, tmp_path / "demo", symlinks=True)
-    again = ("run", "--variant", "closer", "--sandbox", "none")
+def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> None:
+    again = ("run", "--variant", "closer")
     assert closeloop(demo, *again).returncode == 0
     equal = closeloop(demo, "gate")
     assert equal.returncode == 0, equal.stderr

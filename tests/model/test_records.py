@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import closeloop.model
 from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed, unknown
 from closeloop.model.record import Record, digest
+from example_counts import scale_examples
 from record_strategies import holds_live_objects, records
 
 for module in pkgutil.iter_modules(closeloop.model.__path__, "closeloop.model."):
@@ -41,7 +42,7 @@ def test_only_an_assignment_holds_what_cannot_be_written_down() -> None:
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scale_examples(12), deadline=None)
 @given(data=st.data())
 def test_every_record_survives_json_and_msgpack(kind: type[Record], data: st.DataObject) -> None:
     record = data.draw(records(kind))
@@ -57,7 +58,7 @@ def test_every_record_is_frozen_and_takes_keywords_only(kind: type[Record]) -> N
     assert {each.kind for each in parameters} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-@settings(max_examples=50)
+@settings(max_examples=scale_examples(25))
 @given(st.dictionaries(st.text(), st.integers(0, 9)))
 def test_a_digest_ignores_the_order_of_keys_and_nothing_else(content: dict[str, int]) -> None:
     turned = dict(reversed(content.items()))

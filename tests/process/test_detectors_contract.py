@@ -20,6 +20,7 @@ from closeloop.model.protocols import Detector
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace
 from closeloop.process.contract import check_detector
 from closeloop.process.reading import read
+from example_counts import scale_examples
 from record_strategies import records
 
 DETECTORS = plugins.every("detectors")
@@ -116,14 +117,14 @@ def test_a_rule_keeps_to_the_contract_on_all_labelled_traces(detector: Detector)
     check_detector(detector, [case.trace for case in CASES])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scale_examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(trace=records(Trace))
 def test_no_rule_stumbles_over_a_trace_of_arbitrary_content(trace: Trace) -> None:
     for detector in DETECTORS:
         check_detector(detector, [trace])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scale_examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(trace=torn)
 def test_no_rule_stumbles_over_stories_that_are_torn_and_mixed(trace: Trace) -> None:
     for detector in DETECTORS:

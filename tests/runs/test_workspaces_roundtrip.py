@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.workspaces import Workspaces
+from example_counts import scale_examples
 
 
 def harvest(folder: Path) -> Tree:
@@ -84,7 +85,7 @@ trees = (
 
 @given(before=trees, now=trees, kept=st.sets(st.integers(0, 5)))
 @settings(
-    max_examples=25,
+    max_examples=scale_examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -15,6 +15,7 @@ from closeloop.model.attempt import Attempt
 from closeloop.model.plan import Made
 from closeloop.store import Store, open_store
 from closeloop.store.owners import is_dead, this_process
+from example_counts import scale_examples
 
 LONG = 1000.0
 owners = st.sampled_from(["host:1:7", "host:2:7", "host:3:7"])
@@ -98,7 +99,7 @@ def test_jobs_behave_like_a_dictionary_of_leases(store_url: str) -> None:
         run_state_machine_as_test(
             Here,
             settings=settings(
-                max_examples=40,
+                max_examples=scale_examples(15),
                 stateful_step_count=20,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

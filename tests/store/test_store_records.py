@@ -25,10 +25,11 @@ from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Message, ToolUse, Trace, Turn
 from closeloop.model.variant import Experiment, PromptVersion, Variant
 from closeloop.store import Store, open_store, row_of
+from example_counts import scale_examples
 from record_strategies import names, records
 
 anything_goes = settings(
-    max_examples=30,
+    max_examples=scale_examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

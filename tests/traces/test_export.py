@@ -36,6 +36,7 @@ from closeloop.traces.export import atif, jsonl, otlp, parquet
 from closeloop.traces.readers import atif as atif_reader
 from closeloop.traces.readers import otlp as otlp_reader
 from closeloop.traces.source import FileSource
+from example_counts import scale_examples
 
 START = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 FORMATS = {
@@ -158,7 +159,7 @@ def _traces(draw: Any) -> Trace:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=scale_examples(40))
 @given(trace=_traces(), system=_maybe)
 def test_any_trace_comes_back_as_it_was(name: str, trace: Trace, system: str | None) -> None:
     of = Session(id="s1", agent="someone", trace=trace, system=system or None, exit="gave_up")
@@ -172,7 +173,7 @@ def test_any_trace_comes_back_as_it_was(name: str, trace: Trace, system: str | N
     assert session.exit == "gave_up"
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=scale_examples(40))
 @given(trace=_traces())
 def test_whatever_is_exported_keeps_the_rules_of_atif(trace: Trace) -> None:
     of = Attempt(id="a1", origin="experiment", exit="finished")

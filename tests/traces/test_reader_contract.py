@@ -23,6 +23,7 @@ from closeloop.model.session import Session
 from closeloop.model.trace import Handoff
 from closeloop.traces.detect import readers
 from closeloop.traces.source import FileSource
+from example_counts import scale_examples
 
 FIXTURES = Path(__file__).parent / "fixtures"
 READERS: dict[str, Reader] = {reader.name: reader for reader in readers()}
@@ -114,7 +115,7 @@ _PLAIN = (None, True, False, 0, -1, 1.5, 2**53, "", "x", "\x00", "2026-13-45T99:
 _NESTED = ([], {}, [[]], [None], {"type": 7}, {"": None}, [{}], {"content": [{"type": "text"}]})
 _odd = st.sampled_from((*_PLAIN, *_NESTED)).map(deepcopy)
 LIMITS = settings(
-    max_examples=40,
+    max_examples=scale_examples(20),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -204,7 +205,7 @@ _json = st.recursive(
 )
 
 
-@settings(LIMITS, max_examples=200)
+@settings(LIMITS, max_examples=scale_examples(100))
 @given(
     st.binary(max_size=300)
     | _json.map(msgspec.json.encode)

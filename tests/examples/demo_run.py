@@ -1,0 +1,33 @@
+"""How the demo is made for its tests: built, its tasks checked, and run by both agents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from command_line import typed
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+
+
+def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As typed, where `python` is the one that has pytest, and only that."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return typed(folder, *arguments, PATH=path, **{BARE_PYTEST: "1"})
+
+
+def make_tried_demo(folder: Path) -> None:
+    subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
+    with (folder / "closeloop.toml").open("a") as settings:
+        settings.write(f'\n[sandbox]\nkind = "none"\nenv = ["{BARE_PYTEST}"]\n')
+    for words in (
+        ("task", "check", "--repeats", "1"),
+        ("run", "--variant", "closer"),
+        ("gate", "--save", "--reason", "the one we trust"),
+        ("run",),
+    ):
+        done = closeloop(folder, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
