@@ -34,6 +34,13 @@ reference: fix.patch
 ---
 `add` subtracts: make test_add pass.
 """
+QUICK_FIX = """---
+acceptance: {commands: ["grep -q 'a + b' calculator.py"]}
+scope: [calculator.py]
+---
+`add` subtracts: make test_add pass.
+"""
+"""The same task graded without a run of the tests, which takes most of an attempt's time."""
 FIX_PATCH = (
     "diff --git a/calculator.py b/calculator.py\n"
     "--- a/calculator.py\n"

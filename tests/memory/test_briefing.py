@@ -21,12 +21,6 @@ from closeloop.runs.agents.builtin import SYSTEM_PROMPT
 from closeloop.store import Store, open_store
 
 RULE = "Keep `calculator.py` free of classes."
-TASK = """---
-acceptance: {commands: ["grep -q 'a + b' calculator.py"]}
-scope: [calculator.py]
----
-`add` subtracts: mend it in calculator.py.
-"""
 SCRIPT = """name: closer
 dialogues:
   - turns:
@@ -38,7 +32,7 @@ dialogues:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = small_project.build(tmp_path, sandbox="none")
-    (made / "tasks/fix.md").write_text(TASK)
+    (made / "tasks/fix.md").write_text(small_project.QUICK_FIX)
     (made / "closer.yaml").write_text(SCRIPT)
     small_project.git(made, "remote", "add", "origin", "git@example.org:ann/calculator.git")
     monkeypatch.chdir(made)

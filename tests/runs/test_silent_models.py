@@ -177,6 +177,7 @@ def attempt(
     """One experiment of one attempt at the task `fix`, with the tries that it took."""
     folder.mkdir()
     project = small_project.build(folder, sandbox="none")
+    (project / "tasks/fix.md").write_text(small_project.QUICK_FIX)
     program = project / "program"
     program.write_text(PROGRAM)
     program.chmod(0o755)
