@@ -64,6 +64,30 @@ def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
+TYPE_ALL = """
+import json, sys
+from pathlib import Path
+from command_line import typed
+for words in json.loads(sys.argv[1]):
+    done = typed(Path.cwd(), *words)
+    print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
+def read_all(folder: Path, commands: list[tuple[str, ...]]) -> list[tuple[int, str, str]]:
+    """How each command ends and what it prints, all in one process."""
+    script = [sys.executable, "-c", TYPE_ALL, json.dumps(commands)]
+    printed = subprocess.run(
+        [*read_only(folder), *script],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    ).stdout
+    return [tuple(json.loads(line)) for line in printed.splitlines()]
+
+
 READING = [
     ("attempts", "--json"),
     ("metrics", "--json"),
@@ -75,14 +99,13 @@ READING = [
 def test_a_project_on_a_read_only_disk_is_read(left: Path, tmp_path: Path) -> None:
     # A copy that is written to, for metrics save what they measure.
     written = Path(shutil.copytree(left, tmp_path / "written", symlinks=True))
-    for words in READING:
-        result = closeloop(left, *words)
-        assert result.returncode == 0, (words, result.stderr)
-        assert result.stdout == typed(written, *words).stdout
-    name = json.loads(closeloop(left, "attempts", "--json").stdout)[0]["id"]
-    shown = closeloop(left, "show", name)
-    assert shown.returncode == 0
-    assert name in shown.stdout
+    name = json.loads(typed(written, "attempts", "--json").stdout)[0]["id"]
+    *results, shown = read_all(left, [*READING, ("show", name)])
+    for words, (code, printed, errors) in zip(READING, results, strict=True):
+        assert code == 0, (words, errors)
+        assert printed == typed(written, *words).stdout
+    assert shown[0] == 0
+    assert name in shown[1]
 
 
 @pytest.mark.parametrize(
