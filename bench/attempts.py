@@ -78,22 +78,22 @@ async def _run_attempts(kind: str, attempts: int, root: Path) -> dict[str, float
         sandbox=SandboxSettings(kind="none"),
         variants={"scripted": VariantSettings(model="scripted:script.yaml")},
     )
-    tasks = flow.choose(settings, root, ())
+    tasks = flow.select_tasks(settings, root, ())
     marks: list[int] = []
     settled = 0
 
-    def watch_memory(progress: flow.Progress) -> None:
+    def watch_memory(progress: flow.RunProgress) -> None:
         nonlocal settled
         settled += progress.stage == "settled"
         if settled in (attempts // 4, attempts) and progress.stage == "settled":
             marks.append(resident_bytes())
 
-    async with flow.open_workshop(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=attempts))
+    async with flow.open_run_context(settings, root, ["scripted"], {}) as workshop:
+        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
         before = own_cpu_seconds()
-        await flow.run(plan, workshop, jobs=1, tell=watch_memory)
+        await flow.run_experiment(plan, workshop, jobs=1, tell=watch_memory)
         used = own_cpu_seconds() - before
-        rows = workshop.store.attempts()
+        rows = workshop.store.list_attempts()
     assert len(rows) == attempts
     assert all(row.outcome == "pass" for row in rows)
     assert all(row.turns == (TURNS if kind == "loop" else 1) for row in rows), rows[0].turns

@@ -85,14 +85,14 @@ def _kept(folder: Path) -> Iterator[bytes]:
 
 def index(folder: str, cache: str) -> float:
     """CPU seconds of an index made anew."""
-    from closeloop.changes.index import open_index
-    from closeloop.changes.sources import Wanted, open_sides
+    from closeloop.changes.change_sides import ChangeQuery, open_sides
+    from closeloop.changes.repository_index import open_index
     from closeloop.model.settings import CheckSettings
 
     shutil.rmtree(cache, ignore_errors=True)
     began = own_cpu_seconds()
     with (
-        open_sides(Path(folder), Wanted()) as sides,
+        open_sides(Path(folder), ChangeQuery()) as sides,
         open_index(sides, Path(cache), CheckSettings()) as opened,
     ):
         assert opened.paths()
@@ -101,22 +101,25 @@ def index(folder: str, cache: str) -> float:
 
 def check(folder: str, cache: str) -> float:
     """CPU seconds of tiers 2 and 3 of the change in the working tree, from the start of Python."""
-    from closeloop.changes.index import open_index
-    from closeloop.changes.inspect import inspect
-    from closeloop.changes.risk import assess
-    from closeloop.changes.risk.fit import fit
-    from closeloop.changes.risk.history import read_history
-    from closeloop.changes.sources import Wanted, open_sides
+    from closeloop.changes.change_inspection import inspect_change
+    from closeloop.changes.change_sides import ChangeQuery, open_sides
+    from closeloop.changes.repository_index import open_index
+    from closeloop.changes.risk import assess_risk
+    from closeloop.changes.risk.change_history import read_history
+    from closeloop.changes.risk.risk_model import fit_risk_model
     from closeloop.model.settings import CheckSettings
-    from closeloop.plugins import every
+    from closeloop.plugins import load_plugins
 
     settings, kept = CheckSettings(), Path(cache)
-    with open_sides(Path(folder), Wanted()) as sides, open_index(sides, kept, settings) as opened:
-        inspection = inspect(sides, opened, settings=settings)
-        for one in every("checks"):
+    with (
+        open_sides(Path(folder), ChangeQuery()) as sides,
+        open_index(sides, kept, settings) as opened,
+    ):
+        inspection = inspect_change(sides, opened, settings=settings)
+        for one in load_plugins("checks"):
             one.check(inspection)
         history = read_history(sides.root, sides.base, kept)
-        assess(inspection, history=history, model=fit(history).model)
+        assess_risk(inspection, history=history, model=fit_risk_model(history).model)
     return own_cpu_seconds()
 
 

@@ -51,15 +51,15 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
     )
     settled: list[float] = []
 
-    def tell(progress: flow.Progress) -> None:
+    def tell(progress: flow.RunProgress) -> None:
         if progress.stage == "settled":
             settled.append(time.perf_counter())
 
-    async with flow.open_workshop(settings, root, ["scripted"], os.environ) as workshop:
-        tasks = flow.choose(settings, root, ())
-        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=attempts))
-        await flow.run(plan, workshop, jobs=1, tell=tell)
-        assert all(row.outcome == "pass" for row in workshop.store.attempts())
+    async with flow.open_run_context(settings, root, ["scripted"], os.environ) as workshop:
+        tasks = flow.select_tasks(settings, root, ())
+        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
+        await flow.run_experiment(plan, workshop, jobs=1, tell=tell)
+        assert all(row.outcome == "pass" for row in workshop.store.list_attempts())
     gaps = sorted(later - one for one, later in pairwise(settled[WARM:]))
     return gaps[len(gaps) // 2]
 

@@ -101,7 +101,7 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
         "---\nid: question\nrepo: none\nacceptance: {answer: '42'}\n---\nWhat is it?\n"
     )
     settings = Settings(variants={"scripted": VariantSettings(model="scripted:script.yaml")})
-    tasks = flow.choose(settings, root, ())
+    tasks = flow.select_tasks(settings, root, ())
     peak = 0
 
     async def watch() -> None:
@@ -111,16 +111,16 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
             running = sum(name == "sleep" for name in tree(os.getpid()).values())
             peak = max(peak, memory()) if running >= crowd * 0.9 else peak
 
-    async with flow.open_workshop(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=crowd))
+    async with flow.open_run_context(settings, root, ["scripted"], {}) as workshop:
+        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=crowd))
         before, own = memory(), cpu(resource.RUSAGE_SELF)
         async with anyio.create_task_group() as group:
             if kind == "waiting":
                 group.start_soon(watch)
-            await flow.run(plan, workshop, jobs=crowd, tell=lambda told: None)
+            await flow.run_experiment(plan, workshop, jobs=crowd, tell=lambda told: None)
             group.cancel_scope.cancel()
         own = cpu(resource.RUSAGE_SELF) - own
-        assert all(row.outcome == "pass" for row in workshop.store.attempts())
+        assert all(row.outcome == "pass" for row in workshop.store.list_attempts())
     if kind == "waiting":
         return {"memory": (peak - before) / crowd}
     return {"own": own / crowd, "agent": ROUNDS * time_alone(command)}

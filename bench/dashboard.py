@@ -167,14 +167,14 @@ def _client(file: str) -> Iterator[Any]:
     from starlette.testclient import TestClient
 
     from closeloop.store import open_store
-    from closeloop.web.app import application
-    from closeloop.web.desk import Desk
-    from closeloop.web.pages import prepare
+    from closeloop.web.app import build_web_app
+    from closeloop.web.page_context import PageContext
+    from closeloop.web.pages import warm_up_pages
 
     with open_store(file) as store:
-        desk = Desk(store)
-        prepare(desk)
-        with TestClient(application(store, token=None, desk=desk), HERE) as client:
+        desk = PageContext(store)
+        warm_up_pages(desk)
+        with TestClient(build_web_app(store, token=None, desk=desk), HERE) as client:
             client.headers["accept"] = "text/html"
             client.get("/health")
             yield client
@@ -182,12 +182,12 @@ def _client(file: str) -> Iterator[Any]:
 
 def _weight(page: bytes) -> int:
     """Of a page and all that it loads but for what draws charts, packed."""
-    from closeloop.web.assets import assets
+    from closeloop.web.assets import load_assets
 
     drawn = ("vendor/d3.min.js", "vendor/plot.min.js", "charts.js")
     loaded = [
         asset.packed or asset.content
-        for name, asset in assets().items()
+        for name, asset in load_assets().items()
         if asset.address.encode() in page and name not in drawn
     ]
     return len(gzip.compress(page)) + sum(map(len, loaded))
@@ -213,20 +213,22 @@ def crowd(file: str, readers: int) -> dict[str, float]:
     from starlette.testclient import TestClient
 
     from closeloop.model.attempt import Attempt
-    from closeloop.model.plan import Made
+    from closeloop.model.experiment_plan import AttemptResult
     from closeloop.store import open_store
-    from closeloop.web.app import application
+    from closeloop.web.app import build_web_app
 
     every = ["/", "/attempts", "/experiments", "/changes", "/pulls", "/plans", "/review"]
     taken: list[float] = []
     stopped = threading.Event()
-    with open_store(file) as store, TestClient(application(store, token=None), HERE) as client:
+    with open_store(file) as store, TestClient(build_web_app(store, token=None), HERE) as client:
 
         def write() -> None:
             number = 0
             while not stopped.is_set():
                 name = f"w{time.time_ns():x}{number}"
-                store.keep(Made(attempt=Attempt(id=name, origin="production", exit="finished")))
+                store.save_attempt(
+                    AttemptResult(attempt=Attempt(id=name, origin="production", exit="finished"))
+                )
                 number += 1
                 stopped.wait(0.02)
 

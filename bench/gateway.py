@@ -135,10 +135,10 @@ async def provider(folder: Path) -> AsyncIterator[str]:
 
 
 async def be_provider(script: Path) -> None:
-    from closeloop.runs.models.scripts import load_script
-    from closeloop.runs.models.serve import serve
+    from closeloop.runs.models.model_scripts import load_script
+    from closeloop.runs.models.script_server import serve_script
 
-    async with serve(load_script(script)) as address:
+    async with serve_script(load_script(script)) as address:
         print(address, flush=True)
         await asyncio.sleep(3600)
 
@@ -164,7 +164,7 @@ async def _measure_gateway(kind: str, stream: str, count: int, requests: int) ->
         gateway = await opened.enter_async_context(Gateway({}, folder))
         limits = Limits(turns=1 << 30)
         doors = [
-            await opened.enter_async_context(gateway.open("m", settings, limits))
+            await opened.enter_async_context(gateway.open_proxy("m", settings, limits))
             for _ in range(DOORS)
         ]
         ready = b"HTTP/1.1 200 OK\r\ncontent-length: 600\r\n\r\n" + b"x" * 600

@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 
 from closeloop.model.attempt import Attempt, Proof
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.proof import prove_base
-from closeloop.runs.workspaces import Base, Workspaces, resolve_commit
+from closeloop.runs.grading import GradedSubmission, grade_attempt
+from closeloop.runs.task_proof import run_base_tests
+from closeloop.runs.workspaces import WorkspaceBase, WorkspacePool, resolve_commit
 from harness import Bench, commit_all, run, time_wall
 from sandbox import find_sandbox_kind
 from table import Row, build_row
@@ -34,13 +34,15 @@ def measure(bench: Bench) -> Iterator[Row]:
     times: dict[str, list[float]] = {}
 
     async def measure_grading() -> None:
-        async with Workspaces(bench.folder / "cache", SandboxSettings()) as workspaces:
-            base = await workspaces.base(str(repo), task.base)
-            before = await prove_base(workspaces, base, task)
+        async with WorkspacePool(bench.folder / "cache", SandboxSettings()) as workspaces:
+            base = await workspaces.prepare_base(str(repo), task.base)
+            before = await run_base_tests(workspaces, base, task)
             proof = Proof(task=task.id, grading="g", state="unchecked", before=before)
             times.update(await anyio.to_thread.run_sync(_repeat, workspaces, base, proof))
 
-    def _repeat(workspaces: Workspaces, base: Base, proof: Proof) -> dict[str, list[float]]:
+    def _repeat(
+        workspaces: WorkspacePool, base: WorkspaceBase, proof: Proof
+    ) -> dict[str, list[float]]:
         def grade_once() -> None:
             graded = anyio.from_thread.run(_grade, workspaces, base, task, proof)
             assert graded == "pass", graded
@@ -90,15 +92,15 @@ def _make_task(repo: Path) -> Task:
     )
 
 
-async def _grade(workspaces: Workspaces, base: Base, task: Task, proof: Proof) -> str:
+async def _grade(workspaces: WorkspacePool, base: WorkspaceBase, task: Task, proof: Proof) -> str:
     """What a submission of the reference is graded as."""
-    submission = Submission(
+    submission = GradedSubmission(
         attempt=Attempt(id="a1", origin="experiment", exit="finished"),
-        change=parse(task.reference or ""),
+        change=parse_patch(task.reference or ""),
         trace=None,
         proof=proof,
     )
-    outcome = (await grade(workspaces, base, task, submission)).outcome
+    outcome = (await grade_attempt(workspaces, base, task, submission)).outcome
     return outcome.result if outcome.result == "pass" else f"{outcome.result}: {outcome.reasons}"
 
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Edit, Message, Thought, Trace
-from closeloop.traces.calls import is_done
-from closeloop.traces.detect import reader_of
-from closeloop.traces.find import File, walk
-from closeloop.traces.source import FileSource
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import find_reader
+from closeloop.traces.recording_files import RecordingFile, walk_files
+from closeloop.traces.tool_calls import has_result
 from harness import Bench
 from table import Row, build_row
 
@@ -120,7 +120,7 @@ def calls(trace: Trace) -> Iterator[Call]:
     seen: set[tuple[str, str, int | None]] = set()
     for event in trace.events:
         below = event.lane != trace.lanes[0].id
-        done = is_done(event)
+        done = has_result(event)
         if is_said(event):
             yield Call(event.call, type(event).__name__, False, said=True, below=below)
         if done is None:
@@ -149,11 +149,11 @@ def tokens(session: Session) -> int:
 
 def recordings(folders: list[Path]) -> Iterator[Recording]:
     """Everything in some folders that both can read, as we read it."""
-    for file in walk(folders):
-        if not isinstance(file, File):
+    for file in walk_files(folders):
+        if not isinstance(file, RecordingFile):
             continue
         source = FileSource(Path(file.path))
-        reader = reader_of(source)
+        reader = find_reader(source)
         if reader is None or reader.name not in FORMATS or reader.owner(source) is not None:
             continue
         files = [source.path, *reader.parts(source)]

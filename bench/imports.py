@@ -119,14 +119,14 @@ def decode(folder: str) -> float:
 
 
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
-    from closeloop.intake.imports import import_sessions
-    from closeloop.model.intake import Wish
+    from closeloop.intake.session_import import import_sessions
+    from closeloop.model.import_summary import SessionFilter
     from closeloop.store import open_store
 
     with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = own_cpu_seconds(), time.perf_counter()
         tally = import_sessions(
-            [Path(folder)], opened, wish=Wish(), jobs=jobs, tell=lambda tally: None
+            [Path(folder)], opened, wish=SessionFilter(), jobs=jobs, tell=lambda tally: None
         )
         used, seconds = own_cpu_seconds() - begun, time.perf_counter() - clock
     new = sum(count.new for count in tally.formats.values())
@@ -135,13 +135,13 @@ def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
 
 def time_steps(folder: str) -> dict[str, float]:
     """CPU seconds of what is done with each file, but for the store."""
-    from closeloop.intake.reading import pack_session, without_collector
-    from closeloop.traces.detect import reader_of, readers
-    from closeloop.traces.find import File, walk
-    from closeloop.traces.redact import redact
-    from closeloop.traces.source import FileSource
+    from closeloop.intake.file_intake import pack_session, without_garbage_collection
+    from closeloop.traces.file_source import FileSource
+    from closeloop.traces.reader_detection import find_reader, installed_readers
+    from closeloop.traces.recording_files import RecordingFile, walk_files
+    from closeloop.traces.secret_redaction import redact_record
 
-    readers()
+    installed_readers()
     spent: defaultdict[str, float] = defaultdict(float)
 
     def timed(part: str, work: Callable[..., Any], *given: Any) -> Any:
@@ -150,15 +150,17 @@ def time_steps(folder: str) -> dict[str, float]:
         spent[part] += time.process_time() - begun
         return result
 
-    with without_collector():
-        for file in walk([Path(folder)]):
+    with without_garbage_collection():
+        for file in walk_files([Path(folder)]):
             source = FileSource(Path(file.path))
-            reader = timed("detect", reader_of, source) if isinstance(file, File) else None
+            reader = (
+                timed("detect", find_reader, source) if isinstance(file, RecordingFile) else None
+            )
             owner = timed("detect", reader.owner, source) if reader else None
             if reader is None or str(owner or file.path) != file.path:
                 continue
             for session in timed("read", lambda: list(reader.read(source))):  # noqa: B023
-                clean, _ = timed("redact", redact, session)
+                clean, _ = timed("redact", redact_record, session)
                 timed("pack", pack_session, clean, None, file.path)
     return dict(spent)
 
@@ -206,13 +208,13 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
     import msgspec
 
     from closeloop.model.attempt import Attempt
-    from closeloop.model.plan import Made
+    from closeloop.model.experiment_plan import AttemptResult
     from closeloop.model.trace import Lane, Trace
     from closeloop.store import open_store
 
     Path(long).unlink(missing_ok=True)
     with open_store(store) as opened, open_store(long) as made:
-        found = [opened.trace(row.id) for row in opened.attempts(limit=traces)]
+        found = [opened.load_trace(row.id) for row in opened.list_attempts(limit=traces)]
         events = cycle([event for trace in found if trace for event in trace.events])
         for number in range(traces):
             chosen, size = [], 0
@@ -226,7 +228,7 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
                 reader="x", reader_version=1, lanes=(Lane(id="root"),), events=tuple(chosen)
             )
             attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
-            made.keep(Made(attempt=attempt, trace=trace))
+            made.save_attempt(AttemptResult(attempt=attempt, trace=trace))
     return {"traces": traces}
 
 
@@ -238,10 +240,10 @@ def read(store: str, attempts: int) -> dict[str, float]:
     from closeloop.store import open_store
 
     with open_store(store) as opened:
-        ids = [row.id for row in opened.attempts(limit=attempts)]
-        opened.trace(ids[0])
+        ids = [row.id for row in opened.list_attempts(limit=attempts)]
+        opened.load_trace(ids[0])
         begun = own_cpu_seconds()
-        traces = [opened.trace(name) for name in ids]
+        traces = [opened.load_trace(name) for name in ids]
         used = own_cpu_seconds() - begun
     encoded, decoder = [msgspec.json.encode(trace) for trace in traces], msgspec.json.Decoder(Trace)
     begun = own_cpu_seconds()
@@ -252,11 +254,13 @@ def read(store: str, attempts: int) -> dict[str, float]:
 
 def export(store: str, attempts: int, file: str) -> dict[str, float]:
     from closeloop.store import open_store
-    from closeloop.traces.export import jsonl
+    from closeloop.traces.export import jsonl_export
 
     size = 0
     with open_store(store) as opened, Path(file).open("wb") as out:
-        for row in opened.attempts(limit=attempts):
-            for line in jsonl.export(opened.attempt(row.id), opened.trace(row.id)):
+        for row in opened.list_attempts(limit=attempts):
+            for line in jsonl_export.export_jsonl(
+                opened.load_attempt(row.id), opened.load_trace(row.id)
+            ):
                 size += out.write(line)
     return {"bytes": size}

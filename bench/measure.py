@@ -24,14 +24,14 @@ from closeloop.model.trace import (
     Thought,
     Trace,
 )
-from closeloop.process.endings import ending_of
-from closeloop.process.measure import measure as measure_trace
-from closeloop.process.measures.summary import measures_of, score_of
-from closeloop.process.modes import modes_of
-from closeloop.process.reading import read
-from closeloop.process.rulebook import rulebook
-from closeloop.traces.detect import reader_of
-from closeloop.traces.source import FileSource
+from closeloop.process.attempt_endings import classify_ending
+from closeloop.process.failure_modes import tag_failure_modes
+from closeloop.process.measures.measure_summary import measure_lanes, process_score
+from closeloop.process.rulebook import build_rulebook
+from closeloop.process.trace_measurement import measure_reading as measure_trace
+from closeloop.process.trace_reading import build_reading
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import find_reader
 from harness import REFERENCE, Bench, peak_memory_bytes
 from imports import LONG_MEGABYTES, make_recordings
 from table import Row, build_row
@@ -86,16 +86,16 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def mixed(folder: str) -> dict[str, float]:
     """CPU seconds of decoding the traces as JSON, and of each part of what is said of them."""
-    book = rulebook(plugins.every("detectors"), {})
+    book = build_rulebook(plugins.load_plugins("detectors"), {})
     # What a process compiles once is not counted.
-    measure_trace(read(_long_trace(300)), book)
+    measure_trace(build_reading(_long_trace(300)), book)
     decoder = msgspec.json.Decoder(Trace)
     spent: dict[str, float] = defaultdict(float)
     for encoded in [msgspec.json.encode(trace) for trace in _recorded(Path(folder))]:
         begun = time.process_time()
         decoded = decoder.decode(encoded)
         done = _since(begun, "decode", spent)
-        reading = read(decoded)
+        reading = build_reading(decoded)
         done = _since(done, "read", spent)
         findings: list[Finding] = []
         unmeasured: list[Unmeasured] = []
@@ -104,8 +104,12 @@ def mixed(folder: str) -> dict[str, float]:
             unmeasured += [said] if isinstance(said, Unmeasured) else []
             findings += [] if isinstance(said, Unmeasured) else said
             done = _since(done, f"rule {chosen.detector.rule.name}", spent)
-        whole, _ = measures_of(reading, findings, unmeasured)
-        score_of(reading, whole), modes_of(reading, findings), ending_of(reading, findings)
+        whole, _ = measure_lanes(reading, findings, unmeasured)
+        (
+            process_score(reading, whole),
+            tag_failure_modes(reading, findings),
+            classify_ending(reading, findings),
+        )
         _since(done, "sums", spent)
         spent["events"] += len(decoded.events)
     rules = sum(used for name, used in spent.items() if name.startswith("rule "))
@@ -125,19 +129,19 @@ def _since(begun: float, what: str, spent: dict[str, float]) -> float:
 def _recorded(folder: Path) -> Iterator[Trace]:
     for path in sorted(folder.rglob("*")):
         source = FileSource(path) if path.is_file() else None
-        reader = reader_of(source) if source else None
+        reader = find_reader(source) if source else None
         if source and reader:
             yield from (one.trace for one in reader.read(source) if one.trace.events)
 
 
 def long(events: int) -> dict[str, float]:
     """CPU seconds, and the most memory, without what Python and the rules take themselves."""
-    book = rulebook(plugins.every("detectors"), {})
-    measure_trace(read(_long_trace(100)), book)
+    book = build_rulebook(plugins.load_plugins("detectors"), {})
+    measure_trace(build_reading(_long_trace(100)), book)
     before = peak_memory_bytes()
     trace = _long_trace(events)
     begun = time.process_time()
-    found = measure_trace(read(trace), book)
+    found = measure_trace(build_reading(trace), book)
     used = time.process_time() - begun
     return {"cpu": used, "memory": peak_memory_bytes() - before, "findings": len(found.findings)}
 

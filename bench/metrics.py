@@ -69,13 +69,13 @@ def make(file: str, attempts: int) -> dict[str, float]:
     """Rows as the store writes them, but for bodies, which metrics must not read."""
     from sqlalchemy import insert
 
-    from closeloop.measuring.attempts import basis_of, book_of
+    from closeloop.measuring.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.model.settings import Settings
     from closeloop.model.task import Task
     from closeloop.model.variant import Variant
     from closeloop.store import open_store, schema
 
-    book = book_of(Settings())
+    book = project_rulebook(Settings())
     chance = random.Random(7)
     with open_store(file) as store:
         for number in range(TASKS):
@@ -94,11 +94,11 @@ def make(file: str, attempts: int) -> dict[str, float]:
                 Variant(name=f"v{number}", agent="builtin", model=f"m{number}", digest=f"v{number}")
             )
         basis: dict[tuple[str | None, str | None], str] = {
-            (f"g{task}", outcome): basis_of((f"g{task}", 1, outcome), book)
+            (f"g{task}", outcome): basis_from_grade((f"g{task}", 1, outcome), book)
             for task in range(TASKS)
             for outcome in ("pass", "fail", "unscored")
         }
-        basis[None, None] = basis_of((None, None, None), book)
+        basis[None, None] = basis_from_grade((None, None, None), book)
         rows = [_rows(number, attempts, chance, basis) for number in range(attempts)]
         with store._writer.begin() as connection:
             for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
@@ -210,23 +210,26 @@ def _word(passed: bool) -> str:
 
 def timed(file: str, what: str) -> dict[str, float]:
     """CPU seconds of the whole process, of that what comes after the imports, and memory."""
-    from closeloop.measuring import compare, metrics, trends
-    from closeloop.measuring.attempts import book_of
-    from closeloop.measuring.work import work_of
+    from closeloop.measuring import metric_figures, metric_trends, variant_comparison
+    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.measuring.attempt_table import load_attempt_table
     from closeloop.model.settings import Settings
     from closeloop.store import open_store
 
-    book = book_of(Settings())
+    book = project_rulebook(Settings())
     with open_store(file) as store:
         # As the command does.
         gc.disable()
         begun = time.process_time()
         if what == "metrics":
-            assert len(metrics.metrics_of(work_of(store, book), ()).figures) > 30
+            assert (
+                len(metric_figures.compute_metrics(load_attempt_table(store, book), ()).figures)
+                > 30
+            )
         elif what == "trends":
-            assert len(trends.trends_of(work_of(store, book)).courses) > 5
+            assert len(metric_trends.compute_trends(load_attempt_table(store, book)).courses) > 5
         else:
-            assert compare.compare_named(store, book, ("v0", "v1")).pairs
+            assert variant_comparison.compare_by_name(store, book, ("v0", "v1")).pairs
         used = time.process_time() - begun
     memory = peak_memory_bytes()
     return {"cpu": used, "whole": time.process_time(), "memory": memory}
@@ -234,16 +237,16 @@ def timed(file: str, what: str) -> dict[str, float]:
 
 def again(file: str, first: int, new: int) -> dict[str, float]:
     """CPU seconds of metrics when every trace is new, and when few are."""
-    from closeloop.measuring.attempts import book_of
-    from closeloop.measuring.metrics import metrics_of
-    from closeloop.measuring.work import work_of
+    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.measuring.attempt_table import load_attempt_table
+    from closeloop.measuring.metric_figures import compute_metrics
     from closeloop.model.attempt import Attempt
-    from closeloop.model.plan import Made
+    from closeloop.model.experiment_plan import AttemptResult
     from closeloop.model.settings import Settings
     from closeloop.model.trace import Command, Lane, Trace
     from closeloop.store import open_store
 
-    book, taken = book_of(Settings()), []
+    book, taken = project_rulebook(Settings()), []
     events = tuple(
         Command(number=number, lane="root", command=f"pytest tests/{number}.py", exit_code=0)
         for number in range(1, EVENTS + 1)
@@ -253,8 +256,8 @@ def again(file: str, first: int, new: int) -> dict[str, float]:
         for count, since in ((first, 0), (new, first)):
             for number in range(since, since + count):
                 attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
-                store.keep(Made(attempt=attempt, trace=trace))
+                store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
             begun = time.process_time()
-            assert metrics_of(work_of(store, book), ()).attempts == since + count
+            assert compute_metrics(load_attempt_table(store, book), ()).attempts == since + count
             taken.append(time.process_time() - begun)
     return {"first": taken[0], "again": taken[1]}

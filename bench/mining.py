@@ -11,9 +11,9 @@ from pathlib import Path
 
 import anyio
 
-from closeloop.mining.mine import Ground, Mined, Wish, mine
-from closeloop.model.settings import Commands, SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
+from closeloop.model.settings import CommandSettings, SandboxSettings
+from closeloop.runs.workspaces import WorkspacePool
 from closeloop.store import open_store
 from harness import GIT_IDENTITY, Bench, time_wall
 from sandbox import find_sandbox_kind
@@ -43,7 +43,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 def _time_mining(repo: Path, fixes: int, runs: int) -> dict[str, float]:
     """Seconds of one task, and of its test runs by hand."""
     bare = RUNS / runs * time_wall(lambda: [_run(repo, "sh", "-c", TEST) for _ in range(runs)])
-    mined: list[Mined] = []
+    mined: list[MiningResult] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "mining")
         seconds = time_wall(lambda: mined.append(_mine(repo, place, (SETUP,), fixes)))
@@ -70,19 +70,21 @@ def _make(repo: Path, fixes: int) -> None:
         _run(repo, "git", "commit", "-q", "-m", f"Mend how numbers are joined in part {fixed}")
 
 
-def _mine(repo: Path, place: Path, setup: tuple[str, ...], fixes: int) -> Mined:
-    async def go() -> Mined:
+def _mine(repo: Path, place: Path, setup: tuple[str, ...], fixes: int) -> MiningResult:
+    async def go() -> MiningResult:
         with open_store(str(place / "closeloop.db")) as store:
-            async with Workspaces(place / "cache", SandboxSettings()) as workspaces:
-                ground = Ground(
+            async with WorkspacePool(place / "cache", SandboxSettings()) as workspaces:
+                ground = MiningContext(
                     repo=repo,
                     tasks=place / "tasks",
                     ledger=place / "mined.jsonl",
-                    commands=Commands(setup=setup, test=TEST),
+                    commands=CommandSettings(setup=setup, test=TEST),
                     workspaces=workspaces,
                     store=store,
                 )
-                return await mine(ground, Wish(limit=fixes, jobs=1), lambda told: None)
+                return await mine_tasks(
+                    ground, MiningOptions(limit=fixes, jobs=1), lambda told: None
+                )
 
     place.mkdir()
     return anyio.run(go)

@@ -15,7 +15,7 @@ def make(file: str, events: int, most: int) -> None:
     """Add to the store of metrics.py what the other pages show, at most so many of each kind."""
     from sqlalchemy import insert
 
-    from closeloop.model.memory import LearnedRule
+    from closeloop.model.team_rules import TeamRule
     from closeloop.model.variant import Experiment, PromptVersion, Variant
     from closeloop.store import open_store, pull_tables
 
@@ -44,7 +44,7 @@ def make(file: str, events: int, most: int) -> None:
             )
         for number in range(min(RULES, most)):
             at = START + timedelta(hours=number)
-            rule = LearnedRule(id=f"r{number}", repo="billing", text=f"Rule {number}.", since=at)
+            rule = TeamRule(id=f"r{number}", repo="billing", text=f"Rule {number}.", since=at)
             store.memory.save_rule(rule)
         with store._writer.begin() as connection:
             pulls = [_pull(number, chance) for number in range(min(PULLS, most))]
@@ -57,8 +57,8 @@ def make(file: str, events: int, most: int) -> None:
 def _attempts(store: Any, long: int) -> None:
     """Two with traces, one of them long."""
     from closeloop.model.attempt import Attempt, Grade, Outcome
-    from closeloop.model.patches import parse
-    from closeloop.model.plan import Made
+    from closeloop.model.experiment_plan import AttemptResult
+    from closeloop.model.patch_parsing import parse_patch
     from closeloop.model.trace import Command, Lane, Trace
 
     patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"
@@ -79,14 +79,17 @@ def _attempts(store: Any, long: int) -> None:
             exit="finished",
         )
         grade = Grade(attempt=name, grading="g0", version=1, outcome=Outcome(result="pass"))
-        store.keep(Made(attempt=attempt, trace=trace, change=parse(patch), grade=grade))
+        store.keep(
+            AttemptResult(attempt=attempt, trace=trace, change=parse_patch(patch), grade=grade)
+        )
 
 
 def _plans(store: Any, most: int) -> None:
-    from closeloop.model.orchestration import Orchestration, Part
+    from closeloop.model.orchestration import Orchestration, SubtaskSpec
 
     parts = [
-        Part(id=f"p{n}", prompt="Do it.", depends_on=(f"p{n - 1}",) if n else ()) for n in range(12)
+        SubtaskSpec(id=f"p{n}", prompt="Do it.", depends_on=(f"p{n - 1}",) if n else ())
+        for n in range(12)
     ]
     for number in range(min(PLANS, most)):
         at = START + timedelta(hours=number)
@@ -98,11 +101,11 @@ def _plans(store: Any, most: int) -> None:
 
 def _reports(store: Any, most: int) -> None:
     from closeloop.model.change import Change
+    from closeloop.model.change_report import ChangeReport
     from closeloop.model.finding import Finding
-    from closeloop.model.report import Report
 
     found = Finding(rule="copied-code", version=1, severity="warning", message="As x.py:3.")
-    report = Report(
+    report = ChangeReport(
         change=Change(base="a" * 40), title="main..feature", verdict="pass", findings=(found,) * 20
     )
     for number in range(min(REPORTS, most)):

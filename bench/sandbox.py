@@ -14,8 +14,8 @@ import msgspec
 from closeloop.model.errors import MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox.ladder import find_sandbox
-from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.runs.sandbox.sandbox_ladder import find_sandbox
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all, time_wall
 from table import Row, build_row
 
@@ -69,11 +69,11 @@ def _time_commands(
     ours: list[float] = []
 
     async def run_sandboxed() -> None:
-        async with Workspaces(folder / "cache", SandboxSettings(kind=kind)) as workspaces:
+        async with WorkspacePool(folder / "cache", SandboxSettings(kind=kind)) as workspaces:
             if filtered and not workspaces.sandbox.filtered:
                 raise NotMeasured("this kernel filters no system calls")
             workspaces.sandbox = msgspec.structs.replace(workspaces.sandbox, filtered=filtered)
-            base = await workspaces.base(str(source), resolve_commit(source, "HEAD"))
+            base = await workspaces.prepare_base(str(source), resolve_commit(source, "HEAD"))
             async with workspaces.open(base, Limits()) as workspace:
                 for _ in range(commands):
                     bare.append(time_wall(lambda: subprocess.run(COMMAND, check=True)))

@@ -77,22 +77,22 @@ def serve(store: str, port_file: str) -> None:
     """The server, until its input ends; then what it used."""
     import uvicorn
 
-    from closeloop.reviews.authorship import agents_of
+    from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store import open_store
-    from closeloop.web.app import application
-    from closeloop.web.webhooks import Doors, Webhooks
+    from closeloop.web.app import build_web_app
+    from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
 
     with open_store(store) as opened, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        doors = Doors(github=SECRET.decode(), agents=agents_of({}))
-        app = Webhooks(application(opened, token=None), opened, doors)
+        doors = WebhookSecrets(github=SECRET.decode(), agents=merge_known_agents({}))
+        app = WebhookMiddleware(build_web_app(opened, token=None), opened, doors)
         server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning"))
 
         def tell() -> None:
             for line in sys.stdin:
                 if line.strip() == "used":
                     used = resource.getrusage(resource.RUSAGE_SELF)
-                    kept = sum(opened.pulls.arrived().values())
+                    kept = sum(opened.pulls.count_arrivals().values())
                     print(json.dumps([used.ru_utime + used.ru_stime, kept]), flush=True)
             server.should_exit = True
 

@@ -14,7 +14,7 @@ import anyio
 
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all
 from sandbox import find_sandbox_kind
 from table import Row, build_row
@@ -82,8 +82,8 @@ def time_ours(source: Path, cache: Path, rounds: int) -> float:
 
     async def open_workspaces() -> float:
         taken = []
-        async with Workspaces(cache, SandboxSettings()) as workspaces:
-            base = await workspaces.base(str(source), resolve_commit(source, "HEAD"))
+        async with WorkspacePool(cache, SandboxSettings()) as workspaces:
+            base = await workspaces.prepare_base(str(source), resolve_commit(source, "HEAD"))
             for _ in range(rounds):
                 began = time.perf_counter()
                 async with workspaces.open(base, Limits()) as workspace:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.changes.index import open_index
-from closeloop.changes.inspect import inspect
-from closeloop.changes.risk.api import ApiChange, api_changes
-from closeloop.changes.sources import Wanted, open_sides
-from closeloop.model.rates import Rate, pooled, rate
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.repository_index import open_index
+from closeloop.changes.risk.api import ApiChange, find_api_changes
+from closeloop.model.rates import Rate, pool_rates, wilson_rate
 from closeloop.model.record import Record
 from closeloop.model.settings import CheckSettings
 
@@ -62,13 +62,13 @@ def scores(repositories: Sequence[Path]) -> Iterator[Score]:
 
 def changes(repository: Path, release: Release) -> list[ApiChange]:
     """What is found between the two versions."""
-    wanted, settings = Wanted(range=f"{release.before}..{release.after}"), CheckSettings()
+    wanted, settings = ChangeQuery(range=f"{release.before}..{release.after}"), CheckSettings()
     with (
         tempfile.TemporaryDirectory() as cache,
         open_sides(repository, wanted) as sides,
         open_index(sides, Path(cache), settings) as index,
     ):
-        return api_changes(inspect(sides, index, settings=settings))
+        return find_api_changes(inspect_change(sides, index, settings=settings))
 
 
 def score(release: Release, found: Sequence[ApiChange]) -> Score:
@@ -84,8 +84,8 @@ def score(release: Release, found: Sequence[ApiChange]) -> Score:
         release=release,
         missed=tuple(missed),
         mistaken=tuple(mistaken),
-        recall=rate(len(release.told) - len(missed), len(release.told)),
-        precision=rate(len(breaks) - len(mistaken), len(breaks)) if release.judged else None,
+        recall=wilson_rate(len(release.told) - len(missed), len(release.told)),
+        precision=wilson_rate(len(breaks) - len(mistaken), len(breaks)) if release.judged else None,
     )
 
 
@@ -118,8 +118,8 @@ def table(found: Sequence[Score]) -> str:
         name = f"{release.repository} {release.before} → {release.after}"
         odd = ", ".join((*one.missed, *one.mistaken))
         lines.append(f"| {name} | {_told(one.recall)} | {_told(one.precision)} | {odd} |")
-    recall = pooled(*(one.recall for one in found))
-    precision = pooled(*(one.precision for one in found))
+    recall = pool_rates(*(one.recall for one in found))
+    precision = pool_rates(*(one.precision for one in found))
     lines.append(f"| all | {_told(recall)} | {_told(precision)} | |")
     return "\n".join(lines)
 

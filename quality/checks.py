@@ -18,12 +18,12 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.changes.index import open_index
-from closeloop.changes.inspect import inspect
-from closeloop.changes.sources import Wanted, open_sides
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.repository_index import open_index
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
-from closeloop.model.rates import Rate, rate
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
 from closeloop.model.settings import CheckSettings
 
@@ -42,17 +42,20 @@ class Told(Record):
 
 def told(repository: Path, commits: int = COMMITS) -> Iterator[Told]:
     """The latest commits of the main line that change something, each against its parent."""
-    looks = [plugins.find("checks", name) for name in plugins.known("checks").keys() - LEFT_OUT]
+    looks = [
+        plugins.load_plugin("checks", name)
+        for name in plugins.installed_plugins("checks").keys() - LEFT_OUT
+    ]
     settings = CheckSettings()
     with tempfile.TemporaryDirectory() as cache:
         for commit in _latest(repository, commits):
-            wanted = Wanted(range=f"{commit}^..{commit}")
+            wanted = ChangeQuery(range=f"{commit}^..{commit}")
             try:
                 with (
                     open_sides(repository, wanted) as sides,
                     open_index(sides, Path(cache), settings) as index,
                 ):
-                    inspection = inspect(sides, index, settings=settings)
+                    inspection = inspect_change(sides, index, settings=settings)
                     said = [one for look in looks for one in look.check(inspection)]
             except BadInput:
                 continue
@@ -73,7 +76,7 @@ def _name(repository: Path) -> str:
 def flagged(every: Sequence[Told], severity: str) -> Rate | None:
     """The part of the commits with a finding of that severity."""
     marked = sum(any(one.severity == severity for one in each.findings) for each in every)
-    return rate(marked, len(every))
+    return wilson_rate(marked, len(every))
 
 
 def table(every: Iterable[Told]) -> str:

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from closeloop.model.record import Record
-from closeloop.stats.differences import alike, difference
-from closeloop.stats.single import estimate, here
-from closeloop.stats.values import Values
+from closeloop.stats.rate_differences import paired_t_difference, rate_difference
+from closeloop.stats.rate_estimate import estimate_rate, rate_on_these_tasks
+from closeloop.stats.task_values import TaskValues
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "statistics.md"
 TASKS, REPEATS = (5, 8, 10, 20, 50), (1, 2, 3, 5, 10)
@@ -88,7 +88,7 @@ def cell(base: float, lost: float, tasks: int, repeats: int, experiments: int) -
 def _count(
     hits: dict[str, list[int]],
     rates: tuple[np.ndarray, np.ndarray],
-    sides: list[Values],
+    sides: list[TaskValues],
     population: tuple[float, float] | None,
 ) -> None:
     def held(name: str, low: float, high: float, truth: float) -> None:
@@ -96,16 +96,16 @@ def _count(
         hits[name][1] += 1
 
     common = [int(task) for task in sides[0] if task in sides[1]]
-    if found := difference(*sides):
+    if found := rate_difference(*sides):
         held("difference_here", found.low, found.high, float((rates[1] - rates[0])[common].mean()))
     if sides[0]:
-        one = here(sides[0])
+        one = rate_on_these_tasks(sides[0])
         held("rate_here", one.low, one.high, float(rates[0][list(map(int, sides[0]))].mean()))
     if population is None:
         return
-    if (both := estimate(sides[0])) and both.alike:
+    if (both := estimate_rate(sides[0])) and both.alike:
         held("rate_alike", both.alike.low, both.alike.high, population[0])
-    if paired := alike(*sides):
+    if paired := paired_t_difference(*sides):
         held("difference_alike", paired.low, paired.high, population[1])
 
 
@@ -124,7 +124,9 @@ def _population(base: float, step: float) -> tuple[float, float]:
     return base, float(second.mean() - first.mean())
 
 
-def _tried(chance: np.random.RandomState, rates: np.ndarray, repeats: int, lost: float) -> Values:
+def _tried(
+    chance: np.random.RandomState, rates: np.ndarray, repeats: int, lost: float
+) -> TaskValues:
     scored = chance.binomial(repeats, 1 - lost, len(rates))
     passed = chance.binomial(scored, rates)
     return {

@@ -17,15 +17,15 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.model.attempt import Attempt, Grade
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.task import Task
-from closeloop.running.tools import base_of, open_workspaces
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.proof import look
-from closeloop.runs.workspaces import Workspaces, resolve_commit
-from closeloop.tasks.files import load_tasks
+from closeloop.running.run_resources import open_workspaces, prepare_task_base
+from closeloop.runs.grading import GradedSubmission, grade_attempt
+from closeloop.runs.task_proof import check_gradable
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.tasks.task_files import load_tasks
 
 
 def tell(text: str) -> None:
@@ -33,18 +33,18 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-async def grade_reference(task: Task, workspaces: Workspaces, *, known: bool) -> Grade:
-    base = await base_of(task, workspaces)
-    change = parse(task.reference or "")
+async def grade_reference(task: Task, workspaces: WorkspacePool, *, known: bool) -> Grade:
+    base = await prepare_task_base(task, workspaces)
+    change = parse_patch(task.reference or "")
     if not known:
         task = msgspec.structs.replace(task, reference=None)
-    submission = Submission(
+    submission = GradedSubmission(
         attempt=Attempt(id=task.id, origin="experiment", exit="finished"),
         change=change,
         trace=None,
-        proof=await look(workspaces, base, task),
+        proof=await check_gradable(workspaces, base, task),
     )
-    return await grade(workspaces, base, task, submission)
+    return await grade_attempt(workspaces, base, task, submission)
 
 
 async def main(words: list[str]) -> int:
@@ -52,7 +52,7 @@ async def main(words: list[str]) -> int:
     outcomes: Counter[str] = Counter()
     conditions: Counter[str] = Counter()
     for project in map(Path, projects):
-        found = load(project)
+        found = load_project(project)
         tasks = load_tasks(found.root / found.settings.tasks, found.root, resolve_commit)
         async with open_workspaces(found.settings, found.root) as workspaces:
             for task in tasks:

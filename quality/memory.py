@@ -17,12 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from closeloop import plugins
-from closeloop.model.memory import Example, LearnedRule
 from closeloop.model.protocols import Encoder
-from closeloop.model.rates import Rate, rate
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
-from closeloop.reviews.polarity import relation
-from closeloop.reviews.rules import Index, index, key_of, nearest, restated
+from closeloop.model.team_rules import RuleExample, TeamRule
+from closeloop.reviews.remark_polarity import compare_remarks
+from closeloop.reviews.rule_search import (
+    RuleVectors,
+    build_rule_vectors,
+    find_restated_rules,
+    nearest_rules,
+    text_key,
+)
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "memory"))
 from team import contraries, paraphrases
@@ -50,15 +56,15 @@ class Score(Record):
     """Of contraries, those that are left out of the candidates."""
 
 
-def rule(name: str, text: str, *examples: str) -> LearnedRule:
+def rule(name: str, text: str, *examples: str) -> TeamRule:
     said = tuple(
-        Example(key=f"{name}-{at}", source="comment", text=example, at=AT)
+        RuleExample(key=f"{name}-{at}", source="comment", text=example, at=AT)
         for at, example in enumerate(examples)
     )
-    return LearnedRule(id=name, text=text, since=AT, state="active", examples=said)
+    return TeamRule(id=name, text=text, since=AT, state="active", examples=said)
 
 
-def pool(which: int | None) -> list[LearnedRule]:
+def pool(which: int | None) -> list[TeamRule]:
     """All rules, each with its other paraphrase as example, then what is to mislead."""
     known = paraphrases()
     rules = [
@@ -71,7 +77,7 @@ def pool(which: int | None) -> list[LearnedRule]:
 
 def vectors_of(texts: list[str], encoder: Encoder) -> dict[str, Any]:
     unique = list(dict.fromkeys(texts))
-    return dict(zip(map(key_of, unique), encoder.encode(unique), strict=True))
+    return dict(zip(map(text_key, unique), encoder.encode(unique), strict=True))
 
 
 def score(encoder: Encoder) -> Score:
@@ -81,46 +87,46 @@ def score(encoder: Encoder) -> Score:
     every += [text for one in known for text in one["opposite"]]
     vectors = vectors_of(every, encoder)
     width = len(next(iter(vectors.values())))
-    bare = index(pool(None), vectors, width)
-    places = {which: index(pool(which), vectors, width) for which in (0, 1)}
+    bare = build_rule_vectors(pool(None), vectors, width)
+    places = {which: build_rule_vectors(pool(which), vectors, width) for which in (0, 1)}
     tries = [
         (str(at), which, one["same"][which]) for at, one in enumerate(known) for which in (0, 1)
     ]
-    alone = [rank(bare, name, vectors[key_of(text)]) for name, _, text in tries]
-    ranks = [rank(places[which], name, vectors[key_of(text)]) for name, which, text in tries]
+    alone = [rank(bare, name, vectors[text_key(text)]) for name, _, text in tries]
+    ranks = [rank(places[which], name, vectors[text_key(text)]) for name, which, text in tries]
     found = [
-        candidates(places[which], text, vectors[key_of(text)], encoder.floor)
+        candidates(places[which], text, vectors[text_key(text)], encoder.floor)
         for _, which, text in tries
     ]
     turned = [
-        str(at) not in candidates(bare, text, vectors[key_of(text)], encoder.floor)
+        str(at) not in candidates(bare, text, vectors[text_key(text)], encoder.floor)
         for at, one in enumerate(known)
         for text in one["opposite"]
     ]
     right = [name in names for (name, _, _), names in zip(tries, found, strict=True)]
     return Score(
         encoder=encoder.id,
-        text_top3=rate(sum(one < 3 for one in alone), len(alone)),
-        top3=rate(sum(one < 3 for one in ranks), len(ranks)),
-        kept=rate(
+        text_top3=wilson_rate(sum(one < 3 for one in alone), len(alone)),
+        top3=wilson_rate(sum(one < 3 for one in ranks), len(ranks)),
+        kept=wilson_rate(
             sum(
-                name in candidates(places[which], text, vectors[key_of(text)], -1.0)
+                name in candidates(places[which], text, vectors[text_key(text)], -1.0)
                 for name, which, text in tries
             ),
             len(tries),
         ),
-        top10=rate(sum(one < 10 for one in ranks), len(ranks)),
-        candidate=rate(sum(right), len(right)),
+        top10=wilson_rate(sum(one < 10 for one in ranks), len(ranks)),
+        candidate=wilson_rate(sum(right), len(right)),
         others=(sum(map(len, found)) - sum(right)) / len(found),
-        opposite=rate(sum(turned), len(turned)),
+        opposite=wilson_rate(sum(turned), len(turned)),
     )
 
 
-def candidates(known: Index, text: str, vector: Any, floor: float) -> list[str]:
-    return [near.rule.id for near in restated(known, text, vector, floor=floor)]
+def candidates(known: RuleVectors, text: str, vector: Any, floor: float) -> list[str]:
+    return [near.rule.id for near in find_restated_rules(known, text, vector, floor=floor)]
 
 
-def rank(known: Index, name: str, vector: Any) -> int:
+def rank(known: RuleVectors, name: str, vector: Any) -> int:
     likeness = known.matrix @ vector
     own = [one.id for one in known.rules].index(name)
     return int((likeness > likeness[own]).sum())
@@ -132,11 +138,11 @@ def speed(encoder: Encoder) -> float:
 
     width = encoder.encode(["one"]).shape[1]
     rows = np.random.default_rng(0).random((MANY, width), np.float32)
-    known = Index(rules=(rule("one", "one"),) * MANY, matrix=rows)
+    known = RuleVectors(rules=(rule("one", "one"),) * MANY, matrix=rows)
     times = []
     for _ in range(7):
         began = time.process_time()
-        nearest(known, rows[0])
+        nearest_rules(known, rows[0])
         times.append(time.process_time() - began)
     return min(times) * 1000
 
@@ -144,12 +150,12 @@ def speed(encoder: Encoder) -> float:
 def confirmed() -> list[tuple[str, str]]:
     """Contraries that a model's word alone would confirm: there must be none."""
     pairs = [pair for one, other in contraries() for pair in ((one, other), (other, one))]
-    return [pair for pair in pairs if relation(*pair) == "same"]
+    return [pair for pair in pairs if compare_remarks(*pair) == "same"]
 
 
 def encoders() -> Iterator[Encoder]:
-    for name in sorted(plugins.known("encoders")):
-        found = plugins.find("encoders", name)
+    for name in sorted(plugins.installed_plugins("encoders")):
+        found = plugins.load_plugin("encoders", name)
         if found.ready():
             yield found
 

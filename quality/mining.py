@@ -24,18 +24,18 @@ from pathlib import Path
 
 import anyio
 
-from closeloop.mining import digging
-from closeloop.mining.environments import Environments
-from closeloop.mining.mine import write_whole
-from closeloop.mining.proving import Proved, prove
+from closeloop.mining import candidate_builder
+from closeloop.mining.candidate_proof import ProvedTask, prove_candidate
+from closeloop.mining.miner import write_task_files
+from closeloop.mining.mining_environments import EnvironmentCache
 from closeloop.model.record import Record
-from closeloop.model.settings import Commands, SandboxSettings
-from closeloop.runs import proof as controls
-from closeloop.runs.workspaces import Workspaces, resolve_commit
-from closeloop.tasks.files import load_task
-from closeloop.tasks.mining.history import Work
-from closeloop.tasks.mining.parts import Collects, collects
-from closeloop.tasks.mining.recipes import configured
+from closeloop.model.settings import CommandSettings, SandboxSettings
+from closeloop.runs import task_proof as controls
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.tasks.mining.change_parts import CollectionRules, find_collection_rules
+from closeloop.tasks.mining.setup_recipes import detect_edited_commands
+from closeloop.tasks.mining.work_history import PastWork
+from closeloop.tasks.task_files import load_task
 
 SECONDS = 60
 AT_ONCE = 2
@@ -97,16 +97,21 @@ def _turns(tree: Path, commit: str, python: str) -> bool:
     return bool((passed[0] & passed[2]) - passed[1])
 
 
-async def mined(repo: Path, commits: Sequence[str], commands: Commands, place: Path) -> list[Row]:
+async def mined(
+    repo: Path, commits: Sequence[str], commands: CommandSettings, place: Path
+) -> list[Row]:
     """What mining makes of these commits."""
-    with digging.manifests(repo, "HEAD") as folder:
-        rules, settings = collects(folder, "pytest"), configured(commands, folder)
-    lode = digging.survey(repo, rules, None, datetime.now(UTC))
+    with candidate_builder.open_manifests(repo, "HEAD") as folder:
+        rules, settings = (
+            find_collection_rules(folder, "pytest"),
+            detect_edited_commands(commands, folder),
+        )
+    lode = candidate_builder.survey_work(repo, rules, None, datetime.now(UTC))
     works = {work.commit: work for work in lode.works}
     rows: list[Row] = []
     turn = anyio.Semaphore(AT_ONCE)
-    async with Workspaces(place / "cache", SandboxSettings()) as workspaces:
-        environments = Environments(workspaces, repo, settings)
+    async with WorkspacePool(place / "cache", SandboxSettings()) as workspaces:
+        environments = EnvironmentCache(workspaces, repo, settings)
 
         async def one(commit: str) -> None:
             async with turn:
@@ -126,25 +131,29 @@ async def mined(repo: Path, commits: Sequence[str], commands: Commands, place: P
     return rows
 
 
-async def _tried(work: Work, rules: Collects, environments: Environments, place: Path) -> Row:
-    found = digging.candidate(environments.repo, work, rules)
-    made = found if isinstance(found, str) else await prove(found, environments, 3)
-    if not isinstance(made, Proved):
+async def _tried(
+    work: PastWork, rules: CollectionRules, environments: EnvironmentCache, place: Path
+) -> Row:
+    found = candidate_builder.build_candidate(environments.repo, work, rules)
+    made = found if isinstance(found, str) else await prove_candidate(found, environments, 3)
+    if not isinstance(made, ProvedTask):
         why = made if isinstance(made, str) else made.why
         return Row(commit=work.commit, proved=False, why=why)
-    task = load_task(write_whole(made.task, place / "tasks"), None, resolve_commit)
-    base = await environments.workspaces.base(str(environments.repo), task.base or "", task.setup)
-    proof = await controls.prove(environments.workspaces, base, task, 1)
+    task = load_task(write_task_files(made.task, place / "tasks"), None, resolve_commit)
+    base = await environments.workspaces.prepare_base(
+        str(environments.repo), task.base or "", task.setup
+    )
+    proof = await controls.prove_task(environments.workspaces, base, task, 1)
     again = None if proof.state == "proved" else (*proof.reasons, proof.state)[0]
     return Row(commit=work.commit, proved=True, again=again)
 
 
-def measured(repo: Path, commits: int, python: str, commands: Commands | None = None) -> str:
+def measured(repo: Path, commits: int, python: str, commands: CommandSettings | None = None) -> str:
     """The two numbers of a repository, as a line."""
     place = Path(tempfile.mkdtemp())
     try:
         turning = known(repo, commits, python, place)
-        rows = anyio.run(mined, repo, turning, commands or Commands(), place)
+        rows = anyio.run(mined, repo, turning, commands or CommandSettings(), place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     proved = [row for row in rows if row.proved]
@@ -165,7 +174,7 @@ def made_up() -> str:
                 message = f"Numbers of part {number} are added up" if mended else "wip"
                 _commit(repo, number, mended=mended, message=message)
         test = f"{sys.executable} -m pytest -q -p no:cacheprovider"
-        return measured(repo, PARTS, sys.executable, Commands(test=test))
+        return measured(repo, PARTS, sys.executable, CommandSettings(test=test))
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

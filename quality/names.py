@@ -21,16 +21,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from closeloop.changes import names
-from closeloop.changes.index import open_index
-from closeloop.changes.inspect import inspect
-from closeloop.changes.names.installed import standard_names
-from closeloop.changes.names.suspects import is_material
-from closeloop.changes.sources import Wanted, open_sides
-from closeloop.changes.syntax import words
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.names.library_names import list_standard_names
+from closeloop.changes.names.suspect_names import is_test_input
+from closeloop.changes.repository_index import open_index
+from closeloop.changes.syntax import extract_words
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
 from closeloop.model.inspection import Inspection
-from closeloop.model.rates import Rate, pooled, rate
+from closeloop.model.rates import Rate, pool_rates, wilson_rate
 from closeloop.model.record import Record
 from closeloop.model.settings import CheckSettings
 
@@ -88,7 +88,7 @@ class Score(Record):
 
     @property
     def alarms(self) -> Rate | None:
-        return rate(len({commit for commit, _ in self.flagged}), self.commits)
+        return wilson_rate(len({commit for commit, _ in self.flagged}), self.commits)
 
 
 def score(repository: Path, cache: Path, *, commits: int, mutants: int) -> Score:
@@ -97,7 +97,7 @@ def score(repository: Path, cache: Path, *, commits: int, mutants: int) -> Score
     for commit in _commits(repository):
         if seen == commits:
             break
-        with _opened(repository, cache, Wanted(range=commit)) as inspection:
+        with _opened(repository, cache, ChangeQuery(range=commit)) as inspection:
             spots = list(_spots(inspection)) if inspection else []
             if inspection is None or not spots:
                 continue
@@ -128,7 +128,7 @@ def _git(repository: Path, *arguments: str) -> bytes:
 
 
 @contextmanager
-def _opened(repository: Path, cache: Path, wanted: Wanted) -> Iterator[Inspection | None]:
+def _opened(repository: Path, cache: Path, wanted: ChangeQuery) -> Iterator[Inspection | None]:
     """None for a change that is none, or too large."""
     settings = CheckSettings()
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def _opened(repository: Path, cache: Path, wanted: Wanted) -> Iterator[Inspectio
             return
         index = stack.enter_context(open_index(sides, cache / _name(repository), settings))
         small = len(sides.change.files) <= LARGEST
-        yield inspect(sides, index, settings=settings) if small else None
+        yield inspect_change(sides, index, settings=settings) if small else None
 
 
 def _found(inspection: Inspection) -> list[Finding]:
@@ -153,7 +153,7 @@ def _found(inspection: Inspection) -> list[Finding]:
 def _spots(inspection: Inspection) -> Iterator[Spot]:
     """Names on added lines that stand there once, so that it is clear which is meant."""
     for file in inspection.files:
-        if is_material(file.path):
+        if is_test_input(file.path):
             continue
         module = inspection.modules.get(("after", file.path))
         added = inspection.added.get(file.path, frozenset())
@@ -170,7 +170,7 @@ def _spots(inspection: Inspection) -> Iterator[Spot]:
                 and len(re.findall(rf"\b{re.escape(text)}\b", lines[line - 1])) == 1
             )
             if line in added and len(text) >= SHORTEST and text.isidentifier() and alone:
-                known = inspection.index.known(text) or text in standard_names(module.language)
+                known = inspection.index.known(text) or text in list_standard_names(module.language)
                 yield Spot(
                     path=file.path,
                     line=line,
@@ -240,12 +240,12 @@ def _near(name: str, chance: random.Random) -> Iterator[tuple[str, str]]:
 
 def _is_new(name: str, spot: Spot, inspection: Inspection) -> bool:
     if spot.language == "settings":
-        return name.encode() not in words(inspection.sides.read("after", spot.path) or b"")
+        return name.encode() not in extract_words(inspection.sides.read("after", spot.path) or b"")
     language = inspection.modules["after", spot.path].language
     return (
         name != spot.text
         and not inspection.index.known(name)
-        and name not in standard_names(language)
+        and name not in list_standard_names(language)
         and not re.search(rf"\b{re.escape(name)}\b", inspection.change.patch)
     )
 
@@ -261,7 +261,7 @@ def _checked(
             return
         file.write(changed)
         file.flush()
-        wanted = Wanted(patch=Path(file.name), base=f"{commit}^1")
+        wanted = ChangeQuery(patch=Path(file.name), base=f"{commit}^1")
         with _opened(repository, cache, wanted) as inspection:
             told = _found(inspection) if inspection else []
     place = f"{spot.path}:{spot.line}"
@@ -299,7 +299,7 @@ def _mutated(patch: bytes, spot: Spot, name: str) -> bytes | None:
 def table(scores: Sequence[Score]) -> str:
     """What was reached, by repository."""
     every = [mutant for one in scores for mutant in one.mutants]
-    alarms = pooled(*(one.alarms for one in scores))
+    alarms = pool_rates(*(one.alarms for one in scores))
     rows = [(one.repository, one.commits, one.alarms, one.mutants) for one in scores]
     rows.append(("all", sum(one.commits for one in scores), alarms, every))
     return "\n".join(
@@ -331,9 +331,9 @@ def _shares(mutants: Sequence[Mutant]) -> str:
     found = [one for one in mutants if one.found]
     return " | ".join(
         (
-            _told(rate(len(found), len(mutants))),
-            _told(rate(sum(one.found for one in decidable), len(decidable))),
-            _told(rate(sum(one.named for one in found), len(found))),
+            _told(wilson_rate(len(found), len(mutants))),
+            _told(wilson_rate(sum(one.found for one in decidable), len(decidable))),
+            _told(wilson_rate(sum(one.named for one in found), len(found))),
         )
     )
 

@@ -13,9 +13,9 @@ from closeloop import plugins
 from closeloop.model.rates import Z95
 from closeloop.model.record import Record
 from closeloop.model.trace import Trace
-from closeloop.process.reading import read
-from closeloop.traces.detect import reader_of
-from closeloop.traces.source import FileSource
+from closeloop.process.trace_reading import build_reading
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import find_reader
 
 PASSED = ("resolved=True", "is_resolved=True", "reward=1.0", "resolved")
 FAILED = ("resolved=False", "is_resolved=False", "reward=0.0", "unresolved", "empty_patch")
@@ -46,8 +46,8 @@ def odds(folder: Path) -> list[Odds]:
     totals = [0, 0]
     for trace, passed in _runs(folder):
         totals[passed] += 1
-        reading = read(trace)
-        for detector in plugins.every("detectors"):
+        reading = build_reading(trace)
+        for detector in plugins.load_plugins("detectors"):
             rule = detector.rule
             known = counts.setdefault(rule.name, [0, 0])
             known[passed] += bool(found(detector.detect(reading, rule.thresholds)))
@@ -64,7 +64,7 @@ def _runs(folder: Path) -> Iterator[tuple[Trace, bool]]:
             path = folder / row["format"] / row["file"]
             if word in PASSED + FAILED and path.is_file():
                 source = FileSource(path)
-                reader = reader_of(source)
+                reader = find_reader(source)
                 sessions = list(reader.read(source)) if reader else []
                 if len(sessions) == 1 and sessions[0].trace.events:
                     yield sessions[0].trace, word in PASSED

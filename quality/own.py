@@ -11,9 +11,9 @@ import msgspec
 from closeloop import plugins
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.protocols import Detector
-from closeloop.model.rates import Rate, rate
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "process"))
 from story import Labelled, labelled
@@ -35,11 +35,11 @@ class Score(Record):
 
     @property
     def precision(self) -> Rate | None:
-        return rate(len(self.right), len(self.right) + len(self.wrong))
+        return wilson_rate(len(self.right), len(self.right) + len(self.wrong))
 
     @property
     def recall(self) -> Rate | None:
-        return rate(len(self.right), len(self.right) + len(self.missed))
+        return wilson_rate(len(self.right), len(self.right) + len(self.missed))
 
 
 def scores(cases: Iterable[Labelled] | None = None) -> list[Score]:
@@ -48,7 +48,7 @@ def scores(cases: Iterable[Labelled] | None = None) -> list[Score]:
         (
             case,
             msgspec.structs.replace(
-                read(case.trace), task=case.task, attempt=case.attempt, grade=case.grade
+                build_reading(case.trace), task=case.task, attempt=case.attempt, grade=case.grade
             ),
         )
         for case in (labelled() if cases is None else cases)
@@ -62,7 +62,7 @@ def scores(cases: Iterable[Labelled] | None = None) -> list[Score]:
                 if detector.rule.name not in case.allow
             ],
         )
-        for detector in plugins.every("detectors")
+        for detector in plugins.load_plugins("detectors")
     ]
 
 

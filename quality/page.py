@@ -15,7 +15,7 @@ from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
 from closeloop.model.rates import Rate
-from closeloop.process.quality import Counts, Measured
+from closeloop.process.rule_quality import MeasuredQuality, RuleCounts
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "rules" / "README.md"
@@ -37,7 +37,7 @@ def rules(scores: Sequence[Score]) -> str:
             f"{len(known[rule.name].right) + len(known[rule.name].missed)} + "
             f"{known[rule.name].hard}",
         )
-        for rule in (detector.rule for detector in plugins.every("detectors"))
+        for rule in (detector.rule for detector in plugins.load_plugins("detectors"))
     ]
     return _table(
         ("rule", "what it looks for", "severity", "", "precision", "recall", "cases"), rows
@@ -127,15 +127,17 @@ def write(tables: Mapping[str, str]) -> None:
 
 def keep(scores: Iterable[Score]) -> None:
     """Write the counts that `closeloop rules` shows."""
-    measured = Measured(date=str(datetime.now(UTC).date()), method=METHOD, rules=counts(scores))
+    measured = MeasuredQuality(
+        date=str(datetime.now(UTC).date()), method=METHOD, rules=counts(scores)
+    )
     text = msgspec.json.format(msgspec.json.encode(measured), indent=2)
     KEPT.write_bytes(text + b"\n")
 
 
-def counts(scores: Iterable[Score]) -> dict[str, Counts]:
+def counts(scores: Iterable[Score]) -> dict[str, RuleCounts]:
     """By rule, in the order of their names."""
     return {
-        score.rule: Counts(
+        score.rule: RuleCounts(
             right=len(score.right),
             missed=len(score.missed),
             wrong=len(score.wrong),

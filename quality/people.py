@@ -16,7 +16,7 @@ from typing import Any
 
 from closeloop.model.record import Record
 from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Read, Thought, ToolUse, Trace
-from closeloop.traces.calls import Origin, event_of
+from closeloop.traces.tool_calls import CallOrigin, event_from_call
 
 AGENTS = ("autocoderover", "openhands", "repairagent")
 _ADDED = {"insertions": "new_lines", "modifications": "modified_line"}
@@ -117,7 +117,7 @@ def _events(agent: str, step: _Told, number: int) -> Iterator[AnyEvent]:
         refused |= "is not precise" in step.result[:100]
         yield ToolUse(**place, name=step.action, output=step.result, ok=False if refused else None)
     elif agent == "openhands":
-        yield _with_result(event_of(*call, Origin(**place)), step.result, refused)
+        yield _with_result(event_from_call(*call, CallOrigin(**place)), step.result, refused)
     elif call[0] == "write_fix":
         yield from _fix(call[1], step.result, refused, place)
     elif call[0] == "read_range":

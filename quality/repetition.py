@@ -13,9 +13,9 @@ from own import found
 from people import Run
 
 from closeloop import plugins
-from closeloop.model.rates import Rate, rate
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
 LABEL = "Repetition"
 LIMITS: Mapping[str, Mapping[str, float]] = {
@@ -39,11 +39,11 @@ class Agreement(Record):
 
     @property
     def precision(self) -> Rate | None:
-        return rate(self.right, self.right + self.wrong)
+        return wilson_rate(self.right, self.right + self.wrong)
 
     @property
     def recall(self) -> Rate | None:
-        return rate(self.right, self.right + self.missed)
+        return wilson_rate(self.right, self.right + self.missed)
 
 
 def agreements(runs: Iterable[Run]) -> list[Agreement]:
@@ -70,9 +70,9 @@ def agreements(runs: Iterable[Run]) -> list[Agreement]:
 
 def _said(run: Run) -> Iterator[tuple[str, Iterable[int]]]:
     """By rule: the pairs of actions that it calls one and the same, by the number of the first."""
-    reading = read(run.trace)
+    reading = build_reading(run.trace)
     at = {number: step for step, numbers in enumerate(run.steps) for number in numbers}
-    for detector in plugins.every("detectors"):
+    for detector in plugins.load_plugins("detectors"):
         name = detector.rule.name
         if name in LIMITS:
             findings = found(detector.detect(reading, {**detector.rule.thresholds, **LIMITS[name]}))
@@ -111,10 +111,10 @@ def marks(runs: Iterable[Run]) -> list[Marked]:
     """All rules as they are set, at the steps that people marked and at all others."""
     counts = {mark: [0, 0, 0, 0] for mark in MARKED}
     for run in runs:
-        reading = read(run.trace)
+        reading = build_reading(run.trace)
         spoken = {
             number
-            for detector in plugins.every("detectors")
+            for detector in plugins.load_plugins("detectors")
             for finding in found(detector.detect(reading, detector.rule.thresholds))
             for number in finding.events
         }
@@ -127,6 +127,6 @@ def marks(runs: Iterable[Run]) -> list[Marked]:
                     known[0 if told == label else 2] += hit
                     known[1 if told == label else 3] += 1
     return [
-        Marked(label=label, there=rate(hit, of), elsewhere=rate(other, rest))
+        Marked(label=label, there=wilson_rate(hit, of), elsewhere=wilson_rate(other, rest))
         for (_, label), (hit, of, other, rest) in counts.items()
     ]

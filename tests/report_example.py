@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from closeloop.model.change import Change, FileChange
+from closeloop.model.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
 from closeloop.model.finding import Finding, Rule, Severity, Unmeasured
-from closeloop.model.report import Chance, Factor, Report, Risk, ToolRun
 
 BASE, HEAD = "a" * 40, "b" * 40
 BLOBS = f"https://github.com/ann/tally/blob/{HEAD}"
@@ -48,7 +48,7 @@ def finding(
     )
 
 
-BAD = Report(
+BAD = ChangeReport(
     change=CHANGE,
     title="main..feature",
     verdict="block",
@@ -87,8 +87,8 @@ BAD = Report(
         level="high",
         reasons=("Removes the public function `parse_date`.", "Larger than 83 % of changes."),
         factors=(
-            Factor(name="surface", axis="likelihood", text="35 lines", weight=0.2),
-            Factor(
+            RiskFactor(name="surface", axis="likelihood", text="35 lines", weight=0.2),
+            RiskFactor(
                 name="public API",
                 axis="impact",
                 text="1 function removed",
@@ -96,12 +96,12 @@ BAD = Report(
                 places=("tally/days.py:12",),
             ),
         ),
-        chance=Chance(value=0.12, low=0.08, high=0.17, of=900, method="logistic"),
+        chance=RevertChance(value=0.12, low=0.08, high=0.17, of=900, method="logistic"),
         unmeasured=(Unmeasured(rule="coverage", reason="there is no coverage data"),),
     ),
     unmeasured=(Unmeasured(rule="unknown-name", reason="tally/odd.py cannot be parsed"),),
 )
-CLEAN = Report(
+CLEAN = ChangeReport(
     change=CHANGE,
     title="main..feature",
     verdict="pass",

@@ -23,8 +23,8 @@ import pytest
 from cyclopts import App
 
 from closeloop import plugins
-from closeloop.cli import CHAPTERS, GROUPS, main
-from closeloop.cli.config import read
+from closeloop.cli import COMMAND_CHAPTERS, COMMAND_GROUPS, main
+from closeloop.cli.config import read_config_file
 from closeloop.model.attempt import Exit
 from closeloop.model.errors import MachineFailed
 from closeloop.model.record import Record
@@ -36,10 +36,10 @@ from closeloop.model.settings import (
     VariantSettings,
     WebhookSettings,
 )
-from closeloop.model.task import Acceptance, Runner, Task
-from closeloop.runs.models.scripts import load_script
-from closeloop.runs.workspaces import Workspaces
-from closeloop.tasks.files import load_task
+from closeloop.model.task import Acceptance, Task, TestRunner
+from closeloop.runs.models.model_scripts import load_script
+from closeloop.runs.workspaces import WorkspacePool
+from closeloop.tasks.task_files import load_task
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
@@ -171,7 +171,7 @@ def test_the_commands_on_the_pages_do_what_the_pages_show(project: Path) -> None
 def sandbox_flag(cache: Path) -> str:
     """Nothing where a sandbox works, as on any machine of a reader."""
     try:
-        Workspaces(cache, SandboxSettings()).close()
+        WorkspacePool(cache, SandboxSettings()).close()
     except MachineFailed:
         return " --sandbox none"
     return ""
@@ -209,7 +209,7 @@ def test_settings_on_the_pages_can_be_read(block: Block, tmp_path: Path) -> None
     if "entry-points" in block.text:
         return
     (tmp_path / "closeloop.toml").write_text(block.text, encoding="utf-8")
-    settings = read(tmp_path / "closeloop.toml")
+    settings = read_config_file(tmp_path / "closeloop.toml")
     for variant in settings.variants.values():
         assert variant.model in settings.models or (variant.model or "").startswith("scripted:")
 
@@ -246,7 +246,7 @@ def test_the_plugins_on_the_page_keep_their_contracts(
     (about / "entry_points.txt").write_text(f"[closeloop.agents]\n{lines}")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "one_patch", raising=False)
-    assert plugins.find("agents", "one-patch").name == "one-patch"
+    assert plugins.load_plugin("agents", "one-patch").name == "one-patch"
     importlib.import_module("test_one_patch").test_the_agent_keeps_the_contract()
     importlib.import_module(
         "test_forced_push"
@@ -260,7 +260,7 @@ def test_the_plugins_on_the_page_keep_their_contracts(
 
 
 def test_every_kind_of_plugin_is_on_the_page() -> None:
-    kinds = {f"closeloop.{kind}" for kind in get_args(plugins.Kind)}
+    kinds = {f"closeloop.{kind}" for kind in get_args(plugins.PluginKind)}
     listed = re.findall(r"^\| \[\w+\]\S+ \| `([^`]+)`", PAGES["plugins.md"], re.MULTILINE)
     assert {*listed} == kinds
 
@@ -289,7 +289,7 @@ def fields_section() -> str:
 
 
 def test_every_runner_and_every_exit_is_documented() -> None:
-    assert documented(section("tasks.md", "Test runners")) >= {*get_args(Runner)}
+    assert documented(section("tasks.md", "Test runners")) >= {*get_args(TestRunner)}
     assert documented(section("run.md", "Grading")) == {*get_args(Exit)}
 
 
@@ -344,7 +344,9 @@ def test_every_variable_that_the_command_line_reads_is_documented() -> None:
 def commands() -> dict[str, Callable[..., Any]]:
     """Every command line, without its arguments, with the function that does it; as listed."""
     found: dict[str, Any] = {}
-    for name, (target, _) in (one for chapter in CHAPTERS.values() for one in chapter.items()):
+    for name, (target, _) in (
+        one for chapter in COMMAND_CHAPTERS.values() for one in chapter.items()
+    ):
         module, _, attribute = target.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         if isinstance(command, App):
@@ -380,10 +382,10 @@ def test_the_commands_stand_in_the_order_of_the_help_and_none_is_invented() -> N
     assert titles == [*commands()]
     index = PAGES["commands.md"].partition("## ")[0]
     assert re.findall(r"\[([a-z ]+)\]\(#closeloop-", index) == titles
-    assert re.findall(r"^\| (.+?) \| \[", index, re.MULTILINE) == [*CHAPTERS]
+    assert re.findall(r"^\| (.+?) \| \[", index, re.MULTILINE) == [*COMMAND_CHAPTERS]
 
 
-@pytest.mark.parametrize("name", ["", *GROUPS, *commands()])
+@pytest.mark.parametrize("name", ["", *COMMAND_GROUPS, *commands()])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([*name.split(), "--help"])

@@ -14,7 +14,7 @@ import msgspec
 from closeloop.model.chat import ChatMessage, ModelRequest, ToolSpec
 from closeloop.model.settings import Settings
 from closeloop.model.variant import Limits
-from closeloop.runs.models import open_model, settings_of
+from closeloop.runs.models import find_model_settings, open_model
 
 PAGE = (Path(__file__).parent.parent / "docs" / "scripted-model.md").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def test_the_settings_on_the_page_play_the_script_on_the_page(tmp_path: Path) ->
         for name in settings.models:
             open_model(
                 name,
-                settings_of(name, settings.models),
+                find_model_settings(name, settings.models),
                 Limits(),
                 environ={},
                 folder=tmp_path,
@@ -41,7 +41,7 @@ def test_the_settings_on_the_page_play_the_script_on_the_page(tmp_path: Path) ->
     name = settings.variants["careful"].model
     assert name is not None
     model = open_model(
-        name, settings_of(name, settings.models), Limits(), environ={}, folder=tmp_path
+        name, find_model_settings(name, settings.models), Limits(), environ={}, folder=tmp_path
     )
     read = ToolSpec(name="read", description="", parameters={"required": ["path"]})
     messages: tuple[ChatMessage, ...] = (ChatMessage(role="user", text="Fix the rounding"),)

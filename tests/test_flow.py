@@ -10,17 +10,17 @@ import pytest
 
 import small_project
 from closeloop import flow
-from closeloop.cli.config import load
-from closeloop.measuring.attempts import book_of
-from closeloop.measuring.attempts import story as story_of
+from closeloop.cli.config import load_project
+from closeloop.measuring.attempt_measuring import load_story as story_of
+from closeloop.measuring.attempt_measuring import project_rulebook
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plan import Progress, Results
+from closeloop.model.experiment_plan import ExperimentResults, RunProgress
 from closeloop.model.protocols import Work
 from closeloop.model.settings import ExperimentSettings
 from closeloop.model.trace import Trace
-from closeloop.running import attempting
+from closeloop.running import attempt_execution
 from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.models.scripted import ScriptedModel
+from closeloop.runs.models.scripted_model import ScriptedModel
 
 
 @pytest.fixture
@@ -28,32 +28,34 @@ def project(tmp_path: Path) -> Path:
     return small_project.build(tmp_path, sandbox="none")
 
 
-def run(project: Path, *tasks: str, repeats: int = 1, **changes: object) -> Results:
+def run(project: Path, *tasks: str, repeats: int = 1, **changes: object) -> ExperimentResults:
     """What `closeloop run` does, with what it tells kept aside."""
-    found = load(project, environ={})
+    found = load_project(project, environ={})
     settings = msgspec.structs.replace(found.settings, **changes)
     told.clear()
     skipped: dict[str, str] = {}
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: RunProgress) -> None:
         told.append(progress)
         if progress.stage == "skipped":
             skipped[progress.task] = progress.why or ""
 
-    async def go() -> Results:
-        chosen = flow.choose(settings, project, tasks)
-        async with flow.open_workshop(settings, project, list(settings.variants), {}) as workshop:
-            plan = flow.plan(workshop, chosen, ExperimentSettings(repeats=repeats))
-            await flow.run(plan, workshop, jobs=2, tell=tell)
-            return flow.results(plan, workshop, skipped)
+    async def go() -> ExperimentResults:
+        chosen = flow.select_tasks(settings, project, tasks)
+        async with flow.open_run_context(
+            settings, project, list(settings.variants), {}
+        ) as workshop:
+            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(repeats=repeats))
+            await flow.run_experiment(plan, workshop, jobs=2, tell=tell)
+            return flow.collect_results(plan, workshop, skipped)
 
     return anyio.run(go)
 
 
-told: list[Progress] = []
+told: list[RunProgress] = []
 
 
-def outcomes(results: Results) -> dict[tuple[str | None, str | None], str | None]:
+def outcomes(results: ExperimentResults) -> dict[tuple[str | None, str | None], str | None]:
     return {(row.task, row.variant_name): row.outcome for row in results.attempts}
 
 
@@ -170,9 +172,9 @@ def test_a_new_grader_looks_at_the_base_and_at_every_attempt_again(tried_project
     results = run(tried_project, "fix")
     assert started() == 0
     assert {row.version for row in results.attempts} == {99}
-    found = load(tried_project, environ={})
-    with flow.open_named_store(found.settings, tried_project) as store:
-        proof = store.proof(results.tasks[0].grading)
+    found = load_project(tried_project, environ={})
+    with flow.open_project_store(found.settings, tried_project) as store:
+        proof = store.load_proof(results.tasks[0].grading)
     assert proof is not None
     assert proof.version == 99
 
@@ -218,8 +220,8 @@ def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
         return Work(exit="finished", trace=Trace(reader="x", reader_version=1))
 
     monkeypatch.setattr(BuiltinAgent, "work", endless)
-    monkeypatch.setattr(attempting, "GRACE_SECONDS", 0.2)
-    found = load(project, environ={}).settings
+    monkeypatch.setattr(attempt_execution, "GRACE_SECONDS", 0.2)
+    found = load_project(project, environ={}).settings
     limits = msgspec.structs.replace(found.limits, seconds=0.1)
     results = run(project, "question", limits=limits)
     assert {row.exit for row in results.attempts} == {"out_of_time"}
@@ -235,9 +237,9 @@ def test_two_variants_that_are_the_same_are_told_apart_from_none(project):
 
 def test_a_story_holds_all_of_an_attempt(tried_project):
     results = run(tried_project, "fix")
-    found = load(tried_project, environ={})
-    with flow.open_named_store(found.settings, tried_project) as store:
-        story = story_of(store, results.attempts[0].id[:6], book_of(found.settings))
+    found = load_project(tried_project, environ={})
+    with flow.open_project_store(found.settings, tried_project) as store:
+        story = story_of(store, results.attempts[0].id[:6], project_rulebook(found.settings))
     assert story.task is not None
     assert story.task.id == "fix"
     assert story.variant is not None

@@ -65,13 +65,13 @@ def test_what_git_prints_is_the_same_as_of_a_harmless_repository(tmp_path: Path)
     from closeloop import git
 
     hostile = hostile_repository.build(tmp_path / "hostile", tmp_path / "markers")
-    files = git.try_text(hostile, "ls-tree", "--name-only", "HEAD").split()
+    files = git.try_git_text(hostile, "ls-tree", "--name-only", "HEAD").split()
     assert "calculator.py" in files
-    changed = git.try_text(hostile, "status", "--porcelain", "--ignore-submodules=all")
+    changed = git.try_git_text(hostile, "status", "--porcelain", "--ignore-submodules=all")
     assert changed.splitlines()[:2] == [" M test_calculator.py", " M version.txt"]
-    shown = git.read_text(hostile, "diff", "HEAD", "--", "test_calculator.py")
+    shown = git.read_git_text(hostile, "diff", "HEAD", "--", "test_calculator.py")
     assert "+x = 2" in shown
-    archive = git.run(hostile, "archive", "--format=tar", "HEAD", "calculator.py")
+    archive = git.run_git(hostile, "archive", "--format=tar", "HEAD", "calculator.py")
     assert b"return a + b" in archive
     assert list((tmp_path / "markers").iterdir()) == []
 
@@ -90,7 +90,7 @@ def test_an_address_is_asked_without_the_configuration_of_the_folder_one_stands_
 
 
 def test_a_branch_is_made_without_hooks(place: Path) -> None:
-    from closeloop.runs.workspaces.branches import make_branch
+    from closeloop.runs.workspaces.change_branches import make_branch
 
     folder = place / "project"
     head = (folder / ".git" / "refs" / "heads").iterdir().__next__().read_text().strip()
@@ -109,4 +109,4 @@ def test_every_start_of_git_goes_through_one_module() -> None:
         )
     }
     # Inside the sandbox, on a git folder of our own that nobody else writes.
-    assert direct <= {"git.py", "runs/workspaces/patches.py"}
+    assert direct <= {"git.py", "runs/workspaces/workspace_patches.py"}

@@ -24,7 +24,7 @@ import pytest
 
 import postgres_server
 import small_project
-from closeloop.mining.ledger import read_ledger
+from closeloop.mining.mining_ledger import read_ledger
 from closeloop.store import Store, open_store
 from patience import PATIENCE, until
 
@@ -84,7 +84,7 @@ class Case:
 def attempts_of_run(place: Place, store: Store, printed: str) -> Any:
     fields = ("id", "task", "variant_name", "number", "retry", "exit", "outcome", "reason", "turns")
     rows = json.loads(printed)["attempts"]
-    assert len(store.attempts()) == len(rows)
+    assert len(store.list_attempts()) == len(rows)
     return [tuple(row.get(field) for field in fields) for row in rows]
 
 
@@ -104,9 +104,9 @@ def write_sessions(folder: Path) -> Path:
 
 def sessions_of_import(place: Place, store: Store, printed: str) -> Any:
     paths = [str(path) for path in sorted((place.folder / "recorded").iterdir())]
-    known = store.imported(paths)
-    assert sum(row.sessions for row in known.values()) == len(store.attempts()) == SESSIONS
-    ids = (store.session(row.id) for row in store.attempts())
+    known = store.load_imported_files(paths)
+    assert sum(row.sessions for row in known.values()) == len(store.list_attempts()) == SESSIONS
+    ids = (store.load_session(row.id) for row in store.list_attempts())
     return sorted(session.id for session in ids if session is not None)
 
 
@@ -141,16 +141,16 @@ def tasks_of_mine(place: Place, store: Store, printed: str) -> Any:
 def resume_or_begin(place: Place) -> list[str]:
     if "://" in place.url or Path(place.url).exists():
         with open_store(place.url) as store:
-            if listed := store.plans.listed(1):
+            if listed := store.plans.list_plans(1):
                 return ["orchestrate", "--resume", listed[0].id, "--json"]
     return ["orchestrate", "plan.json", "--json"]
 
 
 def tries_of_plan(place: Place, store: Store, printed: str) -> Any:
-    (listed,) = store.plans.listed(10)
-    story = store.plans.story(listed.id)
+    (listed,) = store.plans.list_plans(10)
+    story = store.plans.load_story(listed.id)
     assert story.ending is not None
-    assert len(store.attempts()) == 1
+    assert len(store.list_attempts()) == 1
     return sorted(
         (one.execution.task, one.execution.number, one.assessment and one.assessment.passed)
         for one in story.tries
@@ -257,7 +257,7 @@ def test_a_server_that_is_killed_keeps_what_it_acknowledged(
         process.kill()
         process.communicate()
     with open_store(place.url) as store:
-        assert store.span_counts() == dict.fromkeys(acknowledged, 1)
+        assert store.count_spans() == dict.fromkeys(acknowledged, 1)
 
 
 def is_up(address: str) -> bool:

@@ -26,19 +26,22 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_built_in_agent_comes_through_the_same_door() -> None:
-    assert plugins.known("agents")["builtin"].value == "closeloop.runs.agents.builtin:agent"
+    assert (
+        plugins.installed_plugins("agents")["builtin"].value
+        == "closeloop.runs.agents.builtin:agent"
+    )
 
 
 def test_an_installed_agent_is_found_by_its_name(packages: Path) -> None:
     install(packages, "parrot", "parrot_agent:agent")
     (packages / "parrot_agent.py").write_text("agent = 'squawk'\n")
-    assert plugins.find("agents", "parrot") == "squawk"
+    assert plugins.load_plugin("agents", "parrot") == "squawk"
     sys.modules.pop("parrot_agent")
 
 
 def test_an_unknown_agent_is_bad_input_that_names_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"No agent named 'bultin'\. Did you mean 'builtin'\?"):
-        plugins.find("agents", "bultin")
+        plugins.load_plugin("agents", "bultin")
 
 
 @pytest.mark.parametrize(
@@ -55,5 +58,5 @@ def test_an_agent_that_cannot_be_loaded_is_the_plugins_fault(
     install(packages, "broken", target)
     (packages / "broken_agent.py").write_text(source)
     with pytest.raises(PluginFailed, match=f"agent 'broken' could not be loaded.*{target}"):
-        plugins.find("agents", "broken")
+        plugins.load_plugin("agents", "broken")
     sys.modules.pop("broken_agent", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from closeloop.model.protocols import Work
 from closeloop.model.trace import Lane, Message, Note, Trace
-from closeloop.running.attempting import with_refusals
+from closeloop.running.attempt_execution import with_refusals
 
 EMPTY = Work(exit="finished", trace=Trace(reader="x", reader_version=1))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.changes.risk.coverage import lines_of
+from closeloop.changes.risk.coverage_data import read_line_coverage
 from closeloop.model.errors import BadInput
 from closeloop.sqlite_files import has_tables, open_database
 
@@ -68,7 +68,7 @@ def test_a_check_ends_beside_coverage_data_whose_views_never_do(tmp_path: Path) 
 
 
 def test_coverage_data_is_read_from_plain_tables(tmp_path: Path) -> None:
-    read = lines_of(database(tmp_path / ".coverage", COVERAGE))
+    read = read_line_coverage(database(tmp_path / ".coverage", COVERAGE))
     assert read["calculator.py"].covered == {1, 2, 5, 6}
 
 
@@ -87,7 +87,7 @@ COMPUTED = "CREATE TABLE line_bits (file_id, numbits GENERATED ALWAYS AS (x'ff')
 def test_other_data_is_no_coverage_data(tmp_path: Path, spoiled: str) -> None:
     path = database(tmp_path / ".coverage", COVERAGE + spoiled)
     with pytest.raises(BadInput, match="not coverage data"):
-        lines_of(path)
+        read_line_coverage(path)
 
 
 def test_what_takes_longer_than_its_time_is_interrupted(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ with open_database(Path(sys.argv[1])) as connection:
 """
 COMPUTING = """
 import anyio
-from closeloop.checking.computing import compute
+from closeloop.checking.background_computation import compute
 def count():
     print("reading", flush=True)
     number = 0
@@ -157,13 +157,13 @@ def test_reports_that_would_take_for_ever_are_read_in_time_that_grows_with_their
     lcov = tmp_path / "lcov.info"
     hits = "".join(f"DA:{number},1\n" for number in range(1, 20_001))
     lcov.write_text(f"SF:a.py\n{hits}" + "end_of_record\n" * 20_000)
-    assert len(lines_of(lcov)["a.py"].covered) == 20_000
+    assert len(read_line_coverage(lcov)["a.py"].covered) == 20_000
     xml = tmp_path / "coverage.xml"
     sources = "".join(f"<source>/{number}</source>" for number in range(2_000))
     classes = '<class filename="a.py"><line number="1" hits="1"/></class>' * 2_000
     xml.write_text(f"<coverage>{sources}{classes}</coverage>")
-    assert len(lines_of(xml)) == 101
+    assert len(read_line_coverage(xml)) == 101
     deep = tmp_path / "coverage.json"
     deep.write_text('{"a":' * 100_000)
     with pytest.raises(BadInput):
-        lines_of(deep)
+        read_line_coverage(deep)

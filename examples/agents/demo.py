@@ -24,9 +24,9 @@ import anyio
 import msgspec
 from dialogues import Project, dialogues, node, python
 
-from closeloop.runs.models import scripted
-from closeloop.runs.models import serve as serving
-from closeloop.runs.models.scripts import parse_script
+from closeloop.runs.models import script_server as serving
+from closeloop.runs.models import scripted_model
+from closeloop.runs.models.model_scripts import parse_script
 
 PROGRAMS = {
     "aider": "bin/aider",
@@ -98,7 +98,7 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
         for agent in agents:
             told = {"name": agent, "dialogues": dialogues(agent, project)}
             script = parse_script(msgspec.json.encode(told), f"{agent}.yaml")
-            addresses[agent] = await opened.enter_async_context(serving.serve(script))
+            addresses[agent] = await opened.enter_async_context(serving.serve_script(script))
         (folder / "closeloop.toml").write_text(configuration(agents, addresses, project))
         closeloop = shutil.which("closeloop") or "closeloop"
         ran = await anyio.run_process(
@@ -111,7 +111,7 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
 
 
 def counted(script: Any, turn: Any, request: Any, served: Served) -> Any:
-    reply = scripted.speak(script, turn, request)
+    reply = scripted_model.reply_from_turn(script, turn, request)
     served[script.name] += (reply.usage.input_tokens or 0) + (reply.usage.output_tokens or 0)
     return reply
 

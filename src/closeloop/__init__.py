@@ -25,7 +25,7 @@ _HOMES = {
     "Variant": "closeloop.model.variant",
     "Work": "closeloop.model.protocols",
     "check_agent": "closeloop.runs.agents.contract",
-    "load_tasks": "closeloop.tasks.files",
+    "load_tasks": "closeloop.tasks.task_files",
     "open_store": "closeloop.store",
     "record": "closeloop.traces.recording",
     "recording": "closeloop.traces.recording",

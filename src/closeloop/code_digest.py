@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record, content_digest
+from closeloop.python_trees import parse_python
 
 if TYPE_CHECKING:
     import ast
@@ -48,7 +49,7 @@ def digest_code(*modules: str) -> str:
     trees = {name: parsed and parsed.tree for name, parsed in _reach_modules(roots).items()}
     if len(_parsed_modules()) > known:
         _save_parsed_modules()
-    return digest(sorted(trees.items()))
+    return content_digest(sorted(trees.items()))
 
 
 def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
@@ -134,7 +135,7 @@ def parse_source(content: bytes) -> ParsedModule:
     import ast
 
     try:
-        tree = ast.parse(content)
+        tree = parse_python(content)
         dumped = repr(_dump_node(tree))
     except (SyntaxError, ValueError, RecursionError):
         return ParsedModule(tree=sha256(content).hexdigest())

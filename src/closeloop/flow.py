@@ -23,113 +23,127 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.measuring.attempts import book_of, measured
+from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
 from closeloop.model.attempt import AttemptRow, Proof
 from closeloop.model.change import Change
-from closeloop.model.errors import BadInput, Fault, unknown
-from closeloop.model.plan import Forecast, Mode, Place, Plan, Progress, Results, Slot, Try
-from closeloop.model.record import Record, digest
+from closeloop.model.errors import BadInput, Fault, unknown_name_error
+from closeloop.model.experiment_plan import (
+    AttemptOrder,
+    ExperimentForecast,
+    ExperimentPlan,
+    ExperimentResults,
+    RunMode,
+    RunProgress,
+    ScheduledAttempt,
+    SlotPlace,
+)
+from closeloop.model.record import Record, content_digest
 from closeloop.model.settings import ExperimentSettings, Settings
 from closeloop.model.task import Task
 from closeloop.model.variant import Experiment
 from closeloop.process.rulebook import Rulebook
-from closeloop.reviewing.briefing import Briefing, brief, called, open_briefing
-from closeloop.reviewing.hydrating import Work
-from closeloop.running import announcing
-from closeloop.running.attempting import identity
-from closeloop.running.executing import Executor, open_executor
-from closeloop.running.forecasting import demand_prices, forecast
-from closeloop.running.keeping import keep
-from closeloop.running.leases import LEASE_SECONDS, keep_leases
-from closeloop.running.pacing import Pace
-from closeloop.running.safekeeping import ATTEMPTS, recover
-from closeloop.running.tools import (
-    Tools,
-    base_of,
-    describe_sandbox,
-    guarded,
-    open_tools,
-    open_workspaces,
+from closeloop.reviewing.agent_context import UpcomingWork
+from closeloop.reviewing.prompt_context import (
+    ContextProvider,
+    clone_repository_name,
+    open_context_provider,
+    provide_context,
 )
-from closeloop.runs import grade as grading
-from closeloop.runs import proof as proving
-from closeloop.runs.executors.local import each, plainly
-from closeloop.runs.workspaces import Workspaces, resolve_commit
-from closeloop.store import Store, row_of
-from closeloop.store.named import open_kept_store, open_named_store
-from closeloop.store.owners import is_dead, this_process
-from closeloop.tasks.files import load_tasks
-from closeloop.traces.redact import redact_grade, redact_proof
+from closeloop.running import attempt_events
+from closeloop.running.attempt_execution import attempt_identity
+from closeloop.running.attempt_executor import AttemptExecutor, open_executor
+from closeloop.running.attempt_pacing import AttemptPacer
+from closeloop.running.attempt_saving import save_attempt_result
+from closeloop.running.lease_renewal import LEASE_SECONDS, maintain_leases
+from closeloop.running.run_forecast import forecast_run, require_prices
+from closeloop.running.run_resources import (
+    RunResources,
+    describe_sandbox,
+    open_run_resources,
+    open_workspaces,
+    prepare_task_base,
+    sandbox_description,
+)
+from closeloop.running.unsaved_results import ATTEMPTS_FOLDER, recover_batches
+from closeloop.runs import grading
+from closeloop.runs import task_proof as proving
+from closeloop.runs.executors.local_executor import run_limited, unwrap_exception_group
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.store import Store, make_attempt_row
+from closeloop.store.lease_owners import current_owner, is_owner_dead
+from closeloop.store.project_store import open_existing_store, open_project_store
+from closeloop.tasks.task_files import load_tasks
+from closeloop.traces.secret_redaction import redact_grade, redact_proof
 
 __all__ = [
-    "Progress",
-    "Tell",
-    "Workshop",
-    "choose",
+    "ProgressCallback",
+    "RunContext",
+    "RunProgress",
+    "collect_results",
     "describe_sandbox",
-    "expect",
-    "guarded",
-    "open_kept_store",
-    "open_named_store",
-    "open_workshop",
+    "forecast_missing",
+    "open_existing_store",
+    "open_project_store",
+    "open_run_context",
     "open_workspaces",
-    "plan",
-    "prove",
-    "results",
-    "run",
+    "plan_experiment",
+    "prove_tasks",
+    "run_experiment",
+    "sandbox_description",
+    "select_tasks",
 ]
 
 
-class Workshop(Record):
+class RunContext(Record):
     """What the work is done with, opened once."""
 
     store: Store
-    tools: Tools
+    tools: RunResources
     retries: int
     rules: Rulebook
     owner: str
-    briefing: Briefing | None = None
+    briefing: ContextProvider | None = None
     """What agents are told of what reviewers taught, where they are."""
 
 
-class Going(Record):
+class RunState(Record):
     """A plan under way."""
 
-    workshop: Workshop
-    executor: Executor
-    pace: Pace
-    mode: Mode
-    tell: Tell
+    workshop: RunContext
+    executor: AttemptExecutor
+    pace: AttemptPacer
+    mode: RunMode
+    tell: ProgressCallback
     faults: list[Fault] = []
     """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[RunProgress], None]
 
 
 @asynccontextmanager
-async def open_workshop(
+async def open_run_context(
     settings: Settings, root: Path, variants: Sequence[str], environ: Mapping[str, str]
-) -> AsyncIterator[Workshop]:
+) -> AsyncIterator[RunContext]:
     """Open the store, and what attempts are made with; everything is closed again at the end."""
     async with AsyncExitStack() as opened:
-        store = opened.enter_context(open_named_store(settings, root))
-        recover(store, root / ATTEMPTS)
-        making = open_tools(
-            settings, root, variants, environ, lambda name: tuple(store.exchanges(name))
+        store = opened.enter_context(open_project_store(settings, root))
+        recover_batches(store, root / ATTEMPTS_FOLDER)
+        resources_opening = open_run_resources(
+            settings, root, variants, environ, lambda name: tuple(store.load_exchanges(name))
         )
-        tools = await opened.enter_async_context(making)
-        yield Workshop(
+        tools = await opened.enter_async_context(resources_opening)
+        yield RunContext(
             store=store,
             tools=tools,
             retries=settings.retries,
-            rules=book_of(settings),
-            owner=this_process(),
-            briefing=open_briefing(store, settings, root, environ),
+            rules=project_rulebook(settings),
+            owner=current_owner(),
+            briefing=open_context_provider(store, settings, root, environ),
         )
 
 
-def choose(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
+def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
     """The project's tasks, or those named: by id, or by file."""
     files = [Path(name) for name in names if name.endswith(".md")]
     ids = [name for name in names if not name.endswith(".md")]
@@ -138,21 +152,21 @@ def choose(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
         known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
         for name in ids:
             if name not in known:
-                raise unknown("task", name, known)
+                raise unknown_name_error("task", name, known)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
 
 
-def plan(
-    workshop: Workshop, tasks: Sequence[Task], wanted: ExperimentSettings, name: str | None = None
-) -> Plan:
+def plan_experiment(
+    workshop: RunContext, tasks: Sequence[Task], wanted: ExperimentSettings, name: str | None = None
+) -> ExperimentPlan:
     """An experiment over those tasks and all variants of the workshop, written down."""
     crews = workshop.tools.crews
-    demand_prices(wanted.budget, crews)
+    require_prices(wanted.budget, crews)
     variants = tuple(crew.variant for crew in crews.values())
     digests = tuple(task.digest for task in tasks), tuple(variant.digest for variant in variants)
     experiment = Experiment(
-        id=digest(*digests, wanted.repeats)[:12],
+        id=content_digest(*digests, wanted.repeats)[:12],
         tasks=digests[0],
         variants=digests[1],
         repeats=wanted.repeats,
@@ -167,150 +181,177 @@ def plan(
     for task in tasks:
         workshop.store.save_task(task)
     workshop.store.save_experiment(experiment)
-    return Plan(experiment=experiment, tasks=tuple(tasks), variants=variants)
+    return ExperimentPlan(experiment=experiment, tasks=tuple(tasks), variants=variants)
 
 
-def expect(plan: Plan, workshop: Workshop, mode: Mode, jobs: int) -> Forecast:
+def forecast_missing(
+    plan: ExperimentPlan, workshop: RunContext, mode: RunMode, jobs: int
+) -> ExperimentForecast:
     """What the attempts that this plan still lacks will take, and what all of it will show."""
-    tried = last_tries(plan, workshop.store)
-    missing = [slot for slot in plan.slots() if is_due(tried.get(slot.place), mode)]
-    return forecast(plan, missing, workshop.tools.crews, workshop.store, jobs)
+    last_by_place = last_attempts(plan, workshop.store)
+    missing = [
+        slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
+    ]
+    return forecast_run(plan, missing, workshop.tools.crews, workshop.store, jobs)
 
 
-async def run(
-    plan: Plan, workshop: Workshop, *, tell: Tell, jobs: int | None = None, mode: Mode = "fill"
+async def run_experiment(
+    plan: ExperimentPlan,
+    workshop: RunContext,
+    *,
+    tell: ProgressCallback,
+    jobs: int | None = None,
+    mode: RunMode = "fill",
 ) -> None:
     """Fill every slot of the plan, `jobs` at a time. What is already filled is left as it is."""
-    ready: dict[str, Proof] = {}
-    tried = last_tries(plan, workshop.store)
+    proofs: dict[str, Proof] = {}
+    last_by_place = last_attempts(plan, workshop.store)
     crews = workshop.tools.crews.items()
 
     async def prepare_one(task: Task) -> None:
-        tell(Progress(stage="preparing", task=task.id))
-        proof = await prepare(task, workshop)
+        tell(RunProgress(stage="preparing", task=task.id))
+        proof = await prepare_task(task, workshop)
         if proof.state == "unproved":
-            tell(Progress(stage="skipped", task=task.id, why=proof.reasons[0]))
+            tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
         else:
-            ready[task.id] = proof
-            tell(Progress(stage="prepared", task=task.id))
+            proofs[task.id] = proof
+            tell(RunProgress(stage="prepared", task=task.id))
 
     async with open_executor(plan, workshop.tools) as executor:
-        pace = Pace(plan.experiment, workshop.store)
-        going = Going(workshop=workshop, executor=executor, pace=pace, mode=mode, tell=tell)
+        pace = AttemptPacer(plan.experiment, workshop.store)
+        run_state = RunState(workshop=workshop, executor=executor, pace=pace, mode=mode, tell=tell)
 
-        def is_wanted(slot: Slot) -> bool:
-            return slot.task.id in ready and (mode == "fill" or slot.place in tried)
+        def is_wanted(slot: ScheduledAttempt) -> bool:
+            return slot.task.id in proofs and (mode == "fill" or slot.place in last_by_place)
 
-        async def settle_one(slot: Slot) -> None:
-            if going.faults:
+        async def run_one_slot(slot: ScheduledAttempt) -> None:
+            if run_state.faults:
                 return
             try:
-                await settle(slot, ready[slot.task.id], tried.get(slot.place), going)
+                await run_slot(slot, proofs[slot.task.id], last_by_place.get(slot.place), run_state)
             except Fault as fault:
-                going.faults.append(fault)
+                run_state.faults.append(fault)
 
-        await each(plan.tasks, prepare_one, jobs=jobs or executor.places)
-        with plainly():
+        await run_limited(plan.tasks, prepare_one, jobs=jobs or executor.places)
+        with unwrap_exception_group():
             async with anyio.create_task_group() as group:
-                group.start_soon(keep_leases, workshop.store, workshop.owner)
+                group.start_soon(maintain_leases, workshop.store, workshop.owner)
                 try:
-                    await each(
-                        [slot for slot in plan.queue() if is_wanted(slot)],
-                        settle_one,
+                    await run_limited(
+                        [slot for slot in plan.shuffle_slots() if is_wanted(slot)],
+                        run_one_slot,
                         jobs=jobs or executor.places,
                         lane=lambda slot: slot.variant.digest,
                         room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
                     )
-                    if going.faults:
-                        raise going.faults[-1]
+                    if run_state.faults:
+                        raise run_state.faults[-1]
                 finally:
                     group.cancel_scope.cancel()
                     with suppress(Fault):
-                        workshop.store.release(workshop.owner)
+                        workshop.store.release_jobs(workshop.owner)
 
 
-async def prepare(task: Task, workshop: Workshop) -> Proof:
+async def prepare_task(task: Task, workshop: RunContext) -> Proof:
     """The task's base tree, and what its tests say there: made once, then remembered."""
     tools, store = workshop.tools, workshop.store
     try:
-        base = tools.bases[task.digest] = await base_of(task, tools.workspaces)
+        base = tools.bases[task.digest] = await prepare_task_base(task, tools.workspaces)
     except BadInput as fault:
-        return proving.unready(task, fault)
-    proof = await to_thread.run_sync(store.proof, task.grading)
+        return proving.unready_proof(task, fault)
+    proof = await to_thread.run_sync(store.load_proof, task.grading)
     if proof is None or proof.version != proving.GRADER_VERSION:
-        proof = await proving.look(tools.workspaces, base, task)
+        proof = await proving.check_gradable(tools.workspaces, base, task)
         # What is wrong may lie outside the task, such as a tool that is not installed yet.
         if proof.state != "unproved":
-            await to_thread.run_sync(remember, proof, store)
+            await to_thread.run_sync(save_usable_proof, proof, store)
     return proof
 
 
-def remember(proof: Proof, store: Store) -> None:
+def save_usable_proof(proof: Proof, store: Store) -> None:
     """Keep a proof; but what the machine spoiled today may be well tomorrow."""
-    runs = (proof.before, proof.reference)
-    if not any(run is not None and run.trouble is not None for run in runs):
+    test_runs = (proof.before, proof.reference)
+    if not any(run is not None and run.trouble is not None for run in test_runs):
         store.save_proof(redact_proof(proof))
 
 
-async def settle(slot: Slot, proof: Proof, row: AttemptRow | None, going: Going) -> None:
+async def run_slot(
+    slot: ScheduledAttempt, proof: Proof, row: AttemptRow | None, going: RunState
+) -> None:
     """Fill one slot, given its last try: begun again only while the machine failed it."""
     workshop, tell = going.workshop, going.tell
-    if row is not None and not is_due(row, going.mode):
+    if row is not None and not is_attempt_due(row, going.mode):
         if wants_grading(row, slot.task, going.mode):
-            row = await regrade(row, slot.task, proof, workshop)
-        tell(slot.told("settled", row))
+            row = await regrade_attempt(row, slot.task, proof, workshop)
+        tell(slot.progress_event("settled", row))
         return
     first = 0 if row is None else row.retry + 1
     for retry in range(first, first + workshop.retries + 1):
         # In a thread: attempts under way go on while this one waits for the database.
         is_claimed, why = await to_thread.run_sync(claim_slot, slot, retry, going)
         if not is_claimed:
-            tell(slot.told("held", row, why) if why is not None else slot.told("elsewhere"))
+            tell(
+                slot.progress_event("held", row, why)
+                if why is not None
+                else slot.progress_event("elsewhere")
+            )
             return
-        tell(slot.told("started"))
-        one = Try(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        made = await going.executor.make(await to_thread.run_sync(briefed, one, workshop))
-        aside = workshop.tools.root / ATTEMPTS
-        kept = await keep(made, slot.task, workshop.store, one.key, aside)
+        tell(slot.progress_event("started"))
+        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
+        result = await going.executor.make(
+            await to_thread.run_sync(with_agent_context, order, workshop)
+        )
+        unsaved_folder = workshop.tools.root / ATTEMPTS_FOLDER
+        saved_result = await save_attempt_result(
+            result, slot.task, workshop.store, order.key, unsaved_folder
+        )
         # None when this process slept so long that another one took over and was first.
-        row = row_of(kept.attempt, kept.trace, kept.change, kept.grade) if kept else None
-        if made.mend is not None:
-            going.pace.mend(slot.variant.digest, made.mend)
-        if row is None or row.exit != "machine" or made.mend is not None or going.faults:
+        row = (
+            make_attempt_row(
+                saved_result.attempt, saved_result.trace, saved_result.change, saved_result.grade
+            )
+            if saved_result
+            else None
+        )
+        if result.mend is not None:
+            going.pace.mark_broken(slot.variant.digest, result.mend)
+        if row is None or row.exit != "machine" or result.mend is not None or going.faults:
             break
-    tell(slot.told("settled" if row else "elsewhere", row))
+    tell(slot.progress_event("settled" if row else "elsewhere", row))
 
 
-def claim_slot(slot: Slot, retry: int, going: Going) -> tuple[bool, str | None]:
+def claim_slot(slot: ScheduledAttempt, retry: int, going: RunState) -> tuple[bool, str | None]:
     """Whether this process may begin an attempt; else why it is held back, where it is."""
     store, owner = going.workshop.store, going.workshop.owner
-    if (why := going.pace.held(slot.variant.digest)) is not None:
-        store.events.add([announcing.held(slot, why)])
+    if (why := going.pace.block_reason(slot.variant.digest)) is not None:
+        store.events.add([attempt_events.blocked_event(slot, why)])
         return False, why
-    if not store.claim(slot.key(retry), owner, LEASE_SECONDS, is_dead):
+    if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
         return False, None
-    store.events.add([announcing.started(slot, retry)])
+    store.events.add([attempt_events.started_event(slot, retry)])
     return True, None
 
 
-def briefed(one: Try, workshop: Workshop) -> Try:
+def with_agent_context(one: AttemptOrder, workshop: RunContext) -> AttemptOrder:
     """With what reviewers taught, where agents are told; all who try a task are, or none is."""
     task = one.slot.task
     if workshop.briefing is None or task.repo is None:
         return one
-    work = Work(
-        repo=called(task.repo),
+    work = UpcomingWork(
+        repo=clone_repository_name(task.repo),
         text=task.prompt,
         scope=task.scope,
-        key=identity(one)["id"],
+        key=attempt_identity(one)["id"],
         lot=task.id,
         names=(task.repo,),
     )
-    context = brief(workshop.briefing, workshop.tools.crews[one.slot.variant.digest], work)
+    context = provide_context(
+        workshop.briefing, workshop.tools.crews[one.slot.variant.digest], work
+    )
     return replace(one, slot=replace(one.slot, context=context))
 
 
-def is_due(row: AttemptRow | None, mode: Mode) -> bool:
+def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
     """Whether a slot wants an attempt, given its last try."""
     match mode:
         case "fill":
@@ -321,7 +362,7 @@ def is_due(row: AttemptRow | None, mode: Mode) -> bool:
             return False
 
 
-def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
+def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
     """Graded never, in another way, by an older grader, without success, or as we are asked to."""
     if row.exit == "machine" or mode == "regrade":
         return row.exit != "machine"
@@ -329,38 +370,44 @@ def wants_grading(row: AttemptRow, task: Task, mode: Mode) -> bool:
     return not current or row.outcome not in ("pass", "fail")
 
 
-async def regrade(row: AttemptRow, task: Task, proof: Proof, workshop: Workshop) -> AttemptRow:
+async def regrade_attempt(
+    row: AttemptRow, task: Task, proof: Proof, workshop: RunContext
+) -> AttemptRow:
     """Grade a kept attempt again, by its kept change."""
     store, tools = workshop.store, workshop.tools
-    made, trace, _ = await to_thread.run_sync(store.recorded, row.id)
-    change = await to_thread.run_sync(store.exact_change, row.id) or Change()
-    submission = grading.Submission(attempt=made, change=change, trace=trace, proof=proof)
-    grade = await grading.grade(tools.workspaces, tools.bases[task.digest], task, submission)
+    attempt, trace, _ = await to_thread.run_sync(store.load_attempt_parts, row.id)
+    change = await to_thread.run_sync(store.load_exact_change, row.id) or Change()
+    submission = grading.GradedSubmission(attempt=attempt, change=change, trace=trace, proof=proof)
+    grade = await grading.grade_attempt(
+        tools.workspaces, tools.bases[task.digest], task, submission
+    )
     grade = redact_grade(grade)
     await to_thread.run_sync(store.save_grade, grade)
-    return row_of(made, trace, change, grade)
+    return make_attempt_row(attempt, trace, change, grade)
 
 
-def results(plan: Plan, workshop: Workshop, skipped: dict[str, str]) -> Results:
+def collect_results(
+    plan: ExperimentPlan, workshop: RunContext, skipped: dict[str, str]
+) -> ExperimentResults:
     """What the store now holds of a plan, and what the rules say of it."""
-    tried = last_tries(plan, workshop.store)
-    rows = [tried[slot.place] for slot in plan.slots() if slot.place in tried]
-    looked = measured(workshop.store, rows, workshop.rules)
-    return Results(
+    last_by_place = last_attempts(plan, workshop.store)
+    rows = [last_by_place[slot.place] for slot in plan.list_slots() if slot.place in last_by_place]
+    measured_attempts = measure_attempts(workshop.store, rows, workshop.rules)
+    return ExperimentResults(
         experiment=plan.experiment.id,
         tasks=plan.tasks,
         variants=plan.variants,
         attempts=tuple(rows),
-        measurements={one.row.id: one.measurement for one in looked},
-        insights=tuple(workshop.store.course.insights_of([row.id for row in rows])),
+        measurements={one.row.id: one.measurement for one in measured_attempts},
+        insights=tuple(workshop.store.course.list_attempt_insights([row.id for row in rows])),
         skipped=skipped,
-        sandbox=guarded(workshop.tools.workspaces),
+        sandbox=sandbox_description(workshop.tools.workspaces),
     )
 
 
-def last_tries(plan: Plan, store: Store) -> dict[Place, AttemptRow]:
+def last_attempts(plan: ExperimentPlan, store: Store) -> dict[SlotPlace, AttemptRow]:
     """The last try of every slot that has one, as it is graded now."""
-    rows = store.attempts(
+    rows = store.list_attempts(
         task_digests=plan.experiment.tasks,
         variants=plan.experiment.variants,
         gradings=[task.grading for task in plan.tasks],
@@ -369,20 +416,25 @@ def last_tries(plan: Plan, store: Store) -> dict[Place, AttemptRow]:
     return {(row.task_digest, row.variant, row.number): row for row in rows}
 
 
-async def prove(
-    tasks: Sequence[Task], store: Store, workspaces: Workspaces, *, repeats: int, tell: Tell
+async def prove_tasks(
+    tasks: Sequence[Task],
+    store: Store,
+    workspaces: WorkspacePool,
+    *,
+    repeats: int,
+    tell: ProgressCallback,
 ) -> list[Proof]:
     """Prove each task by its controls, and remember what came of it."""
     proofs = []
     for task in tasks:
-        tell(Progress(stage="preparing", task=task.id))
+        tell(RunProgress(stage="preparing", task=task.id))
         try:
-            base = await base_of(task, workspaces)
-            proof = await proving.prove(workspaces, base, task, repeats)
-            remember(proof, store)
+            base = await prepare_task_base(task, workspaces)
+            proof = await proving.prove_task(workspaces, base, task, repeats)
+            save_usable_proof(proof, store)
         except BadInput as fault:
-            proof = proving.unready(task, fault)
+            proof = proving.unready_proof(task, fault)
         store.save_task(task)
-        tell(Progress(stage="prepared", task=task.id))
+        tell(RunProgress(stage="prepared", task=task.id))
         proofs.append(proof)
     return proofs

@@ -16,8 +16,8 @@ from pathlib import Path
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.record import Record
 
-SECONDS = 600.0
-SETTINGS = {
+GIT_SECONDS = 600.0
+SAFE_SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "gc.auto": "0",
@@ -43,17 +43,17 @@ FOREIGN_SETTINGS = {
 """Hold as well in a repository that somebody else may have written."""
 
 
-def _command(settings: Mapping[str, str]) -> tuple[str, ...]:
+def _git_command(settings: Mapping[str, str]) -> tuple[str, ...]:
     options = ("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs")
-    given = (part for key, value in settings.items() for part in ("-c", f"{key}={value}"))
-    return ("git", *options, *given)
+    setting_options = (part for key, value in settings.items() for part in ("-c", f"{key}={value}"))
+    return ("git", *options, *setting_options)
 
 
-COMMAND = _command(SETTINGS | FOREIGN_SETTINGS)
+FOREIGN_COMMAND = _git_command(SAFE_SETTINGS | FOREIGN_SETTINGS)
 """How git is started in a repository that somebody else may have written."""
-OWN_COMMAND = _command(SETTINGS)
+OWN_COMMAND = _git_command(SAFE_SETTINGS)
 """How git is started in a repository that we made, also to fetch into it."""
-ENVIRONMENT = {
+SAFE_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LFS_SKIP_SMUDGE": "1",
     # What a partial clone lacks would be fetched, by commands that its configuration names.
@@ -62,34 +62,34 @@ ENVIRONMENT = {
     "LC_ALL": "C",
 }
 NETWORK_PROTOCOLS = "file:git:http:https:ssh"
-OTHER_REPOSITORY = (
+REPOSITORY_VARIABLES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
     *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS"),
     *("GIT_CONFIG_COUNT", "GIT_CONFIG", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
 )
 """Variables that git sets for hooks: they name another repository than the one we mean."""
-CONVERTING = frozenset(
+FILTERING_COMMANDS = frozenset(
     {"add", "archive", "checkout", "checkout-index", "diff", "diff-files", "hash-object", "status"}
 )
 """Commands that pass files through the filters of a repository."""
-FILTERS = r"^filter\..*\.(clean|smudge|process|required)$"
-DIFFING = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "log", "show"})
+FILTER_KEYS = r"^filter\..*\.(clean|smudge|process|required)$"
+DIFFING_COMMANDS = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "log", "show"})
 
-REFETCH = "`git fetch --refetch --no-filter` brings it"
+REFETCH_HINT = "`git fetch --refetch --no-filter` brings it"
 """What a partial clone left out."""
-_LACKS = re.compile(
+_MISSING_OBJECT = re.compile(
     r"from promisor remote|\bbad object |\b(?:unable to (?:read|find)|not read|bad|missing)"
     r"(?: [a-z]+){0,3} [('\"]?[0-9a-f]{40}"
 )
 """With the name of what it is: such words may stand in a path."""
-_SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
+_SHA256_FORMAT = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
 
 
-class Failed(MachineFailed):
+class GitFailed(MachineFailed):
     """Git ended with an error."""
 
 
-class Repository(Record):
+class GitRepository(Record):
     """Where a repository keeps its things."""
 
     root: Path
@@ -101,7 +101,7 @@ class Repository(Record):
     object_format: str
 
     @property
-    def shallow(self) -> frozenset[str]:
+    def shallow_commits(self) -> frozenset[str]:
         """Commits whose parents were left out of the clone."""
         try:
             return frozenset((self.shared / "shallow").read_text("ascii", "replace").split())
@@ -109,7 +109,7 @@ class Repository(Record):
             return frozenset()
 
 
-def find(start: Path) -> Repository | None:
+def find_repository(start: Path) -> GitRepository | None:
     """The repository that a folder belongs to, if it belongs to one.
 
     Git would believe a configured `core.worktree`, which may lead anywhere.
@@ -118,20 +118,20 @@ def find(start: Path) -> Repository | None:
         raise BadInput(f"{start} is not a folder: name one with a git repository.")
     start = start.resolve()
     for root in (start, *start.parents):
-        for folder, bare in ((_linked(root / ".git"), False), (root, True)):
-            if os.path.lexists(folder / "HEAD") and (shared := _shared(folder)):
+        for folder, bare in ((_follow_git_file(root / ".git"), False), (root, True)):
+            if os.path.lexists(folder / "HEAD") and (shared := _shared_folder(folder)):
                 config = (shared / "config").read_bytes() if (shared / "config").is_file() else b""
-                return Repository(
+                return GitRepository(
                     root=root,
                     folder=folder,
                     shared=shared,
                     bare=bare,
-                    object_format="sha256" if _SHA256.search(config) else "sha1",
+                    object_format="sha256" if _SHA256_FORMAT.search(config) else "sha1",
                 )
     return None
 
 
-def _linked(place: Path) -> Path:
+def _follow_git_file(place: Path) -> Path:
     """Where a `.git` that is a file, as in submodules and linked work trees, leads to."""
     if not place.is_file():
         return place
@@ -139,48 +139,54 @@ def _linked(place: Path) -> Path:
     return Path(os.path.normpath(place.parent / target))
 
 
-def _shared(folder: Path) -> Path | None:
+def _shared_folder(folder: Path) -> Path | None:
     common = folder / "commondir"
-    named = os.fsdecode(common.read_bytes()[:10_000]).strip() if common.is_file() else "."
-    shared = Path(os.path.normpath(folder / named))
+    common_path = os.fsdecode(common.read_bytes()[:10_000]).strip() if common.is_file() else "."
+    shared = Path(os.path.normpath(folder / common_path))
     return shared if (shared / "objects").is_dir() else None
 
 
-def run(
+def run_git(
     folder: Path | str,
     *arguments: str,
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
-    seconds: float = SECONDS,
+    seconds: float = GIT_SECONDS,
 ) -> bytes:
     """Return what git prints; raise Failed when it refuses."""
-    place = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
-    name, flags = arguments[place], ("--no-ext-diff", "--no-textconv")
-    words = [*arguments[: place + 1], *flags * (name in DIFFING), *arguments[place + 1 :]]
-    filters = _filters_off(folder, env) if name in CONVERTING else {}
-    ran = _execute(["-C", str(folder), *words], {**(env or {}), **filters}, stdin, seconds)
-    if ran.returncode != 0:
-        raise Failed(f"Git says: {said(ran.stderr) or f'{name} failed'}")
-    return ran.stdout
+    command_index = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
+    name, flags = arguments[command_index], ("--no-ext-diff", "--no-textconv")
+    git_arguments = [
+        *arguments[: command_index + 1],
+        *flags * (name in DIFFING_COMMANDS),
+        *arguments[command_index + 1 :],
+    ]
+    filters = _disable_filters(folder, env) if name in FILTERING_COMMANDS else {}
+    process = _execute_git(
+        ["-C", str(folder), *git_arguments], {**(env or {}), **filters}, stdin, seconds
+    )
+    if process.returncode != 0:
+        raise GitFailed(f"Git says: {summarise_git_error(process.stderr) or f'{name} failed'}")
+    return process.stdout
 
 
-def read_text(
+def read_git_text(
     folder: Path | str, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> str:
     """Return what git prints, with paths as they are; raise BadInput when it refuses."""
     try:
-        printed = run(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
-    except Failed as failed:
+        printed = run_git(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
+    except GitFailed as failed:
         reason = str(failed).removeprefix("Git says: ")
         raise BadInput(f"git {arguments[0]} in {folder}: {reason}.") from None
     return printed.decode("utf-8", "surrogateescape")
 
 
-def try_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
+def try_git_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
     """Return what git prints, or nothing where it fails."""
     try:
-        return run(folder, *arguments, stdin=stdin.encode()).decode("utf-8", "replace")
-    except Failed:
+        return run_git(folder, *arguments, stdin=stdin.encode()).decode("utf-8", "replace")
+    except GitFailed:
         return ""
 
 
@@ -188,73 +194,75 @@ def _is_command(arguments: Sequence[str], at: int) -> bool:
     return not arguments[at].startswith("-") and (at == 0 or arguments[at - 1] != "-c")
 
 
-def _filters_off(folder: Path | str, env: Mapping[str, str] | None) -> dict[str, str]:
+def _disable_filters(folder: Path | str, env: Mapping[str, str] | None) -> dict[str, str]:
     """Variables that empty every filter, by the names that the repository gave them."""
-    listing = ["-C", str(folder), "config", "-z", "--name-only", "--get-regexp", FILTERS]
-    listed = _execute(listing, env, b"", SECONDS).stdout.split(b"\0")
-    keys = sorted({os.fsdecode(key) for key in listed if key})
+    listing = ["-C", str(folder), "config", "-z", "--name-only", "--get-regexp", FILTER_KEYS]
+    filter_keys = _execute_git(listing, env, b"", GIT_SECONDS).stdout.split(b"\0")
+    keys = sorted({os.fsdecode(key) for key in filter_keys if key})
     settings = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
     settings |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(keys))}
     return {"GIT_CONFIG_COUNT": str(len(keys)), **settings}
 
 
-def _execute(
+def _execute_git(
     arguments: Sequence[str], env: Mapping[str, str] | None, stdin: bytes, seconds: float
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            [*COMMAND, *arguments],
-            env=environment(env),
+            [*FOREIGN_COMMAND, *arguments],
+            env=git_environment(env),
             input=stdin,
             capture_output=True,
             timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        called = " ".join(arguments)[:200]
-        raise MachineFailed(f"`git {called}` took over {seconds:.0f} seconds.") from None
+        command_line = " ".join(arguments)[:200]
+        raise MachineFailed(f"`git {command_line}` took over {seconds:.0f} seconds.") from None
     except FileNotFoundError:
         raise MachineFailed("Git is not installed: install it, then try again.") from None
 
 
-def run_in(repository: Repository, *arguments: str) -> bytes:
+def run_git_in(repository: GitRepository, *arguments: str) -> bytes:
     """What git answers of a repository, which it is not left to look for."""
-    return run(repository.root, *arguments, env={"GIT_DIR": str(repository.folder)})
+    return run_git(repository.root, *arguments, env={"GIT_DIR": str(repository.folder)})
 
 
-def ask(repository: Repository, *arguments: str) -> str | None:
+def query_git(repository: GitRepository, *arguments: str) -> str | None:
     """What git answers of a repository, or None where it has no answer."""
     try:
-        return text(run_in(repository, *arguments)).removesuffix("\n") or None
-    except Failed:
+        return decode_git_path(run_git_in(repository, *arguments)).removesuffix("\n") or None
+    except GitFailed:
         return None
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+def git_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The user's own, without what a hook or a shell says of another repository."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**own, **ENVIRONMENT, **(more or {})}
+    return {**own, **SAFE_ENVIRONMENT, **(more or {})}
 
 
-def network_environment() -> dict[str, str]:
+def git_network_environment() -> dict[str, str]:
     """The user's environment, for git to find keys and proxies in a repository of our own."""
-    own = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+    own = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     own.setdefault("GIT_ALLOW_PROTOCOL", NETWORK_PROTOCOLS)
     return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
 
 
-def said(errors: bytes) -> str:
+def summarise_git_error(errors: bytes) -> str:
     """The line of git's complaint that tells most."""
     lines = errors.decode("utf-8", "replace").splitlines()
-    telling = [line for line in lines if line.startswith(("error: ", "fatal: "))] or lines or [""]
-    return re.sub(r"^(error|fatal): ", "", telling[0])[:300].rstrip(".")
+    error_lines = (
+        [line for line in lines if line.startswith(("error: ", "fatal: "))] or lines or [""]
+    )
+    return re.sub(r"^(error|fatal): ", "", error_lines[0])[:300].rstrip(".")
 
 
-def lacks(complaint: str) -> bool:
+def is_missing_object(complaint: str) -> bool:
     """Whether git complains of content that it ought to have, as in a partial clone."""
-    return _LACKS.search(complaint) is not None
+    return _MISSING_OBJECT.search(complaint) is not None
 
 
-def text(name: bytes) -> str:
+def decode_git_path(name: bytes) -> str:
     """A path as text: what is not UTF-8 is escaped, as in a parsed patch."""
     return name.decode("utf-8", "backslashreplace")

@@ -5,30 +5,30 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from closeloop.model.errors import PluginFailed, unknown
+from closeloop.model.errors import PluginFailed, unknown_name_error
 
-Kind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers"]
+PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers"]
 
 
-def known(kind: Kind) -> dict[str, EntryPoint]:
+def installed_plugins(kind: PluginKind) -> dict[str, EntryPoint]:
     """Every plug-in of a kind that is installed."""
     return {entry.name: entry for entry in entry_points(group=f"closeloop.{kind}")}
 
 
-def find(kind: Kind, name: str) -> Any:
+def load_plugin(kind: PluginKind, name: str) -> Any:
     """The plug-in itself: whatever its entry point names."""
-    entries = known(kind)
+    entries = installed_plugins(kind)
     if name not in entries:
-        raise unknown(kind.removesuffix("s"), name, entries)
-    return _load(kind, entries[name])
+        raise unknown_name_error(kind.removesuffix("s"), name, entries)
+    return _load_entry_point(kind, entries[name])
 
 
-def every(kind: Kind) -> list[Any]:
+def load_plugins(kind: PluginKind) -> list[Any]:
     """All of a kind, in the order of their names."""
-    return [_load(kind, entry) for _, entry in sorted(known(kind).items())]
+    return [_load_entry_point(kind, entry) for _, entry in sorted(installed_plugins(kind).items())]
 
 
-def _load(kind: Kind, entry: EntryPoint) -> Any:
+def _load_entry_point(kind: PluginKind, entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:

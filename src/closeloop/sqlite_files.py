@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-MAGIC = b"SQLite format 3\x00"
-VALUE_BYTES = 64 << 20
-COPY_BYTES = 4 << 30
+SQLITE_MAGIC = b"SQLite format 3\x00"
+MAX_VALUE_BYTES = 64 << 20
+MAX_COPY_BYTES = 4 << 30
 READ_SECONDS = 600.0
-STEPS_BETWEEN_LOOKS = 100_000
+STEPS_BETWEEN_CHECKS = 100_000
 """Steps of SQLite's virtual machine between two looks at the clock: about a millisecond."""
 
 
-def journal(path: Path) -> Path | None:
+def find_journal(path: Path) -> Path | None:
     """Return the file with changes that are not in the database yet, where there is one."""
     beside = path.with_name(path.name + "-wal")
     try:
@@ -40,9 +40,9 @@ def open_database(path: Path, seconds: float = READ_SECONDS) -> Iterator[sqlite3
     """
     deadline = time.monotonic() + seconds
     try:
-        with _opened(path) as connection:
+        with _open_with_journal(path) as connection:
             connection.set_progress_handler(
-                lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS
+                lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS
             )
             yield connection
     except sqlite3.OperationalError as error:
@@ -53,27 +53,27 @@ def open_database(path: Path, seconds: float = READ_SECONDS) -> Iterator[sqlite3
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    pending = journal(path)
+def _open_with_journal(path: Path) -> Iterator[sqlite3.Connection]:
+    pending = find_journal(path)
     if pending is None:
-        with closing(_connect(path, "mode=ro&immutable=1")) as connection:
+        with closing(_connect_untrusted(path, "mode=ro&immutable=1")) as connection:
             yield connection
         return
-    if path.stat().st_size + pending.stat().st_size > COPY_BYTES:
+    if path.stat().st_size + pending.stat().st_size > MAX_COPY_BYTES:
         raise OSError("the database is too large to be copied")
     # Reading a journal writes beside it: that is done to a copy.
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         copy = Path(folder) / "copy.db"
         shutil.copyfile(path, copy)
         shutil.copyfile(pending, copy.with_name("copy.db-wal"))
-        with closing(_connect(copy, "mode=rw")) as connection:
+        with closing(_connect_untrusted(copy, "mode=rw")) as connection:
             yield connection
 
 
-def _connect(path: Path, how: str) -> sqlite3.Connection:
+def _connect_untrusted(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=1)
     try:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         # Nothing that the file's own schema says is run.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA query_only = ON")
@@ -96,18 +96,18 @@ def has_tables(path: Path, tables: Mapping[str, Sequence[str]]) -> bool:
 
 def has_columns(connection: sqlite3.Connection, tables: Mapping[str, Sequence[str]]) -> bool:
     """Whether an open database has these as plain tables with these columns."""
-    return all(set(names) <= columns(connection, table) for table, names in tables.items())
+    return all(set(names) <= table_columns(connection, table) for table, names in tables.items())
 
 
-def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+def table_columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """Return the columns of a plain table: none of a view, a virtual or a computed table."""
-    found = connection.execute(
+    entries = connection.execute(
         "SELECT type, sql FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table,)
     ).fetchall()
-    if len(found) != 1 or found[0][0] != "table":
+    if len(entries) != 1 or entries[0][0] != "table":
         return set()
-    made = str(found[0][1]).upper()
-    if not made.startswith("CREATE TABLE") or "GENERATED" in made:
+    definition = str(entries[0][1]).upper()
+    if not definition.startswith("CREATE TABLE") or "GENERATED" in definition:
         return set()
     rows = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
     return {name for name, _ in rows} if all(hidden == 0 for _, hidden in rows) else set()

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
 
-LOOSENING: Mapping[str, str] = {
+LOOSENING_SETTINGS: Mapping[str, str] = {
     "sandbox.kind": "confines commands",
     "sandbox.read": "lets commands read more files",
     "sandbox.env": "hands variables to commands",
@@ -87,7 +87,7 @@ LOOSENING: Mapping[str, str] = {
 }
 """What each setting that loosens security does; `*` stands for the names that people give."""
 
-HARMLESS = frozenset(
+HARMLESS_SETTINGS = frozenset(
     {
         # What is run is code of the tree in any case, and runs in the sandbox.
         *("commands.setup", "commands.test", "commands.lint", "commands.types"),
@@ -137,7 +137,7 @@ def _restrict(tree: Any, trusted: Any, key: str, name: str, ignored: list[str]) 
             changes[field] = _restrict(here, before, f"{inner_key}.", f"{inner_name}.", ignored)
         elif isinstance(here, dict) and _has_records(inner_key):
             changes[field] = _restrict_entries(here, before, inner_key, inner_name, ignored)
-        elif inner_key in LOOSENING and here != before:
+        elif inner_key in LOOSENING_SETTINGS and here != before:
             changes[field] = before
             ignored.append(inner_name)
     return msgspec.structs.replace(tree, **changes)
@@ -152,17 +152,17 @@ def _restrict_entries(
         inner_key, inner_name = f"{key}.*.", f"{name}.{entry}."
         if entry in trusted:
             entries[entry] = _restrict(record, trusted[entry], inner_key, inner_name, ignored)
-        elif _loosens(record, inner_key):
+        elif _loosens_security(record, inner_key):
             ignored.append(inner_name.removesuffix("."))
         else:
             entries[entry] = record
     return entries
 
 
-def _loosens(record: Any, key: str) -> bool:
+def _loosens_security(record: Any, key: str) -> bool:
     """Whether a record says anything about what loosens security."""
     return any(
-        f"{key}{field.name}" in LOOSENING
+        f"{key}{field.name}" in LOOSENING_SETTINGS
         and (field.default is NODEFAULT or getattr(record, field.name) != field.default)
         and (field.default_factory is NODEFAULT or getattr(record, field.name))
         for field in msgspec.structs.fields(record)
@@ -170,16 +170,16 @@ def _loosens(record: Any, key: str) -> bool:
 
 
 def _has_records(key: str) -> bool:
-    return any(known.startswith(f"{key}.*.") for known in (*LOOSENING, *HARMLESS))
+    return any(known.startswith(f"{key}.*.") for known in (*LOOSENING_SETTINGS, *HARMLESS_SETTINGS))
 
 
-def list_settings(kind: type = Settings, above: str = "") -> Iterator[str]:
+def list_setting_names(kind: type = Settings, above: str = "") -> Iterator[str]:
     """Yield the name of every setting there is, with `*` for names that people give."""
     for name, hint in get_type_hints(kind).items():
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            yield from list_settings(hint, f"{above}{name}.")
+            yield from list_setting_names(hint, f"{above}{name}.")
         elif (record := _record_of_entries(hint)) is not None:
-            yield from list_settings(record, f"{above}{name}.*.")
+            yield from list_setting_names(record, f"{above}{name}.*.")
         else:
             yield f"{above}{name}"
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from closeloop.changes.index import open_index
-from closeloop.changes.inspect import inspect
-from closeloop.changes.sources import Wanted, open_sides
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.repository_index import open_index
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.inspection import Inspection
 from closeloop.model.settings import CheckSettings
@@ -58,10 +58,10 @@ def inspected(
     write(repository, after)
     chosen = settings or CheckSettings()
     with (
-        open_sides(repository, Wanted()) as sides,
+        open_sides(repository, ChangeQuery()) as sides,
         open_index(sides, folder / "cache", chosen) as index,
     ):
-        yield inspect(sides, index, settings=chosen)
+        yield inspect_change(sides, index, settings=chosen)
 
 
 def said(

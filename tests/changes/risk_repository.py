@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
-from closeloop.changes.index import open_index
-from closeloop.changes.inspect import inspect
-from closeloop.changes.sources import Wanted, open_sides
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.repository_index import open_index
 from closeloop.model.inspection import Inspection
 from closeloop.model.settings import CheckSettings
 
@@ -64,7 +64,7 @@ def changed(folder: Path, before: Files, after: Files) -> Iterator[Inspection]:
     commit(folder, after)
     settings = CheckSettings()
     with (
-        open_sides(folder, Wanted(range="HEAD~1..HEAD")) as sides,
+        open_sides(folder, ChangeQuery(range="HEAD~1..HEAD")) as sides,
         open_index(sides, folder / ".git" / "cache", settings) as index,
     ):
-        yield inspect(sides, index, settings=settings)
+        yield inspect_change(sides, index, settings=settings)

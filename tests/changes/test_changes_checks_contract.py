@@ -15,7 +15,7 @@ from closeloop.model.inspection import Inspection
 from closeloop.model.settings import CheckSettings, RepoRule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
-CHECKS = sorted(plugins.known("checks"))
+CHECKS = sorted(plugins.installed_plugins("checks"))
 RULES = CheckSettings(
     rules=(
         RepoRule(name="t", message="m", text="x"),
@@ -62,7 +62,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_no_check_raises_whatever_the_change_holds(name: str, hostile: Inspection) -> None:
-    for one in plugins.find("checks", name).check(hostile):
+    for one in plugins.load_plugin("checks", name).check(hostile):
         if isinstance(one, Finding):
             path, _, line = one.places[0].rpartition(":")
             assert path in HOSTILE
@@ -75,19 +75,19 @@ def test_no_check_raises_whatever_the_change_holds(name: str, hostile: Inspectio
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_check_says_the_same_again(name: str, hostile: Inspection) -> None:
-    check = plugins.find("checks", name)
+    check = plugins.load_plugin("checks", name)
     assert check.check(hostile) == check.check(hostile)
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_change_of_documents_alone_has_no_finding(name: str, tmp_path: Path) -> None:
     with inspected(tmp_path, {"docs/a.md": "a\n"}, {"docs/a.md": "b\n"}) as inspection:
-        said = plugins.find("checks", name).check(inspection)
+        said = plugins.load_plugin("checks", name).check(inspection)
     assert [one for one in said if isinstance(one, Finding)] == []
 
 
 def test_every_rule_is_on_the_page_and_none_is_invented() -> None:
-    rules = [rule for name in CHECKS for rule in plugins.find("checks", name).rules]
+    rules = [rule for name in CHECKS for rule in plugins.load_plugin("checks", name).rules]
     assert sorted(re.findall(r"^### `([\w-]+)`$", PAGE, re.MULTILINE)) == sorted(
         rule.name for rule in rules
     )
@@ -96,7 +96,7 @@ def test_every_rule_is_on_the_page_and_none_is_invented() -> None:
 def test_the_page_tells_each_rules_severity_and_thresholds() -> None:
     sections = dict(re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
     for name in CHECKS:
-        for rule in plugins.find("checks", name).rules:
+        for rule in plugins.load_plugin("checks", name).rules:
             text = sections[rule.name]
             assert rule.severity in text, rule.name
             for threshold, value in rule.thresholds.items():

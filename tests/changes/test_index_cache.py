@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from inspected import git, write
 
-from closeloop.changes import apart
-from closeloop.changes.index import RepositoryIndex, open_index
-from closeloop.changes.sources import Wanted, open_sides
+from closeloop.changes import outline_worker
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.repository_index import RepositoryIndex, open_index
 from closeloop.model.settings import CheckSettings
 
 BODY = """
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
 @contextmanager
 def indexed(repository: Path, cache: Path) -> Iterator[RepositoryIndex]:
     with (
-        open_sides(repository, Wanted()) as sides,
+        open_sides(repository, ChangeQuery()) as sides,
         open_index(sides, cache, CheckSettings()) as index,
     ):
         yield index
@@ -71,13 +71,13 @@ def told(repository: Path, cache: Path) -> tuple[object, ...]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that are read anew, in this process."""
     paths: list[str] = []
-    read = apart.rows
+    read = outline_worker.outline_batch
 
-    def counted(jobs: list[apart.Job]) -> list[apart.Row]:
+    def counted(jobs: list[outline_worker.OutlineJob]) -> list[outline_worker.OutlineRow]:
         paths.extend(job.source.path for job in jobs)
         return read(jobs)
 
-    monkeypatch.setattr(apart, "rows", counted)
+    monkeypatch.setattr(outline_worker, "outline_batch", counted)
     return paths
 
 
@@ -186,7 +186,7 @@ def test_many_files_are_read_by_several_processes_to_the_same_end(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = told(repository, tmp_path / "alone")
-    monkeypatch.setattr("closeloop.changes.skimming.MANY", 5)
-    monkeypatch.setattr("closeloop.changes.skimming.BATCH", 2)
+    monkeypatch.setattr("closeloop.changes.outline_pool.MIN_PARALLEL_FILES", 5)
+    monkeypatch.setattr("closeloop.changes.outline_pool.BATCH_FILES", 2)
 
     assert told(repository, tmp_path / "shared") == alone

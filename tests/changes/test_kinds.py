@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from closeloop.changes.kinds import (
+from closeloop.changes.file_kinds import (
+    classify_file,
     is_generated,
+    is_lfs_pointer,
     is_lockfile,
-    is_pointer,
-    is_test,
+    is_test_file,
     is_vendored,
-    kind_of,
     language_of,
 )
 from closeloop.model.settings import CheckSettings
@@ -50,8 +50,8 @@ def test_a_language_is_told_by_the_end_of_the_name(path: str, language: str | No
     ],
 )
 def test_what_runners_collect_is_a_test(path: str) -> None:
-    assert is_test(path)
-    assert kind_of(path) == "test"
+    assert is_test_file(path)
+    assert classify_file(path) == "test"
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_what_runners_collect_is_a_test(path: str) -> None:
     ],
 )
 def test_a_name_that_only_holds_the_word_is_no_test(path: str) -> None:
-    assert not is_test(path)
-    assert kind_of(path) == "source"
+    assert not is_test_file(path)
+    assert classify_file(path) == "source"
 
 
 @pytest.mark.parametrize("path", ["tests/helpers.py", "conftest.py", "a/testdata/x.json"])
 def test_what_tests_need_is_of_their_kind_though_no_test_is_in_it(path: str) -> None:
-    assert not is_test(path)
-    assert kind_of(path) == "test"
+    assert not is_test_file(path)
+    assert classify_file(path) == "test"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_tests_need_is_of_their_kind_though_no_test_is_in_it(path: str) -> 
     ],
 )
 def test_every_kind_is_told_by_the_path(path: str, kind: str) -> None:
-    assert kind_of(path) == kind
+    assert classify_file(path) == kind
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def test_what_people_write_is_not_taken_for_generated(path: str, content: bytes)
 
 def test_a_repository_may_name_more_of_what_nobody_here_writes() -> None:
     settings = CheckSettings(generated=("src/tables/**",), vendored=("extern",))
-    assert kind_of("src/tables/a.py", settings=settings) == "generated"
-    assert kind_of("extern/a.py", settings=settings) == "vendored"
+    assert classify_file("src/tables/a.py", settings=settings) == "generated"
+    assert classify_file("extern/a.py", settings=settings) == "vendored"
     assert is_generated("src/tables/a.py", b"", settings.generated)
     assert is_vendored("extern/a.py", settings.vendored)
-    assert kind_of("src/a.py", settings=settings) == "source"
+    assert classify_file("src/a.py", settings=settings) == "source"
 
 
 def test_lockfiles_are_known_whatever_their_case() -> None:
@@ -189,19 +189,19 @@ def test_lockfiles_are_known_whatever_their_case() -> None:
 
 def test_a_pointer_of_git_lfs_is_known_by_its_content() -> None:
     content = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n"
-    assert is_pointer(content)
-    assert not is_pointer(b"# " + content)
-    assert not is_pointer(content + b"x" * 2000)
+    assert is_lfs_pointer(content)
+    assert not is_lfs_pointer(b"# " + content)
+    assert not is_lfs_pointer(content + b"x" * 2000)
 
 
 @given(path=some.text(), content=some.binary())
 def test_any_path_and_content_has_a_kind(path: str, content: bytes) -> None:
-    kind = kind_of(path)
+    kind = classify_file(path)
     assert is_generated(path, content) in (True, False)
-    assert not is_test(path) or kind in ("test", "vendored", "generated")
+    assert not is_test_file(path) or kind in ("test", "vendored", "generated")
 
 
 @pytest.mark.parametrize("path", ["a/" * 20_000 + "x.py", "x" * 100_000, "-" * 50_000 + ".js"])
 def test_long_paths_and_lines_take_no_longer(path: str) -> None:
-    kind_of(path)
+    classify_file(path)
     is_generated(path, b"// " + b"this file is " * 20_000)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from inspected import Files, inspected
 
 from closeloop.changes import names
-from closeloop.changes.names import typed
-from closeloop.changes.names.near import is_other_word, nearest, slips
+from closeloop.changes.names import type_diagnostics
+from closeloop.changes.names.near_names import find_nearest_name, find_slips, is_other_word
 from closeloop.model.finding import Finding, Unmeasured
 from patience import PATIENCE, takes
 
@@ -77,7 +77,7 @@ def test_thousands_of_names_that_nobody_has_take_little_time(tmp_path: Path) -> 
 def test_a_flood_of_complaints_is_one_finding_for_a_name(tmp_path: Path) -> None:
     (one,) = said(tmp_path, {"b.py": SLIP + "a.squezee('')\n" * 500})
     assert isinstance(one, Finding)
-    assert len(one.places) == names.MOST_PLACES
+    assert len(one.places) == names.MAX_PLACES
 
 
 def program(folder: Path, text: str) -> str:
@@ -102,8 +102,8 @@ def test_without_a_type_checker_that_works_the_rest_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
     place = program(tmp_path, text)
-    monkeypatch.setattr(typed, "_program", lambda: place)
-    monkeypatch.setattr(typed, "SECONDS", 1.0 if "sleep" in text else PATIENCE)
+    monkeypatch.setattr(type_diagnostics, "_find_ty", lambda: place)
+    monkeypatch.setattr(type_diagnostics, "TY_SECONDS", 1.0 if "sleep" in text else PATIENCE)
     told = said(tmp_path, {"b.py": SLIP})
     assert [one.reason for one in told if isinstance(one, Unmeasured)] == [f"Python's types: {why}"]
     assert [one for one in messages(told) if "did you mean `squeeze`?" in one]
@@ -131,7 +131,7 @@ def test_a_type_checker_that_is_not_installed_is_told(tmp_path: Path) -> None:
 def test_another_check_that_does_not_end_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(typed, "SECONDS", 0.2)
+    monkeypatch.setattr(type_diagnostics, "TY_SECONDS", 0.2)
     (tmp_path / "cache" / "types").mkdir(parents=True)
     with (tmp_path / "cache" / "types" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -145,7 +145,7 @@ def test_what_the_type_checker_said_is_kept_while_nothing_changes(
 ) -> None:
     with inspected(tmp_path, BEFORE, {"b.py": SLIP}) as inspection:
         first = names.check(inspection)
-        monkeypatch.setattr(typed, "_program", lambda: "/there/is/none")
+        monkeypatch.setattr(type_diagnostics, "_find_ty", lambda: "/there/is/none")
         assert names.check(inspection) == first
 
 
@@ -178,9 +178,9 @@ def test_packages_beside_the_project_are_asked(tmp_path: Path) -> None:
 
 @given(st.text(max_size=60), st.sets(st.text(max_size=60), max_size=20))
 def test_the_nearest_name_is_another_one_of_those_given(name: str, others: set[str]) -> None:
-    near = nearest(name, others)
+    near = find_nearest_name(name, others)
     assert near is None or (near in others and near != name)
-    assert all(other in others for other in slips(name, others.__contains__))
+    assert all(other in others for other in find_slips(name, others.__contains__))
     if near is not None:
         assert isinstance(is_other_word(name, near), bool)
 
@@ -188,5 +188,5 @@ def test_the_nearest_name_is_another_one_of_those_given(name: str, others: set[s
 def test_hostile_names_are_searched_in_bounded_time() -> None:
     began = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     for name in ("a" * 100_000, "a_" * 30_000, "aA" * 30_000, "_" * 50_000):
-        nearest(name, {"squeeze", "a" * 99_999})
+        find_nearest_name(name, {"squeeze", "a" * 99_999})
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - began < 5

@@ -15,25 +15,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from closeloop.changes.reports import FORMATS, render
-from closeloop.changes.reports.checkrun import check_run, output
-from closeloop.changes.reports.gitlab import code_quality
-from closeloop.changes.reports.sarif import sarif
-from closeloop.changes.reports.telling import place_of
-from closeloop.changes.reports.terminal import told
+from closeloop.changes.reports import REPORT_FORMATS, render_report
+from closeloop.changes.reports.check_run import build_check_run, check_run_output
+from closeloop.changes.reports.gitlab_report import build_code_quality
+from closeloop.changes.reports.report_text import parse_place
+from closeloop.changes.reports.sarif_report import build_sarif
+from closeloop.changes.reports.terminal_report import render_terminal_report
+from closeloop.model.change_report import ChangeReport, MendingResult, ToolRun
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
-from closeloop.model.report import Mending, Report, ToolRun
 from report_example import BAD, BLOBS, CHANGE, CLEAN, RULES, finding
 
 SCHEMA = Path(__file__).resolve().parents[3] / "shared" / "sarif" / "sarif-schema-2.1.0.json"
 ODD = "\x00\x1b[31m \ud800 \uffff & < > \" ' ]]> \u202e"
-MENDED = replace(BAD, mending=Mending(tries=2, patch="/cache/mended/1f.patch"))
-LEFT = replace(BAD, mending=Mending(tries=1, left=BAD.tools[:1], note="it ran out of time"))
+MENDED = replace(BAD, mending=MendingResult(tries=2, patch="/cache/mended/1f.patch"))
+LEFT = replace(BAD, mending=MendingResult(tries=1, left=BAD.tools[:1], note="it ran out of time"))
 EVENTS = Finding(rule="spiral", version=1, severity="warning", message="Six rounds.", events=(4, 9))
 
 
-def odd() -> Report:
+def odd() -> ChangeReport:
     """Signs that break formats, in every text."""
     return replace(
         BAD,
@@ -46,15 +46,15 @@ def odd() -> Report:
 
 def test_a_format_that_does_not_exist_is_named_with_those_that_do():
     with pytest.raises(BadInput, match="Did you mean 'sarif'"):
-        render("sarfi", BAD)
+        render_report("sarfi", BAD)
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", REPORT_FORMATS)
 @pytest.mark.parametrize(
-    "report", [BAD, CLEAN, odd(), MENDED, Report(change=CHANGE, title="", verdict="pass")]
+    "report", [BAD, CLEAN, odd(), MENDED, ChangeReport(change=CHANGE, title="", verdict="pass")]
 )
-def test_every_report_can_be_written_to_a_file(format_: str, report: Report):
-    assert render(format_, report, RULES).encode().endswith(b"\n")
+def test_every_report_can_be_written_to_a_file(format_: str, report: ChangeReport):
+    assert render_report(format_, report, RULES).encode().endswith(b"\n")
 
 
 # Places
@@ -72,7 +72,7 @@ def test_every_report_can_be_written_to_a_file(format_: str, report: Report):
     ],
 )
 def test_a_place_is_a_path_and_perhaps_a_line(text: str, path: str, line: int | None):
-    assert (place_of(text).path, place_of(text).line) == (path, line)
+    assert (parse_place(text).path, parse_place(text).line) == (path, line)
 
 
 # SARIF
@@ -106,12 +106,12 @@ def check_sarif(made: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("report", [BAD, CLEAN, odd()])
-def test_sarif_has_what_its_readers_need(report: Report):
-    check_sarif(json.loads(render("sarif", report, RULES)))
+def test_sarif_has_what_its_readers_need(report: ChangeReport):
+    check_sarif(json.loads(render_report("sarif", report, RULES)))
 
 
 def test_sarif_places_findings_and_keeps_what_is_silenced_apart():
-    run = check_sarif(json.loads(render("sarif", BAD, RULES)))
+    run = check_sarif(json.loads(render_report("sarif", BAD, RULES)))
     first, second, third, silenced = run["results"]
     place = {"artifactLocation": {"uri": "tally/days.py"}, "region": {"startLine": 30}}
     assert first["locations"] == [{"physicalLocation": place}]
@@ -127,7 +127,7 @@ def test_sarif_places_findings_and_keeps_what_is_silenced_apart():
 
 
 def test_sarif_names_the_events_of_an_attempt():
-    (result,) = check_sarif(sarif([("1a2b", EVENTS)], ()))["results"]
+    (result,) = check_sarif(build_sarif([("1a2b", EVENTS)], ()))["results"]
     (location,) = result["locations"]
     assert location["physicalLocation"]["artifactLocation"]["uri"] == "attempts/1a2b"
     names = [one["fullyQualifiedName"] for one in location["logicalLocations"]]
@@ -137,16 +137,18 @@ def test_sarif_names_the_events_of_an_attempt():
 
 @pytest.mark.skipif(not SCHEMA.is_file(), reason="the published schema is not beside the checkout")
 @pytest.mark.parametrize("report", [BAD, CLEAN, odd()])
-def test_sarif_keeps_to_the_published_schema(report: Report):
+def test_sarif_keeps_to_the_published_schema(report: ChangeReport):
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(json.loads(render("sarif", report, RULES)), json.loads(SCHEMA.read_text()))
+    jsonschema.validate(
+        json.loads(render_report("sarif", report, RULES)), json.loads(SCHEMA.read_text())
+    )
 
 
 # JUnit
 
 
-def suites(report: Report) -> dict[str, ElementTree.Element]:
-    text = render("junit", report)
+def suites(report: ChangeReport) -> dict[str, ElementTree.Element]:
+    text = render_report("junit", report)
     assert not set(text) & set("\ufffe\uffff"), "no XML may hold these"
     root = ElementTree.fromstring(text)
     assert root.tag == "testsuites"
@@ -205,7 +207,7 @@ def test_junit_is_xml_with_every_odd_sign():
 
 
 def test_gitlab_reads_this():
-    assert code_quality(BAD)[0] == {
+    assert build_code_quality(BAD)[0] == {
         "description": "`parse_day` does not exist in tally.days; did you mean `parse_date`?",
         "check_name": "hallucinated-api",
         "fingerprint": "8346885883bb3fe8e2d980481d405a86",
@@ -215,17 +217,17 @@ def test_gitlab_reads_this():
 
 
 def test_gitlab_gets_every_finding_with_all_that_it_asks_for():
-    for one in json.loads(render("gitlab", odd())):
+    for one in json.loads(render_report("gitlab", odd())):
         assert one.keys() == {"description", "check_name", "fingerprint", "severity", "location"}
         assert one["severity"] in ("info", "minor", "major", "critical", "blocker")
         assert not one["location"]["path"].startswith("./")
         assert one["location"]["lines"]["begin"] >= 1
-    assert len(code_quality(odd())) == 3
-    assert code_quality(CLEAN) == []
+    assert len(build_code_quality(odd())) == 3
+    assert build_code_quality(CLEAN) == []
 
 
 def prints(*findings: Finding) -> list[str]:
-    return [one["fingerprint"] for one in code_quality(replace(BAD, findings=findings))]
+    return [one["fingerprint"] for one in build_code_quality(replace(BAD, findings=findings))]
 
 
 def test_a_finding_stays_the_same_when_lines_move():
@@ -246,11 +248,11 @@ def test_findings_are_not_taken_for_one_another():
 
 def test_a_check_run_keeps_to_what_github_takes():
     many = [finding("m" * 100_000, f"src/{n}.py:{n + 1}", rule="r" * 300) for n in range(120)]
-    run = check_run(replace(BAD, title="t" * 9_000, findings=tuple(many)), blobs=BLOBS)
+    run = build_check_run(replace(BAD, title="t" * 9_000, findings=tuple(many)), blobs=BLOBS)
     assert len(run.annotations) == 120
     sizes = []
     for first in (0, 50, 100):
-        made = output(run, first)
+        made = check_run_output(run, first)
         assert len(made["title"]) <= 255
         assert len(made["summary"].encode()) <= 65_535
         sizes.append(len(made["annotations"]))
@@ -263,7 +265,7 @@ def test_a_check_run_keeps_to_what_github_takes():
 
 
 def test_a_check_run_shows_findings_at_their_lines():
-    run = check_run(BAD)
+    run = build_check_run(BAD)
     assert run.title == "Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high"
     assert run.annotations[0] == {
         "path": "tally/days.py",
@@ -280,12 +282,12 @@ def test_a_check_run_shows_findings_at_their_lines():
     ("verdict", "conclusion"), [("pass", "success"), ("warn", "neutral"), ("block", "failure")]
 )
 def test_a_verdict_is_a_conclusion(verdict: Any, conclusion: str):
-    assert check_run(replace(BAD, verdict=verdict)).conclusion == conclusion
+    assert build_check_run(replace(BAD, verdict=verdict)).conclusion == conclusion
 
 
 def test_a_finding_without_a_line_is_in_the_summary_only():
     report = replace(BAD, findings=(finding("Nowhere.", None), finding("A file.", "src/a.py")))
-    run = check_run(report)
+    run = build_check_run(report)
     assert run.annotations == ()
     assert "Nowhere." in run.summary
     assert "src/a.py" in run.summary
@@ -297,27 +299,27 @@ def test_a_finding_without_a_line_is_in_the_summary_only():
 def test_what_an_agent_mended_is_told_wherever_there_is_a_place_for_it():
     added = "An agent mended it in 2 tries: add that with"
     assert f"{added} `git apply /cache/mended/1f.patch`." in printed(MENDED)
-    assert f"{added} `git apply /cache/mended/1f.patch`." in render("markdown", MENDED)
-    assert added in check_run(MENDED).summary
-    (run,) = json.loads(render("sarif", MENDED))["runs"]
+    assert f"{added} `git apply /cache/mended/1f.patch`." in render_report("markdown", MENDED)
+    assert added in build_check_run(MENDED).summary
+    (run,) = json.loads(render_report("sarif", MENDED))["runs"]
     assert run["properties"]["mended"] == "/cache/mended/1f.patch"
-    assert 'name="mended" value="/cache/mended/1f.patch"' in render("junit", MENDED)
+    assert 'name="mended" value="/cache/mended/1f.patch"' in render_report("junit", MENDED)
 
 
 def test_what_an_agent_could_not_mend_is_documented():
     told_ = "An agent did not mend it in 1 try (it ran out of time); still worse than before: test."
     assert told_ in " ".join(printed(LEFT).split())
-    page = render("markdown", LEFT)
+    page = render_report("markdown", LEFT)
     assert "What the agent left broken" in page
 
 
 # A terminal
 
 
-def printed(report: Report) -> str:
+def printed(report: ChangeReport) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=100, markup=False, highlight=False, emoji=False)
-    for part in told(report):
+    for part in render_terminal_report(report):
         console.print(part)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 

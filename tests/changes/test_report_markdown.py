@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from closeloop.changes.reports.escaping import block, code, prose
-from closeloop.changes.reports.markdown import LIMIT, comment
+from closeloop.changes.reports.markdown_escape import escape_code, escape_prose, fence_output
+from closeloop.changes.reports.markdown_report import MAX_COMMENT_BYTES, render_comment
 from closeloop.model.change import FileChange
+from closeloop.model.change_report import ChangeReport, Risk, RiskFactor, ToolRun
 from closeloop.model.finding import Unmeasured
-from closeloop.model.report import Factor, Report, Risk, ToolRun
 from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 
 
 def test_a_reviewer_reads_this():
     assert (
-        comment(BAD, blobs="https://x.org/blob/b")
+        render_comment(BAD, blobs="https://x.org/blob/b")
         == """\
 <!-- closeloop:check -->
 ### ⛔ Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
@@ -87,7 +87,7 @@ E   assert 28 == 29
 
 def test_a_clean_change_gets_one_line():
     assert (
-        comment(CLEAN)
+        render_comment(CLEAN)
         == """\
 <!-- closeloop:check -->
 ✅ closeloop has nothing to say on main..feature (2 files, +22 −13), risk low.
@@ -97,7 +97,7 @@ def test_a_clean_change_gets_one_line():
 
 def test_a_clean_change_still_says_that_something_could_not_be_looked_at():
     report = replace(CLEAN, unmeasured=(Unmeasured(rule="names", reason="no parser"),))
-    assert "1 thing that could not be looked at" in comment(report)
+    assert "1 thing that could not be looked at" in render_comment(report)
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_a_clean_change_still_says_that_something_could_not_be_looked_at():
         replace(CLEAN, risk=Risk(level="medium", reasons=())),
     ],
 )
-def test_a_change_is_not_clean_with(report: Report):
-    assert comment(report).count("\n") > 3
+def test_a_change_is_not_clean_with(report: ChangeReport):
+    assert render_comment(report).count("\n") > 3
 
 
 def test_commits_are_named_by_the_beginning_of_their_ids():
-    text = comment(replace(CLEAN, title=f"{'a1' * 20}..{'b2' * 32}"))
+    text = render_comment(replace(CLEAN, title=f"{'a1' * 20}..{'b2' * 32}"))
     assert "on a1a1a1a1a1a1..b2b2b2b2b2b2 (" in text
 
 
 def test_a_silenced_finding_is_not_told():
-    assert "Known." not in comment(BAD)
+    assert "Known." not in render_comment(BAD)
 
 
 # Size
 
 
-def huge() -> Report:
+def huge() -> ChangeReport:
     """More of everything than fits."""
     message = "ü`name`" * 60
     findings = [finding(f"{message} {n}", f"src/{n}.py:{n + 1}") for n in range(10_000)]
@@ -147,8 +147,8 @@ def huge() -> Report:
 
 
 def test_a_huge_report_fits_and_keeps_what_matters_most():
-    text = comment(huge(), blobs=BLOBS)
-    assert len(text.encode()) <= LIMIT + 100
+    text = render_comment(huge(), blobs=BLOBS)
+    assert len(text.encode()) <= MAX_COMMENT_BYTES + 100
     assert text.count("<details>") == text.count("</details>")
     assert "Not ready to merge" in text
     assert "**Risk: high.**" in text
@@ -161,7 +161,7 @@ def test_a_huge_report_fits_and_keeps_what_matters_most():
 
 @given(st.integers(200, 20_000))
 def test_any_limit_is_kept(limit: int):
-    text = comment(BAD, blobs=BLOBS, limit=limit)
+    text = render_comment(BAD, blobs=BLOBS, limit=limit)
     assert len(text.encode()) <= limit + 100
     assert text.count("<details>") == text.count("</details>")
 
@@ -194,7 +194,7 @@ HOSTILE = [
 ]
 
 
-def everywhere(text: str) -> Report:
+def everywhere(text: str) -> ChangeReport:
     """The text wherever somebody else's text can be."""
     return replace(
         BAD,
@@ -217,7 +217,7 @@ def everywhere(text: str) -> Report:
         risk=Risk(
             level="critical",
             reasons=(text,),
-            factors=(Factor(name=text, axis="impact", text=text, weight=1, places=(text,)),),
+            factors=(RiskFactor(name=text, axis="impact", text=text, weight=1, places=(text,)),),
         ),
         unmeasured=(Unmeasured(rule=text, reason=text),),
     )
@@ -229,8 +229,8 @@ def shown(text: str) -> str:
 
 
 def check_harmless(text: str) -> None:
-    page = comment(everywhere(text), blobs=BLOBS)
-    tame = comment(everywhere("tame"), blobs=BLOBS)
+    page = render_comment(everywhere(text), blobs=BLOBS)
+    tame = render_comment(everywhere("tame"), blobs=BLOBS)
     html = shown(page)
     tags = re.findall(r"<(/?[a-z!][a-z0-9-]*)", html)
     allowed = {"h3", "p", "ul", "li", "strong", "table", "thead", "tbody", "tr", "th", "td", "a"}
@@ -256,17 +256,18 @@ def test_no_text_does_anything(text: str):
 
 @given(st.text(max_size=40))
 def test_a_code_span_shows_exactly_its_text(text: str):
-    made = shown(f"| x |\n| --- |\n| {code(text)} |")
+    made = shown(f"| x |\n| --- |\n| {escape_code(text)} |")
     assert made.count("<td>") == 1
     assert made.count("<code>") == 1
 
 
 def test_names_between_backticks_are_code():
     assert (
-        prose("`parse_day` is not in __init__") == "`parse_day` is not in &#95;&#95;init&#95;&#95;"
+        escape_prose("`parse_day` is not in __init__")
+        == "`parse_day` is not in &#95;&#95;init&#95;&#95;"
     )
 
 
 def test_output_with_fences_stays_in_its_block():
-    assert shown(block("```\n<b>\n````")).count("<pre>") == 1
-    assert "<b>" not in shown(block("```\n<b>\n````"))
+    assert shown(fence_output("```\n<b>\n````")).count("<pre>") == 1
+    assert "<b>" not in shown(fence_output("```\n<b>\n````"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from risk_repository import Files, changed
 
-from closeloop.changes.risk.api import ApiChange, api_changes
+from closeloop.changes.risk.api import ApiChange, find_api_changes
 
 
 def differences(folder: Path, before: Files, after: Files) -> list[ApiChange]:
     with changed(folder, before, after) as inspection:
-        return api_changes(inspection)
+        return find_api_changes(inspection)
 
 
 def told(folder: Path, before: str, after: str, path: str = "pkg/days.py") -> list[str]:

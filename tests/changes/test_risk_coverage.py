@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from risk_repository import changed
 
-from closeloop.changes.risk.coverage import (
+from closeloop.changes.risk.coverage_data import (
     Coverage,
-    Lines,
+    LineCoverage,
     find_coverage,
+    find_runnable_lines,
     read_coverage,
-    statements,
 )
-from closeloop.changes.risk.factors import coverage_factor
+from closeloop.changes.risk.risk_factors import coverage_factor
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Unmeasured
 
@@ -47,7 +47,9 @@ def test_the_database_of_coverage_py_is_read(root: Path) -> None:
     found = find_coverage(root)
 
     assert found is not None
-    assert read_coverage(found, root).files == {"pkg/a.py": Lines(covered=frozenset({1, 2, 4}))}
+    assert read_coverage(found, root).files == {
+        "pkg/a.py": LineCoverage(covered=frozenset({1, 2, 4}))
+    }
 
 
 WRITTEN = {
@@ -70,7 +72,9 @@ def test_every_format_says_the_same(root: Path, name: str) -> None:
 
     coverage = read_coverage(root / name, root)
 
-    assert coverage.files == {"pkg/a.py": Lines(covered=frozenset({1}), missed=frozenset({3}))}
+    assert coverage.files == {
+        "pkg/a.py": LineCoverage(covered=frozenset({1}), missed=frozenset({3}))
+    }
     assert not coverage.stale
 
 
@@ -100,12 +104,12 @@ def test_statements_are_what_can_run() -> None:
     source = b'"""Text."""\nx = 1\n\ndef f():\n    """Doc."""\n    return (\n        1)\n'
     skipped = b"if x:  # pragma: no cover\n    y = 1\n"
 
-    assert statements(source) == {2, 4, 6}
-    assert statements(skipped) == {2}
-    assert statements(b"def (") == frozenset()
+    assert find_runnable_lines(source) == {2, 4, 6}
+    assert find_runnable_lines(skipped) == {2}
+    assert find_runnable_lines(b"def (") == frozenset()
 
 
-def factor(folder: Path, after: str, known: Lines | None, **more: frozenset[str]):  # type: ignore[no-untyped-def]
+def factor(folder: Path, after: str, known: LineCoverage | None, **more: frozenset[str]):  # type: ignore[no-untyped-def]
     files = {"pkg/a.py": known} if known else {}
     coverage = Coverage(files=files, source=".coverage", **more)
     with changed(folder, {"pkg/a.py": "x = 1\n"}, {"pkg/a.py": after}) as inspection:
@@ -113,7 +117,7 @@ def factor(folder: Path, after: str, known: Lines | None, **more: frozenset[str]
 
 
 def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
-    told = factor(tmp_path / "r", SOURCE, Lines(covered=frozenset({1, 2, 4})))
+    told = factor(tmp_path / "r", SOURCE, LineCoverage(covered=frozenset({1, 2, 4})))
 
     assert told.text == "no test reaches 1 of 4 changed lines: pkg/a.py:3"
     assert told.places == ("pkg/a.py:3",)
@@ -121,7 +125,7 @@ def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
 
 
 def test_full_coverage_does_not_weigh(tmp_path: Path) -> None:
-    told = factor(tmp_path / "r", SOURCE, Lines(covered=frozenset({1, 2, 3, 4})))
+    told = factor(tmp_path / "r", SOURCE, LineCoverage(covered=frozenset({1, 2, 3, 4})))
 
     assert told.text == "tests reach every changed line that can run (4)"
     assert told.weight < 1
@@ -138,7 +142,7 @@ def test_a_file_without_any_data_is_not_covered(tmp_path: Path) -> None:
 
 def test_stale_data_says_so(tmp_path: Path) -> None:
     told = factor(
-        tmp_path / "r", SOURCE, Lines(covered=frozenset({1})), stale=frozenset({"pkg/a.py"})
+        tmp_path / "r", SOURCE, LineCoverage(covered=frozenset({1})), stale=frozenset({"pkg/a.py"})
     )
 
     assert told == Unmeasured(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from risk_repository import changed
 
-from closeloop.changes.risk.dependencies import Asked, dependency_changes
-from closeloop.changes.risk.manifests import read_manifest
-from closeloop.changes.risk.popular import POPULAR, imitated
+from closeloop.changes.risk.dependency_changes import DependencyChange, find_dependency_changes
+from closeloop.changes.risk.dependency_manifests import read_manifest
+from closeloop.changes.risk.popular_packages import POPULAR, imitated_package
 
 MANIFESTS = {
     "pyproject.toml": """
@@ -115,9 +115,9 @@ def test_odd_types_in_a_manifest_are_told_and_nothing_else(
         read_manifest(name, text.encode())
 
 
-def asked(folder: Path, name: str, before: str, after: str, **more: str) -> list[Asked]:
+def asked(folder: Path, name: str, before: str, after: str, **more: str) -> list[DependencyChange]:
     with changed(folder, {name: before, **more}, {name: after}) as inspection:
-        found, unread = dependency_changes(inspection)
+        found, unread = find_dependency_changes(inspection)
     assert not unread
     return found
 
@@ -179,7 +179,7 @@ def test_a_manifest_that_cannot_be_parsed_is_said(tmp_path: Path) -> None:
     with changed(
         tmp_path / "r", {"go.mod": "module x\n", "package.json": "{}"}, {"package.json": "{"}
     ) as i:
-        found, unread = dependency_changes(i)
+        found, unread = find_dependency_changes(i)
 
     assert not found
     assert unread[0].reason.startswith("package.json: it cannot be parsed")
@@ -198,9 +198,9 @@ def test_a_manifest_that_cannot_be_parsed_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_imitations_are_one_slip_away(name: str, like: str | None) -> None:
-    assert imitated("pypi", name) == like
+    assert imitated_package("pypi", name) == like
 
 
 def test_popular_names_do_not_accuse_each_other() -> None:
     for ecosystem, names in POPULAR.items():
-        assert not [name for name in names if imitated(ecosystem, name)]
+        assert not [name for name in names if imitated_package(ecosystem, name)]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from risk_repository import Files, changed
 
-from closeloop.changes.risk import assess
-from closeloop.changes.risk.dependents import Graph, graph_of
-from closeloop.changes.risk.fit import Model
-from closeloop.changes.risk.shared import shared_from
+from closeloop.changes.risk import assess_risk
+from closeloop.changes.risk.import_graph import ImportGraph, build_import_graph
+from closeloop.changes.risk.risk_model import RiskModel
+from closeloop.changes.risk.shared_code import shared_threshold
 
 
-def graph(folder: Path, files: Files, modules: dict[str, str] | None = None) -> Graph:
+def graph(folder: Path, files: Files, modules: dict[str, str] | None = None) -> ImportGraph:
     with changed(folder, {"README.md": "x"}, files) as inspection:
-        return graph_of(inspection.index.imports(), modules or {})
+        return build_import_graph(inspection.index.imports(), modules or {})
 
 
 def test_python_imports_are_followed_to_the_file_behind_the_package(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_java_and_rust_imports_are_found_by_their_paths(tmp_path: Path) -> None:
 
 
 def test_a_file_is_shared_from_many_importers_on() -> None:
-    few: Graph = {f"{number}.py": frozenset() for number in range(100)}
-    many: Graph = {f"{n}.py": frozenset(str(other) for other in range(n)) for n in range(100)}
+    few: ImportGraph = {f"{number}.py": frozenset() for number in range(100)}
+    many: ImportGraph = {f"{n}.py": frozenset(str(other) for other in range(n)) for n in range(100)}
 
-    assert shared_from(few) == 10
-    assert shared_from(many) == 95
+    assert shared_threshold(few) == 10
+    assert shared_threshold(many) == 95
 
 
 def test_shared_code_and_base_classes_weigh(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_shared_code_and_base_classes_weigh(tmp_path: Path) -> None:
     with changed(
         tmp_path / "r", before, {"pkg/base.py": "class Base:\n    limit = 2\n"}
     ) as inspection:
-        risk = assess(inspection, history=None, model=Model())
+        risk = assess_risk(inspection, history=None, model=RiskModel())
 
     texts = {factor.name: factor.text for factor in risk.factors}
     assert texts["dependents"] == "changes shared code: 12 files import pkg/base.py"

@@ -11,8 +11,8 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 from risk_repository import DAY, START, commit, git
 
-from closeloop.changes.risk.history import History, files, read_history
-from closeloop.changes.risk.labels import says_fix, title
+from closeloop.changes.risk.change_history import History, list_file_histories, read_history
+from closeloop.changes.risk.defect_labels import commit_title, is_fix_message
 
 
 def body(*lines: str) -> str:
@@ -34,7 +34,7 @@ def read(root: Path, tmp_path: Path) -> History:
 
 
 def wrong(history: History) -> list[bool]:
-    return [one.wrong for one in history.past]
+    return [one.went_wrong for one in history.past]
 
 
 def test_a_step_whose_lines_a_fix_replaces_went_wrong(repository: Path, tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ def test_a_repair_after_a_long_time_is_not_held_against_it(
     late = START + 200 * DAY
     commit(repository, {"b.py": body("b = 2")}, "Fix b", at=late)
 
-    assert not read(repository, tmp_path).past[2].wrong
+    assert not read(repository, tmp_path).past[2].went_wrong
 
 
 def test_a_fix_of_words_blames_nobody(repository: Path, tmp_path: Path) -> None:
     commit(repository, {"b.py": body("b = 2")}, "Fix typo in docs", at=START + 6 * DAY)
 
-    assert not read(repository, tmp_path).past[2].wrong
+    assert not read(repository, tmp_path).past[2].went_wrong
 
 
 def test_a_revert_is_found_by_commit_and_by_title(repository: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_file_keeps_its_history_through_a_rename(repository: Path, tmp_path: P
     git(repository, "mv", "a.py", "moved.py")
     commit(repository, {}, "Move", at=START + 6 * DAY)
 
-    history = files(read(repository, tmp_path), ["moved.py", "unknown.py"])
+    history = list_file_histories(read(repository, tmp_path), ["moved.py", "unknown.py"])
 
     assert set(history) == {"moved.py"}
     moved = history["moved.py"]
@@ -115,7 +115,7 @@ def test_what_was_kept_is_carried_on_to_a_later_commit(repository: Path, tmp_pat
 
     assert grown.labelled == len(first.past) == len(grown.past) - 1
     assert grown.past[-1] == anew.past[-1]
-    assert files(grown, ["a.py"]) == files(anew, ["a.py"])
+    assert list_file_histories(grown, ["a.py"]) == list_file_histories(anew, ["a.py"])
 
 
 def test_a_damaged_cache_is_read_anew(repository: Path, tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_content_that_looks_like_a_patch_or_a_header_is_only_content(tmp_path: P
     ],
 )
 def test_a_title_says_whether_it_repairs(message: str, fixes: bool) -> None:
-    assert says_fix(message) is fixes
+    assert is_fix_message(message) is fixes
 
 
 @given(some.text())
 def test_any_message_has_a_title_of_one_line(message: str) -> None:
-    assert len(title(message).splitlines()) <= 1
+    assert len(commit_title(message).splitlines()) <= 1

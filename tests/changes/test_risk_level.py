@@ -11,12 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 from risk_repository import DAY, START, Files, changed, commit, git
 
-from closeloop.changes.risk import assess
-from closeloop.changes.risk.fit import Model, fit
-from closeloop.changes.risk.history import read_history
-from closeloop.changes.risk.level import BANDS, IMPACTS, LEVELS, band_of, level_of
+from closeloop.changes.risk import assess_risk
+from closeloop.changes.risk.change_history import read_history
+from closeloop.changes.risk.risk_level import (
+    BANDS,
+    IMPACTS,
+    LEVELS,
+    determine_risk_level,
+    likelihood_band,
+)
+from closeloop.changes.risk.risk_model import RiskModel, fit_risk_model
+from closeloop.model.change_report import Risk, RiskFactor, RiskLevel
 from closeloop.model.inspection import Inspection
-from closeloop.model.report import Factor, Level, Risk
 
 ORDER = ("low", "medium", "high", "critical")
 PAGE = Path(__file__).parents[2] / "docs" / "risk.md"
@@ -31,7 +37,7 @@ PROJECT = {
 
 def risk(folder: Path, after: Files) -> Risk:
     with changed(folder, PROJECT, after) as inspection:
-        return assess(inspection, history=None, model=Model())
+        return assess_risk(inspection, history=None, model=RiskModel())
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def risk(folder: Path, after: Files) -> Risk:
     ],
 )
 def test_a_change_gets_the_level_that_is_stated(
-    tmp_path: Path, after: Files, level: Level, reason: str
+    tmp_path: Path, after: Files, level: RiskLevel, reason: str
 ) -> None:
     told = risk(tmp_path / "r", after)
 
@@ -85,7 +91,7 @@ def test_a_break_of_what_is_not_published_is_less_than_critical(tmp_path: Path) 
     before = {name: text for name, text in PROJECT.items() if name != "pyproject.toml"}
 
     with changed(tmp_path / "r", before, after) as inspection:
-        told = assess(inspection, history=None, model=Model())
+        told = assess_risk(inspection, history=None, model=RiskModel())
 
     assert told.level == "high"
 
@@ -127,7 +133,7 @@ def test_one_broken_dimension_does_not_hide_the_others(tmp_path: Path) -> None:
             removed=whole.removed,
             modules=whole.modules,
         )
-        told = assess(broken, history=None, model=Model())
+        told = assess_risk(broken, history=None, model=RiskModel())
 
     assert told.level == "critical"
     assert "dependents" in {one.rule for one in told.unmeasured}
@@ -139,10 +145,10 @@ def test_the_rank_is_that_among_the_repository_s_own_changes(tmp_path: Path) -> 
         commit(root, {f"big{number}.py": "x = 1\n" * 200}, at=START + number * DAY)
     head = git(root, "rev-parse", "HEAD")
     history = read_history(root, head, tmp_path / "cache")
-    model = fit(history).model
+    model = fit_risk_model(history).model
 
     with changed(root, {}, {"new.py": "x = 1\n" * 90, "big0.py": "x = 1\n" * 201}) as inspection:
-        told = assess(inspection, history=history, model=model)
+        told = assess_risk(inspection, history=history, model=model)
 
     assert told.likelihood == 0
     assert told.level == "low"
@@ -153,15 +159,19 @@ def test_the_rank_is_that_among_the_repository_s_own_changes(tmp_path: Path) -> 
 def test_more_of_either_axis_never_lowers_the_level(
     rank: float, other: float, weights: list[float]
 ) -> None:
-    factors = [Factor(name="x", axis="impact", text="x", weight=weight) for weight in weights]
+    factors = [RiskFactor(name="x", axis="impact", text="x", weight=weight) for weight in weights]
     fewer, more = sorted((rank, other))
 
-    assert ORDER.index(level_of(fewer, factors)) <= ORDER.index(level_of(more, factors))
-    assert ORDER.index(level_of(rank, factors[:-1])) <= ORDER.index(level_of(rank, factors))
+    assert ORDER.index(determine_risk_level(fewer, factors)) <= ORDER.index(
+        determine_risk_level(more, factors)
+    )
+    assert ORDER.index(determine_risk_level(rank, factors[:-1])) <= ORDER.index(
+        determine_risk_level(rank, factors)
+    )
 
 
 def test_every_rank_has_a_band() -> None:
-    assert [band_of(rank) for rank in (0, 0.59, 0.6, 0.85, 0.97, 1)] == [
+    assert [likelihood_band(rank) for rank in (0, 0.59, 0.6, 0.85, 0.97, 1)] == [
         "small",
         "small",
         "moderate",

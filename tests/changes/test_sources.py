@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from closeloop.changes.sources import Sides, Wanted, open_sides
+from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
 from closeloop.model.change import FileChange
 from closeloop.model.errors import BadInput
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 
 AUTHOR = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"} | {
     f"GIT_{who}_{what}": "someone@example.org"
@@ -70,8 +70,8 @@ def repo(tmp_path: Path) -> Path:
 
 def opened(
     root: Path, span: str | None = None, base: str | None = None, patch: Path | None = None
-) -> AbstractContextManager[Sides]:
-    return open_sides(root, Wanted(range=span, base=base, patch=patch))
+) -> AbstractContextManager[ChangeSides]:
+    return open_sides(root, ChangeQuery(range=span, base=base, patch=patch))
 
 
 def files(root: Path, span: str | None = None, base: str | None = None) -> dict[str, FileChange]:
@@ -115,7 +115,7 @@ class TestWorkingTree:
             assert sides.read("before", "new.py") is None
             assert sides.read("after", "docs/x.md") == b"x\n"
             assert sides.read("after", "nowhere") is None
-            assert parse(sides.change.patch).files[1].hunks == sides.change.files[1].hunks
+            assert parse_patch(sides.change.patch).files[1].hunks == sides.change.files[1].hunks
 
     def test_what_is_staged_counts_as_it_lies_in_the_files(self, repo: Path) -> None:
         write(repo, a_dot_py="staged\n", new_dot_py="staged\n")
@@ -297,7 +297,7 @@ class TestOddFiles:
             assert sides.read("after", "link.py") is None
             assert sides.read("after", "docs/x.md") is None
             assert "link.py" not in sides.tree("after")
-            entry = sides.entries("after")["link.py"]
+            entry = sides.list_entries("after")["link.py"]
             assert sides.read_blob(entry.id) == os.fsencode(secret / "x.md")
             assert "secret\n" not in sides.change.patch
 
@@ -359,7 +359,7 @@ class TestOddFiles:
             assert sum(file.added for file in sides.change.files) == 5 * 350_000 + 1
             cut = [file.path for file in sides.change.files if file.note]
             assert cut == ["data4.txt"]
-            assert [file.path for file in parse(sides.change.patch).files][-1] == "small.py"
+            assert [file.path for file in parse_patch(sides.change.patch).files][-1] == "small.py"
             assert "+s\n" in sides.change.patch
 
 
@@ -383,7 +383,7 @@ class TestSubmodulesAndPointers:
             assert sides.read("after", "inner") is None
             assert sides.read("after", "inner/a.py") is None
             assert "inner" not in sides.tree("after")
-            assert sides.entries("after")["inner"].mode == "160000"
+            assert sides.list_entries("after")["inner"].mode == "160000"
 
     def test_work_inside_a_submodule_is_the_submodules(self, outer: Path) -> None:
         write(outer / "inner", a_dot_py="dirty\n", new_dot_py="n\n")
@@ -780,7 +780,7 @@ class TestNothingIsTouched:
         before = state(repo)
         script = (
             "import sys, pathlib\n"
-            "from closeloop.changes.sources import Wanted, open_sides\n"
+            "from closeloop.changes.change_sides import Wanted, open_sides\n"
             "print('ready', flush=True)\n"
             "while True:\n"
             "    with open_sides(pathlib.Path(sys.argv[1]), Wanted()) as sides:\n"
@@ -866,7 +866,7 @@ def test_any_two_states_are_told_exactly(
 
 
 def check(
-    sides: Sides, before: dict[bytes, bytes], after: dict[bytes, bytes], differing: set[bytes]
+    sides: ChangeSides, before: dict[bytes, bytes], after: dict[bytes, bytes], differing: set[bytes]
 ) -> None:
     told = {path for file in sides.change.files for path in (file.path, file.old_path) if path}
     assert told == {text(name) for name in differing}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.changes.sources import NoChange, Wanted, open_sides
+from closeloop.changes.change_sides import ChangeQuery, NoChange, open_sides
 from closeloop.model.errors import BadInput
 
-STAGED = Wanted(staged=True)
+STAGED = ChangeQuery(staged=True)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -58,7 +58,7 @@ def test_the_index_of_a_commit_under_way_is_the_one_that_is_meant(repo: Path) ->
     (repo / "b.py").write_text("taken by -a\n")
     environment = {"GIT_INDEX_FILE": str(repo / ".git/index.lock"), "PATH": "/usr/bin:/bin"}
     subprocess.run(["git", "add", "-u"], cwd=repo, env=environment, check=True)
-    with open_sides(repo, Wanted(staged=True, index=repo / ".git/index.lock")) as sides:
+    with open_sides(repo, ChangeQuery(staged=True, index=repo / ".git/index.lock")) as sides:
         assert [file.path for file in sides.change.files] == ["b.py"]
     with pytest.raises(NoChange), open_sides(repo, STAGED):
         pass
@@ -78,6 +78,6 @@ def test_conflicts_are_told(repo: Path) -> None:
 
 
 def test_it_is_one_change_of_several(repo: Path) -> None:
-    wanted = Wanted(staged=True, range="HEAD")
+    wanted = ChangeQuery(staged=True, range="HEAD")
     with pytest.raises(BadInput, match="name one of them"), open_sides(repo, wanted):
         pass

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.changes.syntax import LARGEST, parse, skim, words
-from closeloop.model.inspection import Language, Module
+from closeloop.changes.syntax import MAX_SOURCE_BYTES, extract_words, outline_source, parse_module
+from closeloop.model.inspection import Language, SourceModule
 from patience import takes
 
 LANGUAGES: tuple[Language, ...] = (
@@ -83,8 +83,8 @@ impl Cart {
 SOURCES["typescript"] = SOURCES["tsx"] = SOURCES["javascript"].replace("tax = 0", "tax: number = 0")
 
 
-def read(language: Language) -> Module:
-    return parse(language, SOURCES[language].encode())
+def read(language: Language) -> SourceModule:
+    return parse_module(language, SOURCES[language].encode())
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -118,7 +118,7 @@ def test_calls_know_what_they_are_looked_up_on(language: Language) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_outline_has_definitions_with_their_lines(language: Language) -> None:
     content = SOURCES[language].encode()
-    outline = skim(language, content)
+    outline = outline_source(language, content)
 
     lines = content.split(b"\n")
     names = outline.defined.split(b"\n")
@@ -185,14 +185,14 @@ APART = {"tried": -1, "looped": -1, "matched": 1}
 
 
 def test_complexity_is_what_radon_counts_but_for_elses_and_guards() -> None:
-    module = parse("python", KNOWN.encode())
+    module = parse_module("python", KNOWN.encode())
 
     found = {one.name: one.complexity for one in module.functions}
     assert found == {name: count + APART.get(name, 0) for name, count in RADON.items()}
 
 
 def test_cognitive_weight_is_what_other_tools_say() -> None:
-    weights = {one.name: one.cognitive for one in parse("python", KNOWN.encode()).functions}
+    weights = {one.name: one.cognitive for one in parse_module("python", KNOWN.encode()).functions}
 
     # cognitive_complexity 1.3.0; it counts neither comprehensions nor `match`.
     assert {name: weights[name] for name in ("plain", "tried", "looped")} == {
@@ -204,7 +204,7 @@ def test_cognitive_weight_is_what_other_tools_say() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_cannot_be_parsed_is_told_and_the_rest_is_read(language: Language) -> None:
-    module = parse(language, (SOURCES[language] + "\n)]} ((\n").encode())
+    module = parse_module(language, (SOURCES[language] + "\n)]} ((\n").encode())
 
     assert module.broken_lines
     assert [one.name.lower() for one in module.functions] == ["total"]
@@ -213,7 +213,7 @@ def test_what_cannot_be_parsed_is_told_and_the_rest_is_read(language: Language) 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bytes_that_are_no_text_are_read_as_far_as_they_go(language: Language) -> None:
     comment = "# d\xe9j\xe0\n" if language == "python" else "// d\xe9j\xe0\n"
-    module = parse(language, (SOURCES[language] + comment).encode("latin-1"))
+    module = parse_module(language, (SOURCES[language] + comment).encode("latin-1"))
 
     assert [one.name.lower() for one in module.functions] == ["total"]
 
@@ -238,24 +238,27 @@ def test_bytes_that_are_no_text_are_read_as_far_as_they_go(language: Language) -
 def test_deep_nests_and_long_lines_take_no_longer_than_others(
     language: Language, content: bytes
 ) -> None:
-    assert takes(lambda _: (skim(language, content), parse(language, content)), 30) < 30
+    assert (
+        takes(lambda _: (outline_source(language, content), parse_module(language, content)), 30)
+        < 30
+    )
 
 
 def test_what_stands_after_a_long_chain_is_still_found() -> None:
     chain = b"x = " + b" + ".join([b"a"] * 20_000)
 
-    assert b"last" in skim("python", chain + b"\ndef last(): pass\n").defined.split(b"\n")
+    assert b"last" in outline_source("python", chain + b"\ndef last(): pass\n").defined.split(b"\n")
 
 
 def test_a_file_over_two_megabytes_is_not_read_and_says_so() -> None:
-    content = b"x = 1\n" * (LARGEST // 6 + 1)
+    content = b"x = 1\n" * (MAX_SOURCE_BYTES // 6 + 1)
 
-    assert parse("python", content).note == "Not read: it is over 2 MB."
-    assert skim("python", content).names == b""
+    assert parse_module("python", content).note == "Not read: it is over 2 MB."
+    assert outline_source("python", content).names == b""
 
 
 def test_words_are_told_in_comments_too() -> None:
-    found = words("größe = $x.y_1 + 10 # 5px, it's".encode())
+    found = extract_words("größe = $x.y_1 + 10 # 5px, it's".encode())
 
     assert found == {"größe".encode(), b"$x", b"y_1", b"10", b"5px", b"it", b"s"}
 
@@ -263,8 +266,8 @@ def test_words_are_told_in_comments_too() -> None:
 @given(st.sampled_from(LANGUAGES), st.binary(max_size=300))
 @settings(max_examples=150, deadline=None)
 def test_no_bytes_make_it_fail(language: Language, content: bytes) -> None:
-    module = parse(language, content)
-    outline = skim(language, content)
+    module = parse_module(language, content)
+    outline = outline_source(language, content)
 
     assert module.prints == tuple(memoryview(outline.prints).cast("Q"))
     lines = content.count(b"\n") + 1

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.checking.verdict import judge
+from closeloop.checking.check_verdict import decide_verdict
+from closeloop.model.change_report import Risk, ToolRun
 from closeloop.model.finding import Finding
-from closeloop.model.report import Risk, ToolRun
 from closeloop.model.settings import CheckSettings
 from command_line import typed
 from patience import PATIENCE, until
@@ -223,7 +223,7 @@ def test_the_settings_say_what_blocks(
     risk: Risk | None,
     verdict: str,
 ) -> None:
-    found = judge(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
+    found = decide_verdict(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
     assert found.verdict == verdict
     assert bool(found.reasons) == (verdict != "pass")
     assert found.held == (settings.get("hold_at") == "medium")
@@ -232,7 +232,7 @@ def test_the_settings_say_what_blocks(
 def test_reasons_are_told_in_words_that_a_reviewer_needs() -> None:
     late = ToolRun(name="types", command="t", before="passed", after="timed out")
     settings = CheckSettings(gate="strict", hold_at="high")
-    found = judge(settings, [BROKEN, RED, late], [ERROR, ERROR, WARNING], HIGH)
+    found = decide_verdict(settings, [BROKEN, RED, late], [ERROR, ERROR, WARNING], HIGH)
     assert found.reasons == (
         "1 newly failing in test",
         "test failed, as without this change",

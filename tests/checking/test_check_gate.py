@@ -11,15 +11,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.changes.sources import Wanted, open_sides
-from closeloop.checking.bench import Bench
-from closeloop.checking.check import Order, check
-from closeloop.checking.comparing import compare_once
-from closeloop.checking.tools import Tool, Tried
-from closeloop.checking.verdict import judge
-from closeloop.model.report import Gate, Report
-from closeloop.model.settings import CheckSettings, Commands, SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.checking.change_check import CheckRequest, run_change_check
+from closeloop.checking.check_context import CheckContext
+from closeloop.checking.check_verdict import decide_verdict
+from closeloop.checking.tool_comparison import compare_once
+from closeloop.checking.tool_runs import CheckTool, ToolResult
+from closeloop.model.change_report import ChangeReport, GatePolicy
+from closeloop.model.settings import CheckSettings, CommandSettings, SandboxSettings
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
@@ -67,20 +67,20 @@ def repo(tmp_path: Path) -> Path:
 SETTINGS = CheckSettings(timeout=PATIENCE)
 
 
-def checked(repo: Path, settings: CheckSettings = SETTINGS, **commands: object) -> Report:
+def checked(repo: Path, settings: CheckSettings = SETTINGS, **commands: object) -> ChangeReport:
     """The tools' tier of a check of the working tree."""
 
-    async def go() -> Report:
+    async def go() -> ChangeReport:
         cache = repo.parent / "cache"
-        order = Order(
+        order = CheckRequest(
             root=repo,
             cache=cache,
-            commands=Commands(**{"test": PYTEST, **commands}),  # type: ignore[arg-type]
+            commands=CommandSettings(**{"test": PYTEST, **commands}),  # type: ignore[arg-type]
             settings=settings,
             tiers=("tools",),
         )
-        async with Workspaces(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
-            return await check(order, workspaces)
+        async with WorkspacePool(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
+            return await run_change_check(order, workspaces)
 
     return anyio.run(go)
 
@@ -92,20 +92,20 @@ def short(names: tuple[str, ...]) -> list[str]:
 # Every combination
 
 PASSED = {"a": "passed", "b": "failed"}
-ENDINGS: dict[str, Tried] = {
-    "passed": Tried(state="passed", tests={"a": "passed", "b": "passed"}),
-    "failed": Tried(state="failed", tests=PASSED, failures={"b": "…"}),
-    "failed without results": Tried(state="failed"),
-    "no test ran": Tried(state="inert", note="no test ran"),
-    "timed out": Tried(state="timed out"),
-    "not set up": Tried(state="not set up"),
-    "tool missing": Tried(state="inert"),
-    "machine trouble": Tried(state="machine trouble"),
+ENDINGS: dict[str, ToolResult] = {
+    "passed": ToolResult(state="passed", tests={"a": "passed", "b": "passed"}),
+    "failed": ToolResult(state="failed", tests=PASSED, failures={"b": "…"}),
+    "failed without results": ToolResult(state="failed"),
+    "no test ran": ToolResult(state="inert", note="no test ran"),
+    "timed out": ToolResult(state="timed out"),
+    "not set up": ToolResult(state="not set up"),
+    "tool missing": ToolResult(state="inert"),
+    "machine trouble": ToolResult(state="machine trouble"),
 }
 LINT = {
     **ENDINGS,
-    "passed": Tried(state="passed"),
-    "failed": Tried(state="failed", failures={"b": "…"}),
+    "passed": ToolResult(state="passed"),
+    "failed": ToolResult(state="failed", failures={"b": "…"}),
 }
 STANDING = (
     ("failed", "failed"),
@@ -131,7 +131,7 @@ BLAMED = (
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckContext]:
     folder = tmp_path_factory.mktemp("table") / "repo"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
@@ -140,23 +140,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     git(folder, "commit", "-q", "-m", "Start")
     write(folder, {"a.py": "x = 2\n"})
     cache = folder.parent / "cache"
-    with open_sides(folder, Wanted()) as sides:
-        workspaces = Workspaces(cache, SandboxSettings(kind="none"))
-        yield Bench(workspaces=workspaces, bases={}, sides=sides)
+    with open_sides(folder, ChangeQuery()) as sides:
+        workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
+        yield CheckContext(workspaces=workspaces, bases={}, sides=sides)
         workspaces.close()
 
 
 @pytest.mark.parametrize("kind", ["test", "lint", "types", "build", "own"])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(ENDINGS, ENDINGS)))
 def test_only_what_is_shown_to_be_no_worse_passes_the_gate(
-    bench: Bench, before: str, after: str, kind: str
+    bench: CheckContext, before: str, after: str, kind: str
 ) -> None:
     endings = ENDINGS if kind == "test" else LINT
-    tool = Tool(name=kind, command="run", is_test=kind == "test")
+    tool = CheckTool(name=kind, command="run", is_test=kind == "test")
     run = compare_once(bench, tool, endings[before], endings[after])
 
-    def verdict(gate: Gate) -> str:
-        return judge(CheckSettings(gate=gate), [run], [], None).verdict
+    def verdict(gate: GatePolicy) -> str:
+        return decide_verdict(CheckSettings(gate=gate), [run], [], None).verdict
 
     worst = "pass" if after == "passed" else "warn"
     no_worse = after == "passed" or (before, after) in STANDING

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from closeloop.checking.keeping import keep
+from closeloop.checking.report_saving import save_report
 from closeloop.cli import main
 from closeloop.model.attempt import Attempt
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.task import Task
 from closeloop.store import open_store
 from report_example import BAD, finding
@@ -66,7 +66,7 @@ def with_attempt(repo: Path, split: str) -> str:
     (repo / ".closeloop").mkdir()
     with open_store(str(repo / STORE)) as store:
         store.save_task(task)
-        store.keep(Made(attempt=made, change=parse(PATCH, base=base)))
+        store.save_attempt(AttemptResult(attempt=made, change=parse_patch(PATCH, base=base)))
     (repo / "cart.py").write_text("def other():\n    return 1\n")
     git(repo, "commit", "-q", "-am", "Go on")
     return base
@@ -88,8 +88,8 @@ def test_a_report_is_kept_where_there_is_a_store(
     (repo / "cart.py").write_text(CODE + "\n\ndef more(prices):\n    return prices\n")
     told = json.loads(checked(capsys))
     with open_store(str(repo / STORE)) as store:
-        (row,) = store.reports.rows(10)
-        found = store.reports.report(row.number)
+        (row,) = store.reports.list_reports(10)
+        found = store.reports.load_report(row.number)
     assert found is not None
     kept = found[1]
     assert (row.attempt, row.title, row.base) == (None, "working tree", told["change"]["base"])
@@ -107,7 +107,7 @@ def test_an_attempt_is_checked_on_the_commit_that_it_began_from(
     assert told["change"]["base"] == base
     assert [file["path"] for file in told["change"]["files"]] == ["cart.py"]
     with open_store(str(repo / STORE)) as store:
-        (row,) = store.reports.rows(10, attempt="abcdef123456")
+        (row,) = store.reports.list_reports(10, attempt="abcdef123456")
     assert row.title == f"attempt-abcdef123456 on {base}"
 
 
@@ -133,14 +133,14 @@ def test_an_attempt_at_a_sealed_task_stays_sealed(
     assert "stays sealed" in said
     assert "cart" not in said
     with open_store(str(repo / STORE)) as store:
-        assert store.reports.rows(10) == []
+        assert store.reports.list_reports(10) == []
 
 
 def test_a_secret_in_a_report_is_not_kept() -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     report = replace(BAD, findings=(finding(f"`{secret}` is written out."),), title=secret)
     with open_store(":memory:") as store:
-        found = store.reports.report(keep(report, store, None))
+        found = store.reports.load_report(save_report(report, store, None))
         assert found is not None
         row, kept = found
     assert secret not in kept.findings[0].message

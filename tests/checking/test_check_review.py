@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.changes.lines import lines_of, sections
-from closeloop.checking.verdict import judge
-from closeloop.judges.canaries import BREAKING, PLEADING, UNICODE
-from closeloop.judges.review import (
-    LAST,
-    LONGEST_CHUNK,
-    LONGEST_LINE,
-    Chunk,
-    Reviewed,
-    chunks,
-    pose_review,
-    read_review,
+from closeloop.changes.diff_lines import parse_hunk_lines, split_patch_by_file
+from closeloop.checking.check_verdict import decide_verdict
+from closeloop.judges.canary_attacks import FENCE_BREAKING_TEXTS, PLEADING_TEXTS, UNICODE_TEXTS
+from closeloop.judges.change_review import (
+    LAST_LINE,
+    MAX_CHUNK_CHARS,
+    MAX_LINE_CHARS,
+    ReviewAnswer,
+    ReviewChunk,
+    build_review_question,
+    read_review_answer,
+    split_into_chunks,
 )
 from closeloop.model.finding import Finding
 from closeloop.model.settings import CheckSettings
@@ -155,33 +155,35 @@ def test_without_a_model_nothing_is_said_of_one(repo: Path) -> None:
 def test_what_a_model_says_never_blocks() -> None:
     doubt = Finding(rule="reviewed", version=1, severity="warning", message="", source="judge")
     strict = CheckSettings(gate="strict", block_at="warning")
-    assert judge(strict, (), [doubt], None).verdict == "warn"
+    assert decide_verdict(strict, (), [doubt], None).verdict == "warn"
 
 
-def chunk_of(*added: str, path: str = "cart.py") -> Chunk:
-    (made,) = chunks((path, "+", number, f"+{text}") for number, text in enumerate(added, 1))
+def chunk_of(*added: str, path: str = "cart.py") -> ReviewChunk:
+    (made,) = split_into_chunks(
+        (path, "+", number, f"+{text}") for number, text in enumerate(added, 1)
+    )
     return made
 
 
-def answered(chunk: Chunk, *findings: dict[str, Any]) -> Reviewed:
-    posed = pose_review(chunk, (), None)
-    made = read_review({"seal": posed.seal, "findings": list(findings)}, posed, chunk)
-    assert isinstance(made, Reviewed)
+def answered(chunk: ReviewChunk, *findings: dict[str, Any]) -> ReviewAnswer:
+    posed = build_review_question(chunk, (), None)
+    made = read_review_answer({"seal": posed.seal, "findings": list(findings)}, posed, chunk)
+    assert isinstance(made, ReviewAnswer)
     return made
 
 
-@pytest.mark.parametrize("name", [*PLEADING, *BREAKING, *UNICODE])
+@pytest.mark.parametrize("name", [*PLEADING_TEXTS, *FENCE_BREAKING_TEXTS, *UNICODE_TEXTS])
 def test_text_in_the_change_that_speaks_to_the_reviewer_stays_in_its_fence(name: str) -> None:
-    attack = (PLEADING | BREAKING | UNICODE)[name]
+    attack = (PLEADING_TEXTS | FENCE_BREAKING_TEXTS | UNICODE_TEXTS)[name]
     path = f"a {attack}.py"
     chunk = chunk_of(*(f"# {line}" for line in attack.split("\n")), FLAW, path=path)
     known = Finding(rule="x", version=1, severity="info", message=attack, places=(f"{path}:1",))
-    posed = pose_review(chunk, [known], attack)
+    posed = build_review_question(chunk, [known], attack)
     assert posed.shown.keys() == {"request", "facts", "change"}
     text = posed.request.messages[0].text
     outside = re.sub(rf"BEGIN (\w+) {posed.seal}\n.*?\nEND \1 {posed.seal}\n", "", text, flags=re.S)
-    assert outside == LAST.format(seal=posed.seal)
-    plain = pose_review(chunk_of(FLAW), (), None).request
+    assert outside == LAST_LINE.format(seal=posed.seal)
+    plain = build_review_question(chunk_of(FLAW), (), None).request
     assert (posed.request.system, posed.request.schema) == (plain.system, plain.schema)
 
 
@@ -199,11 +201,11 @@ def test_a_quote_that_shows_nothing_is_none(quote: str) -> None:
     assert (made.findings, made.dropped) == ((), 1)
 
 
-@given(st.lists(st.text(max_size=3 * LONGEST_LINE), max_size=200))
+@given(st.lists(st.text(max_size=3 * MAX_LINE_CHARS), max_size=200))
 def test_chunks_are_bounded_and_hold_every_added_line_once(texts: list[str]) -> None:
     lines = [("a.py", "+", number, f"+{text}") for number, text in enumerate(texts)]
-    made = list(chunks(lines))
-    assert all(len(one.text) <= LONGEST_CHUNK + 2 * LONGEST_LINE for one in made)
+    made = list(split_into_chunks(lines))
+    assert all(len(one.text) <= MAX_CHUNK_CHARS + 2 * MAX_LINE_CHARS for one in made)
     numbers = [number for one in made for number in one.added["a.py"]]
     assert numbers == list(range(len(texts)))
 
@@ -213,15 +215,15 @@ def test_lines_of_a_patch_keep_their_numbers_and_parts_that_add_nothing_are_left
         "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -4,2 +4,2 @@\n one\n-two\n+three\n"
         "\\ No newline at end of file\n"
     )
-    ((path, section),) = [one for one in sections(patch) if one[0]]
-    lines = [(path, *line) for line in lines_of(section)]
+    ((path, section),) = [one for one in split_patch_by_file(patch) if one[0]]
+    lines = [(path, *line) for line in parse_hunk_lines(section)]
     assert [(sign, number) for _, sign, number, _ in lines] == [
         ("@", 4),
         (" ", 4),
         ("-", 5),
         ("+", 5),
     ]
-    (made,) = chunks(lines)
+    (made,) = split_into_chunks(lines)
     assert made.added == {"a.py": {5: "three"}}
     assert made.text == "file: a.py\n@@ -4,2 +4,2 @@\n one\n-two\n+three"
-    assert list(chunks(lines[:3])) == []
+    assert list(split_into_chunks(lines[:3])) == []

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from closeloop.changes.reports import FORMATS
-from closeloop.changes.reports.markdown import MARKER
+from closeloop.changes.reports import REPORT_FORMATS
+from closeloop.changes.reports.markdown_report import COMMENT_MARKER
 from closeloop.cli.check import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def test_gitlab_gets_the_files_that_are_written():
 
 
 def test_formats_on_the_page_are_those_there_are():
-    known = {*FORMATS, "json"}
+    known = {*REPORT_FORMATS, "json"}
     assert set(re.findall(r"--format (\w+)", PAGE)) - {"FORMAT"} <= known
     table = PAGE[PAGE.index("| format |") :]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == known
@@ -226,13 +226,15 @@ def gitlab() -> Iterator[tuple[type[Notes], str]]:
 def test_the_note_in_gitlab_is_kept_up_to_date_in_place(tmp_path: Path):
     (script,) = GITLAB["closeloop"]["after_script"]
     with gitlab() as (kept, address):
-        theirs = {"id": 1, "body": f"{MARKER}\nnot ours", "author": {"username": "mallory"}}
+        theirs = {"id": 1, "body": f"{COMMENT_MARKER}\nnot ours", "author": {"username": "mallory"}}
         kept.notes[1] = theirs
         env = {**os.environ, "CI_API_V4_URL": address, "NOTE_TOKEN": "secret"}
         env |= {"CI_PROJECT_ID": "1", "CI_MERGE_REQUEST_IID": "7", "no_proxy": "127.0.0.1"}
         for text in ("first", "second & more"):
-            (tmp_path / "closeloop.md").write_text(f"{MARKER}\n{text}\n")
+            (tmp_path / "closeloop.md").write_text(f"{COMMENT_MARKER}\n{text}\n")
             subprocess.run([SHELL, "-ec", script], cwd=tmp_path, env=env, check=True)
         assert kept.tokens == {"secret"}
         assert kept.notes.pop(1) == theirs
-        assert [note["body"] for note in kept.notes.values()] == [f"{MARKER}\nsecond & more\n"]
+        assert [note["body"] for note in kept.notes.values()] == [
+            f"{COMMENT_MARKER}\nsecond & more\n"
+        ]

@@ -14,8 +14,13 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 from told_github import PULL, Clock, tell
 
-from closeloop.checking import github
-from closeloop.checking.github import Answer, GitHub, limit_of, open_github
+from closeloop.checking import code_host
+from closeloop.checking.code_host import (
+    CodeHostClient,
+    CodeHostReply,
+    open_github,
+    rate_limit_seconds,
+)
 from closeloop.model.errors import BadInput
 from report_example import HEAD
 
@@ -108,11 +113,13 @@ def test_a_limit_is_told_from_a_refusal(
     status: int, headers: dict[str, str], body: bytes, wait: float | None
 ):
     now = datetime.fromtimestamp(1_000_000_000, UTC)
-    assert limit_of(Answer(status=status, headers=headers, body=body), 0, now) == wait
+    assert (
+        rate_limit_seconds(CodeHostReply(status=status, headers=headers, body=body), 0, now) == wait
+    )
 
 
 def test_no_answer_without_end_is_read(host: FakeGitHub, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(github, "BODY_LIMIT", 1000)
+    monkeypatch.setattr(code_host, "MAX_BODY_BYTES", 1000)
     host.write("x" * 2000)
     assert "without end" in " ".join(tell(host).notes)
 
@@ -137,7 +144,7 @@ def test_the_token_is_never_said(host: FakeGitHub, caplog: pytest.LogCaptureFixt
     host.before += [(".*/check-runs", answer(403, f"no: {TOKEN}"))] * 50
     told = tell(host)
     assert "no: …" in " ".join(told.notes)
-    assert TOKEN not in " ".join([str(told), caplog.text, repr(GitHub)])
+    assert TOKEN not in " ".join([str(told), caplog.text, repr(CodeHostClient)])
 
 
 @pytest.mark.parametrize("api", ["http://github.example/api/v3", "ftp://x", "github.com", ""])

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from starlette.responses import JSONResponse
 from told_github import MANY, PULL, Clock, tell
 
-from closeloop.changes.reports.markdown import MARKER
-from closeloop.checking.github import open_github
-from closeloop.checking.publishing import publish
-from closeloop.model.report import Risk
+from closeloop.changes.reports.markdown_report import COMMENT_MARKER
+from closeloop.checking.code_host import open_github
+from closeloop.checking.report_publishing import publish_report
+from closeloop.model.change_report import Risk
 from report_example import BAD, CLEAN, HEAD
 
 # One comment
@@ -24,7 +24,7 @@ def test_a_pull_request_is_told_by_a_check_run_a_comment_and_a_label(host: FakeG
     told = tell(host)
     assert told.notes == ()
     (body,) = host.bodies()
-    assert body.startswith(MARKER)
+    assert body.startswith(COMMENT_MARKER)
     assert f"https://github.com/{REPO}/blob/{HEAD}/tally/days.py#L12" in body
     assert told.comment == f"https://github.com/{REPO}/pull/{NUMBER}#issuecomment-2"
     (run,) = host.runs.values()
@@ -67,29 +67,29 @@ def test_a_change_that_became_clean_says_so_where_it_complained(host: FakeGitHub
 
 
 def test_comments_of_others_are_left_alone_whatever_they_begin_with(host: FakeGitHub):
-    host.write(f"{MARKER}\nmine!", PERSON)
-    host.write(f"{MARKER}\nalso mine!", "other[bot]")
-    host.write(f"> {MARKER} as was said", BOT)
+    host.write(f"{COMMENT_MARKER}\nmine!", PERSON)
+    host.write(f"{COMMENT_MARKER}\nalso mine!", "other[bot]")
+    host.write(f"> {COMMENT_MARKER} as was said", BOT)
     tell(host)
-    assert host.bodies(PERSON) == [f"{MARKER}\nmine!"]
-    assert host.bodies("other[bot]") == [f"{MARKER}\nalso mine!"]
+    assert host.bodies(PERSON) == [f"{COMMENT_MARKER}\nmine!"]
+    assert host.bodies("other[bot]") == [f"{COMMENT_MARKER}\nalso mine!"]
     assert len(host.bodies()) == 2
 
 
 def test_a_token_that_cannot_tell_its_name_still_finds_its_comment(host: FakeGitHub):
     host.login = None
-    host.write(f"{MARKER}\nmine!", PERSON)
+    host.write(f"{COMMENT_MARKER}\nmine!", PERSON)
     tell(host)
     tell(host, replace(BAD, reasons=("New.",)))
     (body,) = host.bodies()
     assert "New." in body
-    assert host.bodies(PERSON) == [f"{MARKER}\nmine!"]
+    assert host.bodies(PERSON) == [f"{COMMENT_MARKER}\nmine!"]
 
 
 def test_the_comment_is_found_behind_many_others(host: FakeGitHub):
     for number in range(150):
         host.write(f"talk {number}")
-    host.write(f"{MARKER}\nold", BOT)
+    host.write(f"{COMMENT_MARKER}\nold", BOT)
     for number in range(150):
         host.write(f"more talk {number}")
     tell(host)
@@ -114,7 +114,7 @@ def test_two_runs_at_once_leave_one_comment(host: FakeGitHub):
 
     async def one() -> None:
         async with open_github(REPO, TOKEN, host.address, Clock().pause) as hub:
-            await publish(hub, PULL, BAD)
+            await publish_report(hub, PULL, BAD)
 
     anyio.run(go)
     tell(host)
@@ -124,13 +124,13 @@ def test_two_runs_at_once_leave_one_comment(host: FakeGitHub):
 
 def test_two_comments_of_ours_become_one(host: FakeGitHub):
     for _ in range(2):
-        host.write(f"{MARKER}\nold", BOT)
+        host.write(f"{COMMENT_MARKER}\nold", BOT)
     tell(host)
     assert [one["id"] for one in host.comments.values()] == [1]
 
 
 def test_a_comment_that_is_deleted_meanwhile_is_written_anew(host: FakeGitHub):
-    host.write(f"{MARKER}\nold", BOT)
+    host.write(f"{COMMENT_MARKER}\nold", BOT)
 
     def deleted() -> Any:
         host.comments.clear()

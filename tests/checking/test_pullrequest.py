@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.checking import pullrequest
-from closeloop.checking.pullrequest import MOST_REQUEST, PullRequest, read_event
+from closeloop.checking import pull_event
+from closeloop.checking.pull_event import MAX_REQUEST_CHARS, WorkflowPull, read_pull_event
 from closeloop.model.errors import BadInput
 from report_example import BASE, HEAD
 
@@ -42,14 +42,14 @@ def event(**changes: Any) -> dict[str, Any]:
     return made
 
 
-def read(tmp_path: Path, content: Any) -> PullRequest:
+def read(tmp_path: Path, content: Any) -> WorkflowPull:
     path = tmp_path / "event.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    return read_event(path)
+    return read_pull_event(path)
 
 
 def test_an_event_names_the_pull_request(tmp_path: Path):
-    assert read(tmp_path, event()) == PullRequest(
+    assert read(tmp_path, event()) == WorkflowPull(
         repo="ann/tally",
         number=7,
         base=BASE,
@@ -61,7 +61,7 @@ def test_an_event_names_the_pull_request(tmp_path: Path):
 
 def test_files_are_shown_at_the_head(tmp_path: Path):
     pull = read(tmp_path, event())
-    assert pull.blobs == f"https://github.com/ann/tally/blob/{HEAD}"
+    assert pull.files_url == f"https://github.com/ann/tally/blob/{HEAD}"
     assert pull.title == "#7"
 
 
@@ -76,7 +76,7 @@ def test_a_pull_request_may_say_nothing_about_itself(tmp_path: Path):
 
 def test_what_it_says_is_cut_where_it_is_long(tmp_path: Path):
     pull = read(tmp_path, event(pull_request__body="x" * 1_000_000))
-    assert len(pull.request) == MOST_REQUEST
+    assert len(pull.request) == MAX_REQUEST_CHARS
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_event_that_is_not_as_it_should_be_is_refused(tmp_path: Path, changes
 
 def test_an_address_of_another_repository_is_not_linked_to(tmp_path: Path):
     pull = read(tmp_path, event(repository__html_url="https://evil.example/ann/other"))
-    assert pull.blobs is None
+    assert pull.files_url is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"null", b"7"])
@@ -119,11 +119,11 @@ def test_what_is_no_event_is_told_in_a_sentence(tmp_path: Path, content: bytes):
 
 def test_an_event_that_is_not_there_is_told_in_a_sentence(tmp_path: Path):
     with pytest.raises(BadInput, match="cannot be read"):
-        read_event(tmp_path / "nothing.json")
+        read_pull_event(tmp_path / "nothing.json")
 
 
 def test_an_event_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pullrequest, "EVENT_LIMIT", 100)
+    monkeypatch.setattr(pull_event, "MAX_EVENT_BYTES", 100)
     with pytest.raises(BadInput, match="none of GitHub's"):
         read(tmp_path, event())
 
@@ -143,22 +143,22 @@ def test_no_event_breaks_anything(tmp_path_factory: pytest.TempPathFactory, cont
     path = tmp_path_factory.getbasetemp() / "any-event.json"
     path.write_text(json.dumps(content))
     with pytest.raises(BadInput):
-        read_event(path)
+        read_pull_event(path)
 
 
 @pytest.mark.skipif(not PULLS, reason="no shared payloads here")
 @pytest.mark.parametrize("path", PULLS, ids=lambda path: path.name)
 def test_every_real_event_of_a_pull_request_is_read(path: Path):
-    payload, pull = json.loads(path.read_text()), read_event(path)
+    payload, pull = json.loads(path.read_text()), read_pull_event(path)
     assert pull.number == payload["pull_request"]["number"]
     assert pull.head == payload["pull_request"]["head"]["sha"]
     assert pull.repo == payload["repository"]["full_name"]
     assert pull.request.startswith(payload["pull_request"]["title"])
-    assert pull.blobs == f"https://github.com/{pull.repo}/blob/{pull.head}"
+    assert pull.files_url == f"https://github.com/{pull.repo}/blob/{pull.head}"
 
 
 @pytest.mark.skipif(not OTHERS, reason="no shared payloads here")
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_every_other_real_event_says_what_to_do(path: Path):
     with pytest.raises(BadInput, match="on: pull_request"):
-        read_event(path)
+        read_pull_event(path)

@@ -10,21 +10,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.changes.sources import Wanted, open_sides
-from closeloop.checking.bench import Bench
-from closeloop.checking.comparing import has_broken, run_tools
-from closeloop.checking.fixing import Fixer, Mended, mend, prompt_of
-from closeloop.checking.tools import Tool
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.checking.check_context import CheckContext
+from closeloop.checking.fix_cycles import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
+from closeloop.checking.tool_comparison import has_broken, run_tools
+from closeloop.checking.tool_runs import CheckTool
+from closeloop.model.change_report import ToolRun
 from closeloop.model.protocols import Assignment, Work
-from closeloop.model.report import ToolRun
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Limits, Variant
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
-TESTS = Tool(name="test", command=PYTEST, is_test=True)
+TESTS = CheckTool(name="test", command=PYTEST, is_test=True)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",
     "test_cart.py": (
@@ -57,22 +57,22 @@ def repo(tmp_path: Path) -> Path:
 
 
 def ran(
-    repo: Path, *tools: Tool, timeout: float = PATIENCE, fixer: Fixer | None = None
-) -> tuple[list[ToolRun], Mended | None]:
-    async def go() -> tuple[list[ToolRun], Mended | None]:
-        with open_sides(repo, Wanted()) as sides:
-            async with Workspaces(
+    repo: Path, *tools: CheckTool, timeout: float = PATIENCE, fixer: Fixer | None = None
+) -> tuple[list[ToolRun], MendedChange | None]:
+    async def go() -> tuple[list[ToolRun], MendedChange | None]:
+        with open_sides(repo, ChangeQuery()) as sides:
+            async with WorkspacePool(
                 repo.parent / "cache", SandboxSettings(kind="none")
             ) as workspaces:
-                base = await workspaces.base(str(repo), sides.base or "")
-                bench = Bench(
+                base = await workspaces.prepare_base(str(repo), sides.base or "")
+                bench = CheckContext(
                     workspaces=workspaces,
                     bases={"before": base, "after": base},
                     sides=sides,
                     timeout=timeout,
                 )
                 compared = await run_tools(bench, tools)
-                mended = await mend(bench, tools, compared, fixer, 2) if fixer else None
+                mended = await run_fix_cycles(bench, tools, compared, fixer, 2) if fixer else None
                 return [one.run for one in compared], mended
 
     return anyio.run(go)
@@ -105,7 +105,9 @@ def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> Non
     (repo / "folder/inner.txt").unlink()
     (repo / "folder").rmdir()
     (repo / "folder").write_text("a file\n")
-    look = Tool(name="look", command="test ! -e cart.py && cat basket.py link.sh folder && ./go")
+    look = CheckTool(
+        name="look", command="test ! -e cart.py && cat basket.py link.sh folder && ./go"
+    )
     ((tool,), _) = ran(repo, look)
     assert (tool.before, tool.after) == ("failed", "passed"), tool.output
 
@@ -123,23 +125,23 @@ def test_new_moved_deleted_linked_and_executable_files_arrive(repo: Path) -> Non
 def test_how_a_tool_ended_is_told_apart(repo: Path, command: str, state: str) -> None:
     (repo / "notes.txt").write_text("a change\n")
     timeout = 1.0 if state == "timed out" else PATIENCE
-    ((tool,), _) = ran(repo, Tool(name="tool", command=command), timeout=timeout)
+    ((tool,), _) = ran(repo, CheckTool(name="tool", command=command), timeout=timeout)
     assert (tool.before, tool.after) == (state, state)
     assert not has_broken(tool)
 
 
 def test_a_suite_that_runs_no_test_is_no_pass(repo: Path) -> None:
     (repo / "notes.txt").write_text("a change\n")
-    ((test,), _) = ran(repo, Tool(name="test", command=f"{PYTEST} -k nothing", is_test=True))
+    ((test,), _) = ran(repo, CheckTool(name="test", command=f"{PYTEST} -k nothing", is_test=True))
     assert test.after == "inert"
 
 
 def test_a_runner_that_is_not_known_counts_by_its_exit_code(repo: Path) -> None:
     (repo / "notes.txt").write_text("a change\n")
-    fine = Tool(name="fine", command="echo 3 passing", is_test=True)
-    broken = Tool(name="broken", command="test ! -e notes.txt", is_test=True)
+    fine = CheckTool(name="fine", command="echo 3 passing", is_test=True)
+    broken = CheckTool(name="broken", command="test ! -e notes.txt", is_test=True)
     once = f"test ! -e notes.txt || ! mkdir {repo.parent}/again"
-    flaky = Tool(name="flaky", command=once, is_test=True)
+    flaky = CheckTool(name="flaky", command=once, is_test=True)
     (one, two, three), _ = ran(repo, fine, broken, flaky)
     assert (one.before, one.after, has_broken(one)) == ("passed", "passed", False)
     assert (two.before, two.after, has_broken(two)) == ("passed", "failed", True)
@@ -148,7 +150,7 @@ def test_a_runner_that_is_not_known_counts_by_its_exit_code(repo: Path) -> None:
 
 def test_a_flood_of_output_is_cut(repo: Path) -> None:
     (repo / "notes.txt").write_text("a change\n")
-    ((tool,), _) = ran(repo, Tool(name="flood", command="yes | head -c 9000000; exit 1"))
+    ((tool,), _) = ran(repo, CheckTool(name="flood", command="yes | head -c 9000000; exit 1"))
     assert tool.after == "failed"
     assert len(tool.output) <= 4_000
 
@@ -156,7 +158,7 @@ def test_a_flood_of_output_is_cut(repo: Path) -> None:
 def test_the_repository_is_as_it_was(repo: Path) -> None:
     (repo / "cart.py").write_text("broken(\n")
     before = {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()}
-    ran(repo, TESTS, Tool(name="litter", command="touch litter && git add -A"))
+    ran(repo, TESTS, CheckTool(name="litter", command="touch litter && git add -A"))
     assert {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()} == before
 
 
@@ -228,5 +230,5 @@ def test_only_what_broke_is_asked_to_be_mended() -> None:
         ToolRun(name="lint", command="ruff", before="failed", after="failed", output="old"),
         ToolRun(name="types", command="mypy", before="passed", after="failed", output="new"),
     ]
-    assert "mypy" in prompt_of(runs)
-    assert "ruff" not in prompt_of(runs)
+    assert "mypy" in build_fix_prompt(runs)
+    assert "ruff" not in build_fix_prompt(runs)

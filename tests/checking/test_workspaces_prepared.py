@@ -9,15 +9,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.changes.risk.coverage import Lines
-from closeloop.changes.sources import Wanted, open_sides
-from closeloop.checking.absent import absent
-from closeloop.checking.check import Order, check
-from closeloop.checking.measured import covered, located
-from closeloop.checking.prepared import installs_only
-from closeloop.model.report import Report
-from closeloop.model.settings import CheckSettings, Commands, SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.risk.coverage_data import LineCoverage
+from closeloop.checking.change_check import CheckRequest, run_change_check
+from closeloop.checking.coverage_run import add_coverage_options, relocate_coverage
+from closeloop.checking.missing_content import describe_missing_content
+from closeloop.checking.prepared_bases import installs_only
+from closeloop.model.change_report import ChangeReport
+from closeloop.model.settings import CheckSettings, CommandSettings, SandboxSettings
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12\n" % 7
@@ -46,10 +46,12 @@ def repo(tmp_path: Path) -> Path:
     return folder
 
 
-def checked(repo: Path, wanted: Wanted, commands: Commands, **more: bool) -> Report:
-    async def go() -> Report:
+def checked(
+    repo: Path, wanted: ChangeQuery, commands: CommandSettings, **more: bool
+) -> ChangeReport:
+    async def go() -> ChangeReport:
         cache = repo.parent / "cache"
-        order = Order(
+        order = CheckRequest(
             root=repo,
             wanted=wanted,
             cache=cache,
@@ -58,8 +60,8 @@ def checked(repo: Path, wanted: Wanted, commands: Commands, **more: bool) -> Rep
             tiers=("tools", "risk"),
             **more,
         )
-        async with Workspaces(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
-            return await check(order, workspaces)
+        async with WorkspacePool(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
+            return await run_change_check(order, workspaces)
 
     return anyio.run(go)
 
@@ -69,7 +71,7 @@ def test_setup_is_run_again_only_where_it_would_differ(repo: Path, tmp_path: Pat
     pip = tmp_path / "pip"
     pip.write_text(f"#!/bin/sh\necho run >> {tmp_path}/log\ncp requirements.txt installed\n")
     pip.chmod(0o755)
-    commands = Commands(
+    commands = CommandSettings(
         setup=(f"{pip} install -r requirements.txt",),
         lint="diff requirements.txt installed && cat a.py",
     )
@@ -78,23 +80,23 @@ def test_setup_is_run_again_only_where_it_would_differ(repo: Path, tmp_path: Pat
         return len((tmp_path / "log").read_text().split())
 
     second = commit(repo, {"a.py": "x = 2\n"})
-    report = checked(repo, Wanted(range=second), commands)
+    report = checked(repo, ChangeQuery(range=second), commands)
     assert (report.tools[0].after, runs()) == ("passed", 1)
     third = commit(repo, {"a.py": "x = 3\n"})
-    report = checked(repo, Wanted(range=third), commands)
+    report = checked(repo, ChangeQuery(range=third), commands)
     assert (report.tools[0].before, report.tools[0].after, runs()) == ("passed", "passed", 1)
     fourth = commit(repo, {"requirements.txt": "two\n"})
-    report = checked(repo, Wanted(range=fourth), commands)
+    report = checked(repo, ChangeQuery(range=fourth), commands)
     assert (report.tools[0].before, report.tools[0].after, runs()) == ("passed", "passed", 2)
     (repo / "requirements.txt").write_text("three\n")
-    report = checked(repo, Wanted(), commands)
+    report = checked(repo, ChangeQuery(), commands)
     assert (report.tools[0].before, report.tools[0].after, runs()) == ("passed", "passed", 3)
 
 
 def test_a_setup_that_fails_is_no_pass(repo: Path) -> None:
     (repo / "a.py").write_text("x = 2\n")
-    commands = Commands(setup=("echo a; echo no route; false",), lint="true")
-    report = checked(repo, Wanted(), commands)
+    commands = CommandSettings(setup=("echo a; echo no route; false",), lint="true")
+    report = checked(repo, ChangeQuery(), commands)
     assert (report.verdict, report.reasons) == ("warn", ("the tools could not be run",))
     (told,) = (one for one in report.unmeasured if one.rule == "tools")
     assert told.reason.endswith("… no route")
@@ -103,8 +105,8 @@ def test_a_setup_that_fails_is_no_pass(repo: Path) -> None:
 
 def test_a_change_that_cannot_be_set_up_fails(repo: Path) -> None:
     (repo / "requirements.txt").write_text("nothing like it\n")
-    commands = Commands(setup=("grep one requirements.txt",), lint="true")
-    (tool,) = checked(repo, Wanted(), commands).tools
+    commands = CommandSettings(setup=("grep one requirements.txt",), lint="true")
+    (tool,) = checked(repo, ChangeQuery(), commands).tools
     assert (tool.before, tool.after) == ("passed", "not set up")
     assert (tool.note, tool.outcome) == ("the project cannot be set up", "broken")
 
@@ -137,12 +139,12 @@ def test_what_is_not_in_the_workspaces_is_told(repo: Path, tmp_path: Path) -> No
     (repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
     (repo / "model.bin").write_bytes(LFS)
     (repo / "large.txt").write_bytes(b"x" * 6_000_000)
-    with open_sides(repo, Wanted()) as sides:
-        modules, pointers, large = absent(sides)
+    with open_sides(repo, ChangeQuery()) as sides:
+        modules, pointers, large = describe_missing_content(sides)
     assert "the submodule sub is empty in the workspaces" in modules
     assert "the file model.bin is kept by Git LFS" in pointers
     assert "large.txt is too large" in large
-    report = checked(repo, Wanted(), Commands(lint="test ! -e sub/a.txt"))
+    report = checked(repo, ChangeQuery(), CommandSettings(lint="test ! -e sub/a.txt"))
     assert report.tools[0].after == "passed"
     assert [one.reason for one in report.unmeasured] == [modules, pointers, large]
 
@@ -162,15 +164,15 @@ def test_what_is_not_in_the_workspaces_is_told(repo: Path, tmp_path: Path) -> No
     ],
 )
 def test_a_test_command_is_made_to_measure(command: str, run: str | None) -> None:
-    found = covered(command, "/w/r")
+    found = add_coverage_options(command, "/w/r")
     assert (found.command if found else None) == run
 
 
 def test_data_is_found_by_the_files_of_the_repository() -> None:
-    lines = Lines(covered=frozenset({1}))
+    lines = LineCoverage(covered=frozenset({1}))
     named = {"example.org/m/cmd/a.go": lines, "pkg/b.py": lines, "c.py": lines, "gone.py": lines}
     paths = ("cmd/a.go", "a.go", "pkg/b.py", "sub/c.py")
-    assert located(named, paths).keys() == {"cmd/a.go", "pkg/b.py", "sub/c.py"}
+    assert relocate_coverage(named, paths).keys() == {"cmd/a.go", "pkg/b.py", "sub/c.py"}
 
 
 def test_lines_that_no_test_reaches_are_measured(repo: Path, tmp_path: Path) -> None:
@@ -182,7 +184,9 @@ def test_lines_that_no_test_reaches_are_measured(repo: Path, tmp_path: Path) -> 
         f'#!/bin/sh\nfor last; do :; done\n[ "$1" = run ] || echo \'{told}\' > "$last"\n'
     )
     program.chmod(0o755)
-    report = checked(repo, Wanted(), Commands(test=f"{tmp_path}/pytest -q"), coverage=True)
+    report = checked(
+        repo, ChangeQuery(), CommandSettings(test=f"{tmp_path}/pytest -q"), coverage=True
+    )
     assert report.risk
     (found,) = (one for one in report.risk.factors if one.name == "coverage")
     assert found.text == "no test reaches 1 of 4 changed lines: a.py:4"
@@ -190,7 +194,7 @@ def test_lines_that_no_test_reaches_are_measured(repo: Path, tmp_path: Path) -> 
 
 def test_why_nothing_was_measured_is_told(repo: Path) -> None:
     (repo / "a.py").write_text("x = 2\n")
-    report = checked(repo, Wanted(), Commands(test="true"), coverage=True)
+    report = checked(repo, ChangeQuery(), CommandSettings(test="true"), coverage=True)
     assert report.risk
     (told,) = (one for one in report.risk.unmeasured if one.rule == "coverage")
     assert "is no run of pytest or go" in told.reason
@@ -200,12 +204,13 @@ def test_bases_that_nobody_used_for_long_make_room(repo: Path) -> None:
     async def go() -> list[bool]:
         first, cache = git(repo, "rev-parse", "HEAD"), repo.parent / "cache"
         second = commit(repo, {"a.py": "x = 2\n"})
-        async with Workspaces(cache, SandboxSettings(kind="none")) as workspaces:
+        async with WorkspacePool(cache, SandboxSettings(kind="none")) as workspaces:
             bases = [
-                Path((await workspaces.base(str(repo), one)).folder) for one in (first, second)
+                Path((await workspaces.prepare_base(str(repo), one)).folder)
+                for one in (first, second)
             ]
             os.utime(bases[0] / "base.json", (1, 1))
-            workspaces.trim(most=0)
+            workspaces.trim_unused_bases(most=0)
             return [base.exists() for base in bases]
 
     assert anyio.run(go) == [False, True]

@@ -8,13 +8,13 @@ import anyio
 from fake_github import NUMBER, REPO, TOKEN, FakeGitHub
 from msgspec.structs import replace
 
-from closeloop.checking.github import open_github
-from closeloop.checking.publishing import Published, publish
-from closeloop.checking.pullrequest import PullRequest
-from closeloop.model.report import Report
+from closeloop.checking.code_host import open_github
+from closeloop.checking.pull_event import WorkflowPull
+from closeloop.checking.report_publishing import PublishedReport, publish_report
+from closeloop.model.change_report import ChangeReport
 from report_example import BAD, BASE, HEAD, finding
 
-PULL = PullRequest(
+PULL = WorkflowPull(
     repo=REPO,
     number=NUMBER,
     base=BASE,
@@ -37,16 +37,16 @@ class Clock:
 
 def tell(
     host: FakeGitHub,
-    report: Report = BAD,
+    report: ChangeReport = BAD,
     *,
-    pull: PullRequest = PULL,
+    pull: WorkflowPull = PULL,
     clock: Clock | None = None,
     prefix: str = "",
     **options: Any,
-) -> Published:
-    async def go() -> Published:
+) -> PublishedReport:
+    async def go() -> PublishedReport:
         api, pause = host.address + prefix, (clock or Clock()).pause
         async with open_github(REPO, TOKEN, api, pause) as hub:
-            return await publish(hub, pull, report, **options)
+            return await publish_report(hub, pull, report, **options)
 
     return anyio.run(go)

@@ -10,9 +10,9 @@ import pytest
 
 import small_project
 from closeloop.cli import main
-from closeloop.cli.ahead import confirm, duration
+from closeloop.cli.run_forecast import confirm_cost, describe_duration
 from closeloop.model.errors import BadInput
-from closeloop.model.plan import Forecast
+from closeloop.model.experiment_plan import ExperimentForecast
 
 EXPERIMENT = """
 [experiments.both]
@@ -116,7 +116,7 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     assert closeloop(capsys, "attempts", "--json").strip() == "[]"
 
 
-AHEAD = Forecast(
+AHEAD = ExperimentForecast(
     attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",), typical={}
 )
 
@@ -133,16 +133,16 @@ def test_a_person_is_asked_before_money_is_spent(monkeypatch, typed, goes):
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     monkeypatch.setattr("sys.stderr", Terminal())
     if goes:
-        confirm(AHEAD, yes=False)
+        confirm_cost(AHEAD, yes=False)
     else:
         with pytest.raises(BadInput, match="Nothing was run"):
-            confirm(AHEAD, yes=False)
+            confirm_cost(AHEAD, yes=False)
 
 
 def test_nobody_is_asked_about_nothing(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    confirm(AHEAD, yes=True)
+    confirm_cost(AHEAD, yes=True)
 
 
 def test_durations_are_told_as_people_say_them():
-    assert [duration(s) for s in (4, 99, 720, 12600)] == ["4 s", "99 s", "12 min", "3.5 h"]
+    assert [describe_duration(s) for s in (4, 99, 720, 12600)] == ["4 s", "99 s", "12 min", "3.5 h"]

@@ -18,8 +18,8 @@ import pytest
 from rich.table import Table
 
 import small_project
-from closeloop.cli.console import show
-from closeloop.cli.results import outcome_cell
+from closeloop.cli.console import print_parts
+from closeloop.cli.run_results import render_outcome_cell
 from closeloop.model.attempt import AttemptRow
 from command_line import typed
 from patience import PATIENCE, ROUNDS, until
@@ -328,7 +328,7 @@ def test_what_an_agent_wrote_cannot_command_the_terminal(project):
 
 def test_what_a_test_said_cannot_command_the_terminal_from_the_table():
     row = AttemptRow(id="a", origin="experiment", exit="finished", outcome="fail", reason="\x1b[2J")
-    assert outcome_cell([row]).plain == "✗ \\x1b[2J"
+    assert render_outcome_cell([row]).plain == "✗ \\x1b[2J"
 
 
 def help_seconds(project: Path) -> float:
@@ -358,7 +358,7 @@ def test_a_long_name_pushes_nothing_out_of_a_table(capsys):
     for name in ("attempt", "task", "variant"):
         table.add_column(name, no_wrap=True)
     table.add_row("61056434a133", "T" * 100, "V" * 300)
-    show(table)
+    print_parts(table)
     told = capsys.readouterr().out
     assert "61056434a133" in told
     assert (told.count("T"), told.count("V")) == (100, 300)

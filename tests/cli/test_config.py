@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.model.errors import BadInput
 from closeloop.model.settings import Settings
 
@@ -42,7 +42,7 @@ def test_the_nearest_file_upwards_is_read(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     write(tmp_path, FULL)
-    found = load(below, environ={})
+    found = load_project(below, environ={})
     assert (found.root, found.file) == (tmp_path, tmp_path / "closeloop.toml")
     assert (found.settings.tasks, found.settings.commands.setup) == ("evals", ("make",))
     assert found.settings.models["big"].input_price == 3
@@ -50,29 +50,29 @@ def test_the_nearest_file_upwards_is_read(tmp_path: Path) -> None:
     assert variant.settings == {"temperature": 0.5, "careful": True}
     assert (variant.limits, found.settings.limits.seconds) == ({"turns": 9}, 60)
     write(below, "retries = 0")
-    assert load(below, environ={}).settings.retries == 0
+    assert load_project(below, environ={}).settings.retries == 0
 
 
 def test_without_a_file_the_defaults_hold_at_the_root_of_the_repository(tmp_path: Path) -> None:
     below = tmp_path / "a"
     below.mkdir()
-    assert load(below, environ={}).root == below
+    assert load_project(below, environ={}).root == below
     (tmp_path / ".git").mkdir()
-    found = load(below, environ={})
+    found = load_project(below, environ={})
     assert (found.root, found.file, found.settings) == (tmp_path, None, Settings())
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     write(tmp_path, 'store = "file.db"\ncache = "file"')
-    assert load(tmp_path, environ={}).settings.store == "file.db"
+    assert load_project(tmp_path, environ={}).settings.store == "file.db"
     environ = {"CLOSELOOP_STORE": "environ.db", "CLOSELOOP_CACHE": "/cache"}
     below = tmp_path / "below"
     below.mkdir()
-    found = load(below, environ=environ)
+    found = load_project(below, environ=environ)
     assert (found.settings.store, found.settings.cache) == (str(below / "environ.db"), "/cache")
     url = "postgresql://host/name"
-    assert load(below, environ={"CLOSELOOP_STORE": url}).settings.store == url
-    assert load(below, environ={"CLOSELOOP_STORE": ""}).settings.store == "file.db"
+    assert load_project(below, environ={"CLOSELOOP_STORE": url}).settings.store == url
+    assert load_project(below, environ={"CLOSELOOP_STORE": ""}).settings.store == "file.db"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
 def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, text: str, why: str) -> None:
     write(tmp_path, text)
     with pytest.raises(BadInput) as fault:
-        load(tmp_path, environ={})
+        load_project(tmp_path, environ={})
     assert why in str(fault.value)
     assert str(fault.value).startswith(str(tmp_path / "closeloop.toml"))
 
@@ -122,13 +122,13 @@ def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, text: str, w
 def test_what_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "closeloop.toml").write_bytes(b"tasks = '\xff'")
     with pytest.raises(BadInput, match="not UTF-8"):
-        load(tmp_path, environ={})
+        load_project(tmp_path, environ={})
     (tmp_path / "closeloop.toml").write_bytes(b"#" * (2 << 20))
     with pytest.raises(BadInput, match="too large"):
-        load(tmp_path, environ={})
+        load_project(tmp_path, environ={})
 
 
 def test_a_byte_order_mark_and_other_line_ends_change_nothing(tmp_path: Path) -> None:
-    plain = load(write(tmp_path, FULL), environ={})
+    plain = load_project(write(tmp_path, FULL), environ={})
     (tmp_path / "closeloop.toml").write_bytes(b"\xef\xbb\xbf" + FULL.replace("\n", "\r\n").encode())
-    assert load(tmp_path, environ={}) == plain
+    assert load_project(tmp_path, environ={}) == plain

@@ -99,7 +99,7 @@ def test_no_command_prints_what_is_held_out(project, capsys):
     said += look(capsys, "--json")
     said += look(capsys, "--regrade")
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        ids = [row.id for row in store.attempts()]
+        ids = [row.id for row in store.list_attempts()]
     for arguments in (
         ["attempts"],
         ["attempts", "--json"],

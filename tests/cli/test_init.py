@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.cli.init import init
 from closeloop.cli.task import new
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.tasks.files import load_task
+from closeloop.tasks.task_files import load_task
 
 
 def git(repo: Path, *arguments: str) -> str:
@@ -36,7 +36,7 @@ def test_init_writes_what_it_found_and_says_so(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(repo / "pkg")
-    assert load(repo, environ={}).settings.commands.test == "go test ./..."
+    assert load_project(repo, environ={}).settings.commands.test == "go test ./..."
     said = capsys.readouterr().out
     assert "test   go test ./...  (go.mod)" in said
     assert "types  not found" in said

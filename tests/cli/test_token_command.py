@@ -31,7 +31,7 @@ def test_a_token_is_made_listed_and_revoked(
     made = msgspec.json.decode(capsys.readouterr().out)
     assert made["scopes"] == ["read", "ingest"]
     with open_store(str(project / ".closeloop" / "closeloop.db")) as store:
-        token = store.access.token(secret=made["secret"])
+        token = store.access.find_token(secret=made["secret"])
         assert token is not None
         assert token.name == "ann"
         assert run() == 0
@@ -39,7 +39,7 @@ def test_a_token_is_made_listed_and_revoked(
         assert "ann" in shown
         assert made["secret"] not in shown
         assert run("revoke", made["id"]) == 0
-        assert store.access.token(secret=made["secret"]) is None
+        assert store.access.find_token(secret=made["secret"]) is None
 
 
 def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,16 +14,21 @@ from typing import Any
 import pytest
 from demo_run import BARE_PYTEST, DEMO
 
-from closeloop.measuring.attempts import attempts_of, book_of, experiment_of, story
-from closeloop.model.patches import parse
-from closeloop.model.plan import Story
+from closeloop.measuring.attempt_measuring import (
+    find_experiment,
+    list_experiment_attempts,
+    load_story,
+    project_rulebook,
+)
+from closeloop.model.experiment_plan import AttemptDetails
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
 from closeloop.model.trace import Command, Edit, Message
-from closeloop.runs.facts import out_of_scope
+from closeloop.runs.grade_facts import files_out_of_scope
 from closeloop.runs.workspaces import resolve_commit
 from closeloop.store import open_store
-from closeloop.tasks.files import load_task
+from closeloop.tasks.task_files import load_task
 
 TASKS = sorted(path.stem for path in (DEMO / "tasks").glob("*.md"))
 EASY = {"explain-vat", "version-flag"}
@@ -58,18 +63,18 @@ def task_of(demo: Path, name: str) -> Task:
 
 
 @pytest.fixture(scope="session")
-def stories(tried_demo: Path) -> dict[tuple[str | None, str | None], Story]:
+def stories(tried_demo: Path) -> dict[tuple[str | None, str | None], AttemptDetails]:
     """All that is known of each attempt, by task and variant."""
     with open_store(str(tried_demo / ".closeloop/closeloop.db")) as store:
-        rows = attempts_of(store, experiment_of(store, None))
-        book = book_of(Settings())
-        return {(row.task, row.variant_name): story(store, row.id, book) for row in rows}
+        rows = list_experiment_attempts(store, find_experiment(store, None))
+        book = project_rulebook(Settings())
+        return {(row.task, row.variant_name): load_story(store, row.id, book) for row in rows}
 
 
 class Tried:
     """An attempt by the real agent, graded by the real grader and measured by the rules."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: AttemptDetails) -> None:
         assert story.trace
         assert story.grade
         self.attempt, self.measurement = story.attempt, story.measurement
@@ -172,7 +177,7 @@ def test_the_demo_has_every_kind_of_task(demo: Path) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_the_reference_passes_and_doing_nothing_fails(tried_demo: Path, name: str) -> None:
     with open_store(str(tried_demo / ".closeloop/closeloop.db")) as store:
-        proof = store.proof(task_of(tried_demo, name).grading)
+        proof = store.load_proof(task_of(tried_demo, name).grading)
     assert proof
     assert (proof.state, proof.reasons) == ("proved", ())
 
@@ -180,12 +185,12 @@ def test_the_reference_passes_and_doing_nothing_fails(tried_demo: Path, name: st
 @pytest.mark.parametrize("name", TASKS)
 def test_the_reference_stays_in_scope(demo: Path, name: str) -> None:
     task = task_of(demo, name)
-    assert out_of_scope(task, parse(task.reference or "")) == ()
+    assert files_out_of_scope(task, parse_patch(task.reference or "")) == ()
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_closer_closes_the_loop(
-    demo: Path, stories: dict[tuple[str, str], Story], name: str
+    demo: Path, stories: dict[tuple[str, str], AttemptDetails], name: str
 ) -> None:
     tried = Tried(stories[name, "closer"])
     assert tried.attempt.exit == "finished"
@@ -206,7 +211,7 @@ def test_closer_closes_the_loop(
 
 @pytest.mark.parametrize("name", TASKS)
 def test_spiraller_is_plausible_and_wrong_but_where_it_is_easy(
-    stories: dict[tuple[str, str], Story], name: str
+    stories: dict[tuple[str, str], AttemptDetails], name: str
 ) -> None:
     tried = Tried(stories[name, "spiraller"])
     assert tried.attempt.exit == "finished"

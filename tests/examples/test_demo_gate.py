@@ -12,16 +12,22 @@ import pytest
 from demo_run import closeloop
 from msgspec.structs import replace
 
-from closeloop.measuring.attempts import Measured, attempts_of, book_of, experiment_of, measured
-from closeloop.measuring.compare import compare_named
-from closeloop.measuring.gate import compare
+from closeloop.measuring.attempt_measuring import (
+    MeasuredAttempt,
+    find_experiment,
+    list_experiment_attempts,
+    measure_attempts,
+    project_rulebook,
+)
+from closeloop.measuring.baseline_gate import compare_with_baseline
+from closeloop.measuring.variant_comparison import compare_by_name
 from closeloop.model.baseline import Baseline
 from closeloop.model.settings import Settings
 from closeloop.store import Store, open_store
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 GATING = frozenset(
-    one.detector.rule.name for one in book_of(Settings()).chosen if one.detector.rule.gates
+    one.detector.rule.name for one in project_rulebook(Settings()).chosen if one.detector.rule.gates
 )
 
 
@@ -53,8 +59,8 @@ def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) 
     found: dict[tuple[str, str], tuple[set[str], str]] = {}
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
         assert worse_of_two(store) == "spiraller"
-        for row in attempts_of(store, experiment_of(store, None)):
-            change = store.change(row.id)
+        for row in list_experiment_attempts(store, find_experiment(store, None)):
+            change = store.load_change(row.id)
             if change is None or not change.files:
                 continue
             patch = demo / "change.patch"
@@ -78,13 +84,13 @@ def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) 
 
 def worse_of_two(store: Store) -> str | None:
     """What a comparison of the newest experiment's variants says, asked both ways round."""
-    variants = experiment_of(store, None).variants
-    book = book_of(Settings())
+    variants = find_experiment(store, None).variants
+    book = project_rulebook(Settings())
     worse = set()
     for names in (variants, variants[::-1]):
-        (pair,) = compare_named(store, book, names).pairs
+        (pair,) = compare_by_name(store, book, names).pairs
         if pair.comparison.here_word == pair.comparison.alike_word == "worse":
-            kept = store.variant(pair.second)
+            kept = store.load_variant(pair.second)
             worse |= {kept.name} if kept else set()
     return worse.pop() if len(worse) == 1 else None
 
@@ -102,8 +108,8 @@ def test_scripted_noise_passes_nine_times_of_ten_and_a_worse_agent_is_still_caug
 ) -> None:
     """A noisy agent does each task as the closer does it, now and then as the spiraller does."""
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
-        rows = attempts_of(store, experiment_of(store, None))
-        every = list(measured(store, rows, book_of(Settings())))
+        rows = list_experiment_attempts(store, find_experiment(store, None))
+        every = list(measure_attempts(store, rows, project_rulebook(Settings())))
     ways = {
         name: [one for one in every if one.row.variant_name == name]
         for name in ("closer", "spiraller")
@@ -111,15 +117,15 @@ def test_scripted_noise_passes_nine_times_of_ten_and_a_worse_agent_is_still_caug
     assert len(ways["closer"]) == len(ways["spiraller"]) == 9
     chance = random.Random(7)
 
-    def agent(slips: float) -> list[Measured]:
+    def agent(slips: float) -> list[MeasuredAttempt]:
         return [
-            Measured(row=replace(one.row, variant_name="noisy"), measurement=one.measurement)
+            MeasuredAttempt(row=replace(one.row, variant_name="noisy"), measurement=one.measurement)
             for good, bad in zip(ways["closer"], ways["spiraller"], strict=True)
             for one in (chance.choices([good, bad], [1 - slips, slips])[0] for _ in range(3))
         ]
 
     def passes(slips: float) -> bool:
-        return compare(BASELINE, agent(0.15), agent(slips), "f", GATING).passed
+        return compare_with_baseline(BASELINE, agent(0.15), agent(slips), "f", GATING).passed
 
     assert sum(passes(0.15) for _ in range(100)) >= 90
     assert sum(passes(0.9) for _ in range(100)) <= 10

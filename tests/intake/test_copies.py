@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake import imports
+from closeloop.intake import session_import
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.intake import Wish
+from closeloop.model.import_summary import SessionFilter
 from closeloop.store import Store, open_store
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
@@ -86,15 +86,15 @@ def lines(path: Path, records: list[Any]) -> Path:
 def listed(store: Store, *places: Path) -> list[AttemptRow]:
     """What is listed once some places were imported, one after the other."""
     for place in places:
-        found = imports.import_sessions(
-            [place], store, wish=Wish(), jobs=1, tell=lambda tally: None
+        found = session_import.import_sessions(
+            [place], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
         )
         assert sum(count.sessions for count in found.formats.values()), place
-    return store.attempts()
+    return store.list_attempts()
 
 
 def readers(store: Store, rows: list[AttemptRow]) -> list[str]:
-    traces = [store.trace(row.id) for row in rows]
+    traces = [store.load_trace(row.id) for row in rows]
     return sorted(trace.reader for trace in traces if trace)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake import imports, reading
-from closeloop.model.intake import Tally, Wish
+from closeloop.intake import file_intake, session_import
+from closeloop.model.import_summary import ImportSummary, SessionFilter
 from closeloop.model.trace import Message
 from closeloop.store import Store, open_store
 from closeloop.traces.readers import pi
@@ -37,13 +37,15 @@ def store(store_url: str) -> Iterator[Store]:
         yield opened
 
 
-def bring_in(store: Store, *places: Path, jobs: int = 1, wish: Wish | None = None) -> Tally:
-    return imports.import_sessions(
-        places, store, wish=wish or Wish(), jobs=jobs, tell=lambda tally: None
+def bring_in(
+    store: Store, *places: Path, jobs: int = 1, wish: SessionFilter | None = None
+) -> ImportSummary:
+    return session_import.import_sessions(
+        places, store, wish=wish or SessionFilter(), jobs=jobs, tell=lambda tally: None
     )
 
 
-def new(tally: Tally) -> int:
+def new(tally: ImportSummary) -> int:
     return sum(count.new for count in tally.formats.values())
 
 
@@ -70,7 +72,7 @@ def session(path: Path, *texts: str, name: str = "one", directory: str = "/tmp/b
 
 
 def texts(store: Store, attempt: str) -> list[str]:
-    trace = store.trace(attempt)
+    trace = store.load_trace(attempt)
     assert trace is not None
     return [event.text for event in trace.events if isinstance(event, Message)]
 
@@ -78,33 +80,33 @@ def texts(store: Store, attempt: str) -> list[str]:
 def test_a_second_import_adds_nothing_and_reads_nothing(store: Store, folder: Path) -> None:
     shutil.copytree(FIXTURES, folder / "all")
     first = bring_in(store, folder / "all")
-    rows = store.attempts()
+    rows = store.list_attempts()
     assert new(first) >= len(rows) > 10
     assert all(row.origin == "production" and row.agent for row in rows)
     second = bring_in(store, folder / "all")
     assert second.formats == {}
     assert second.unchanged > 10
     assert second.others == first.others
-    assert store.attempts() == rows
+    assert store.list_attempts() == rows
 
 
 def test_the_same_sessions_elsewhere_are_known_by_their_content(store: Store, folder: Path) -> None:
     session(folder / "a/x.jsonl", "hello")
     session(folder / "b/y.txt", "hello")
     assert new(bring_in(store, folder)) == 1
-    assert len(store.attempts()) == 1
+    assert len(store.list_attempts()) == 1
 
 
 def test_a_session_that_grew_is_a_new_version(store: Store, folder: Path) -> None:
     file = session(folder / "x.jsonl", "hello")
     bring_in(store, folder)
-    (before,) = store.attempts()
+    (before,) = store.list_attempts()
     for said in (["hello", "again"], ["hello", "again", "and again"]):
         session(file, *said)
         assert new(bring_in(store, folder)) == 1
-    (after,) = store.attempts()
+    (after,) = store.list_attempts()
     assert texts(store, after.id) == ["hello", "again", "and again"]
-    middle = store.attempt(after.parent or "")
+    middle = store.load_attempt(after.parent or "")
     assert middle.parent == before.id
     assert texts(store, before.id) == ["hello"]
 
@@ -113,7 +115,7 @@ def test_an_older_copy_of_a_session_does_not_hide_the_newer(store: Store, folder
     session(folder / "a.jsonl", "hello", "again")
     session(folder / "b.jsonl", "hello")
     assert new(bring_in(store, folder)) == 2
-    (row,) = store.attempts()
+    (row,) = store.list_attempts()
     assert texts(store, row.id) == ["hello", "again"]
 
 
@@ -122,19 +124,19 @@ def test_sessions_with_one_id_that_began_apart_stay_apart(store: Store, folder: 
     other = session(folder / "y.jsonl", "something else")
     other.write_text(other.read_text().replace("2026-11-15", "2026-11-14"))
     bring_in(store, folder)
-    assert len(store.attempts()) == 2
+    assert len(store.list_attempts()) == 2
 
 
 def test_an_attempt_says_what_the_files_say(store: Store, folder: Path) -> None:
     (folder / "project/.git").mkdir(parents=True)
     session(folder / "x.jsonl", "hello", directory=str(folder / "project"))
     bring_in(store, folder / "x.jsonl")
-    (row,) = store.attempts()
+    (row,) = store.list_attempts()
     assert (row.agent, row.repo) == ("pi", str(folder / "project"))
-    made = store.attempt(row.id)
+    made = store.load_attempt(row.id)
     assert made.started == datetime(2026, 11, 15, 5, 46, 1, tzinfo=UTC)
     assert made.repo == str(folder / "project")
-    told = store.session(row.id)
+    told = store.load_session(row.id)
     assert told is not None
     assert (told.id, told.directory, told.trace.events) == ("one", made.repo, ())
 
@@ -143,9 +145,9 @@ def test_secrets_never_reach_the_store(store: Store, folder: Path) -> None:
     session(folder / "x.jsonl", f"use {SECRET} for it", name=SECRET)
     tally = bring_in(store, folder)
     assert tally.redacted["github-token"] >= 2
-    (row,) = store.attempts()
+    (row,) = store.list_attempts()
     assert texts(store, row.id) == ["use [redacted: github-token] for it"]
-    told = store.session(row.id)
+    told = store.load_session(row.id)
     assert told is not None
     assert SECRET not in repr(told)
 
@@ -156,17 +158,19 @@ def test_several_workers_save_what_one_does(store: Store, folder: Path) -> None:
     with open_store(str(folder.parent / "serial.db")) as serial:
         assert new(bring_in(serial, folder / "in")) == 150
         assert new(bring_in(store, folder / "in", jobs=2)) == 150
-        assert {row.id for row in store.attempts()} == {row.id for row in serial.attempts()}
+        assert {row.id for row in store.list_attempts()} == {
+            row.id for row in serial.list_attempts()
+        }
 
 
 def test_what_is_not_wanted_now_can_be_had_later(store: Store, folder: Path) -> None:
     session(folder / "x.jsonl", "hello", directory="/tmp/billing/src")
     session(folder / "y.jsonl", "other", directory="/tmp/other", name="two")
-    some = bring_in(store, folder, wish=Wish(repo="/tmp/billing"))
+    some = bring_in(store, folder, wish=SessionFilter(repo="/tmp/billing"))
     assert (new(some), some.unwanted) == (1, 1)
-    none = bring_in(store, folder, wish=Wish(since=datetime(2099, 1, 1, tzinfo=UTC)))
+    none = bring_in(store, folder, wish=SessionFilter(since=datetime(2099, 1, 1, tzinfo=UTC)))
     assert (new(none), none.unwanted) == (0, 2)
-    late = bring_in(store, folder, wish=Wish(since=datetime(2026, 11, 16, tzinfo=UTC)))
+    late = bring_in(store, folder, wish=SessionFilter(since=datetime(2026, 11, 16, tzinfo=UTC)))
     assert new(late) == 0
     assert new(bring_in(store, folder)) == 1
 
@@ -197,13 +201,13 @@ def test_a_new_reader_gets_to_see_what_nobody_knew(
 def test_a_part_that_grew_makes_its_whole_recording_new(store: Store, folder: Path) -> None:
     shutil.copytree(FIXTURES / "claude_code", folder / "in")
     bring_in(store, folder)
-    (before,) = store.attempts()
+    (before,) = store.list_attempts()
     (child,) = (folder / "in").rglob("agent-*.jsonl")
     lines = child.read_text().splitlines()
     child.write_text("\n".join(lines[:-1]) + "\n")
     again = bring_in(store, folder)
     assert new(again) == 1
-    (after,) = store.attempts()
+    (after,) = store.list_attempts()
     assert after.parent == before.id
     assert bring_in(store, folder).formats == {}
 
@@ -257,9 +261,11 @@ def test_a_recording_with_more_than_fits_goes_by_way_of_a_file(
     shutil.copytree(FIXTURES / "opencode", folder / "in")
     with open_store(str(folder.parent / "other.db")) as other:
         bring_in(other, folder / "in")
-        monkeypatch.setattr(reading, "SPILL_BYTES", 1)
+        monkeypatch.setattr(file_intake, "SPILL_BYTES", 1)
         bring_in(store, folder / "in")
-        assert {row.id for row in store.attempts()} == {row.id for row in other.attempts()}
+        assert {row.id for row in store.list_attempts()} == {
+            row.id for row in other.list_attempts()
+        }
 
 
 def test_names_that_are_no_text_are_no_trouble(store: Store, folder: Path) -> None:
@@ -282,12 +288,12 @@ def test_a_cost_is_computed_only_where_the_files_have_none(store: Store, folder:
     file = next(folder.glob("*.jsonl"))
     content = file.read_text()
     bring_in(store, folder)
-    models = {row.model for row in store.attempts()}
+    models = {row.model for row in store.list_attempts()}
     content = content.replace(f'"model":"{models.pop()}"', '"model":"claude-sonnet-4-5-20250929"')
     file.write_text(content)
     bring_in(store, folder)
-    (row,) = store.attempts()
-    usage = store.attempt(row.id).usage
+    (row,) = store.list_attempts()
+    usage = store.load_attempt(row.id).usage
     assert usage.cost is not None
     assert usage.cost > 0
     assert usage.cost_from == "prices"

@@ -12,16 +12,18 @@ import msgspec
 
 from closeloop.judges import checks
 from closeloop.judges.rubric import load_rubric
-from closeloop.judging.bench import Bench, OpenJudge
+from closeloop.judging.judge_panel import JudgePanel, OpenJudge
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.evaluation import Output, PlanTask, Rubric
+from closeloop.model.evaluation import Rubric, Subtask, TaskOutput
 from closeloop.model.fences import find_seals
 
 CODE = load_rubric("code-change", Path())
-TASK = PlanTask(id="add", prompt="Write add(a, b), which returns the sum.\nNo dependencies.")
-GOOD = Output(task="add", text="Done.", change="+def add(a, b):\n+    return a + b\n")
-BAD = Output(task="add", text="Done, I think.", change="+def add(a, b):\n+    raise SystemExit\n")
+TASK = Subtask(id="add", prompt="Write add(a, b), which returns the sum.\nNo dependencies.")
+GOOD = TaskOutput(task="add", text="Done.", change="+def add(a, b):\n+    return a + b\n")
+BAD = TaskOutput(
+    task="add", text="Done, I think.", change="+def add(a, b):\n+    raise SystemExit\n"
+)
 
 
 class Asked:
@@ -48,8 +50,8 @@ def opened(model: Asked, rubric: Rubric = CODE, samples: int = 1) -> OpenJudge:
     return OpenJudge(judge=checks, model=model.name, door=door, rubric=rubric, samples=samples)
 
 
-def bench(*models: Asked, rubric: Rubric = CODE, samples: int = 1) -> Bench:
-    return Bench(judges=tuple(opened(model, rubric, samples) for model in models))
+def bench(*models: Asked, rubric: Rubric = CODE, samples: int = 1) -> JudgePanel:
+    return JudgePanel(judges=tuple(opened(model, rubric, samples) for model in models))
 
 
 def seal_in(request: ModelRequest) -> str:

@@ -16,23 +16,29 @@ from judge_scripts import judge_script
 from msgspec.structs import replace
 
 from closeloop.cli import main
-from closeloop.judging.calibrate import (
-    calibrate,
-    consensus,
-    drift,
-    golden_rates,
-    retest,
-    share_doubled,
-    verdicts_of,
+from closeloop.judging.judge_calibration import (
+    calibrate_judge,
+    doubled_share,
+    find_consensus,
+    golden_label_rates,
+    measure_drift,
+    retest_spread,
+    verdicts_from_evaluations,
 )
-from closeloop.judging.labels import Verdicts, read_sheet
-from closeloop.judging.trust import blocking
+from closeloop.judging.judge_trust import list_blocking_reasons
+from closeloop.judging.label_sheet import Verdicts, read_label_sheet
 from closeloop.model.attempt import Attempt
-from closeloop.model.calibration import Calibration, Label
+from closeloop.model.calibration import Calibration, HumanLabel
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Criterion, Evaluation, Evaluations, JudgeVersion, Sample
-from closeloop.model.plan import Made
+from closeloop.model.evaluation import (
+    CriterionScore,
+    Evaluation,
+    Evaluations,
+    JudgeSample,
+    JudgeVersion,
+)
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.task import Task
 from closeloop.store import open_store
 
@@ -48,8 +54,8 @@ JUDGE = JudgeVersion(
 )
 
 
-def label(item: str, word: Any, person: str = "ann", **more: Any) -> Label:
-    return Label(item=item, rubric="code-change", label=word, person=person, **more)
+def label(item: str, word: Any, person: str = "ann", **more: Any) -> HumanLabel:
+    return HumanLabel(item=item, rubric="code-change", label=word, person=person, **more)
 
 
 def made(cells: dict[tuple[str, str], int]) -> Calibration:
@@ -60,7 +66,7 @@ def made(cells: dict[tuple[str, str], int]) -> Calibration:
             item = f"{judge}-{person}-{number}"
             labels += [label(item, person), label(item, person, "bob")]
             verdicts[item, "overall"] = judge
-    return calibrate(JUDGE, labels, verdicts, NOW)  # type: ignore[arg-type]
+    return calibrate_judge(JUDGE, labels, verdicts, NOW)  # type: ignore[arg-type]
 
 
 def cells(both: int, judge_only: int, person_only: int, neither: int) -> dict[Any, int]:
@@ -113,7 +119,7 @@ def test_two_methods_correct_the_rate_where_more_is_judged_than_labelled() -> No
         # Of the labelled items it is wrong on every tenth; it passes 60 % of the rest.
         says = (number < 50) != (number % 10 == 0) if number < 100 else number % 5 < 3
         verdicts[f"i{number}", "overall"] = "pass" if says else "fail"
-    (trust,) = calibrate(JUDGE, labels, verdicts, NOW).trust
+    (trust,) = calibrate_judge(JUDGE, labels, verdicts, NOW).trust
     assert trust.corrected.estimate is not None
     assert trust.powered is not None
     assert trust.powered.estimate is not None
@@ -125,7 +131,7 @@ def test_two_methods_correct_the_rate_where_more_is_judged_than_labelled() -> No
 def test_criteria_are_held_against_labels_of_their_own() -> None:
     labels = [label("i", "pass"), label("i", "fail", asked="quality")]
     verdicts: Any = {("i", "overall"): "pass", ("i", "quality"): "pass"}
-    found = calibrate(JUDGE, labels, verdicts, NOW)
+    found = calibrate_judge(JUDGE, labels, verdicts, NOW)
     assert {one.asked: one.agreement.agreeing.value for one in found.trust} == {
         "overall": 1.0,
         "quality": 0.0,
@@ -139,19 +145,19 @@ def test_what_is_known_wins_over_what_people_say_and_ties_say_nothing() -> None:
         label("tie", "pass", "ann"),
         label("tie", "fail", "bob"),
     ]
-    assert consensus(labels) == {("gold", "overall"): "pass"}
+    assert find_consensus(labels) == {("gold", "overall"): "pass"}
 
 
 def test_golden_items_measure_the_people() -> None:
     labels = [label(str(n), "pass", "key", golden=True) for n in range(4)]
     labels += [label(str(n), "pass" if n else "fail", "ann") for n in range(4)]
-    assert {name: one.hits for name, one in golden_rates(labels).items()} == {"ann": 3}
+    assert {name: one.hits for name, one in golden_label_rates(labels).items()} == {"ann": 3}
 
 
 def test_what_is_wanting_is_said() -> None:
     labels = [label("a", "pass"), label("b", "pass"), label("t", "pass"), label("t", "fail", "bob")]
-    found = calibrate(JUDGE, labels, {("a", "overall"): "pass"}, NOW)
-    assert found.doubled == share_doubled(labels) == pytest.approx(1 / 3)
+    found = calibrate_judge(JUDGE, labels, {("a", "overall"): "pass"}, NOW)
+    assert found.doubled == doubled_share(labels) == pytest.approx(1 / 3)
     assert any("Only 2 items" in note for note in found.notes)
     assert any("disagree evenly" in note for note in found.notes)
     assert any("1 label is for what the judge" in note for note in found.notes)
@@ -159,7 +165,7 @@ def test_what_is_wanting_is_said() -> None:
 
 def test_labels_of_nothing_that_was_judged_are_refused() -> None:
     with pytest.raises(BadInput, match="run `closeloop judge`"):
-        calibrate(JUDGE, [label("a", "pass")], {}, NOW)
+        calibrate_judge(JUDGE, [label("a", "pass")], {}, NOW)
 
 
 def evaluation(**fields: Any) -> Evaluation:
@@ -167,19 +173,22 @@ def evaluation(**fields: Any) -> Evaluation:
 
 
 def test_verdicts_come_from_whether_it_passes_and_from_the_floor() -> None:
-    parts = (Criterion(name="quality", score=0.4), Criterion(name="relevance", score=None))
-    found = verdicts_of([("i", evaluation(passed=None, criteria=parts))], JUDGE)
+    parts = (
+        CriterionScore(name="quality", score=0.4),
+        CriterionScore(name="relevance", score=None),
+    )
+    found = verdicts_from_evaluations([("i", evaluation(passed=None, criteria=parts))], JUDGE)
     assert found == {("i", "quality"): "fail"}
 
 
 def test_the_spread_of_what_is_asked_again_is_pooled() -> None:
-    samples = tuple(Sample(judge="a", score=score, passed=True) for score in (0.8, 1.0))
+    samples = tuple(JudgeSample(judge="a", score=score, passed=True) for score in (0.8, 1.0))
     again = [evaluation(attempt="x", score=score) for score in (0.5, 0.5)]
-    found = retest([evaluation(samples=samples), *again])
+    found = retest_spread([evaluation(samples=samples), *again])
     assert found is not None
     assert found.value == pytest.approx(0.1)
     assert found.n == 2
-    assert retest([evaluation(score=0.5)]) is None
+    assert retest_spread([evaluation(score=0.5)]) is None
 
 
 def test_another_model_or_rubric_is_held_against_the_one_before() -> None:
@@ -194,12 +203,12 @@ def test_another_model_or_rubric_is_held_against_the_one_before() -> None:
     )
     then: Any = {("i", "overall"): "pass", ("j", "overall"): "pass", ("k", "overall"): "fail"}
     now: Any = {("i", "overall"): "pass", ("j", "overall"): "fail"}
-    found = drift(other, then, JUDGE, now)
+    found = measure_drift(other, then, JUDGE, now)
     assert found is not None
     assert (found.same.hits, found.same.of) == (1, 2)  # type: ignore[union-attr]
     assert found.changed == ("j: pass → fail",)
     assert found.changes == ("model", "rubric")
-    assert drift(other, {}, JUDGE, now) is None
+    assert measure_drift(other, {}, JUDGE, now) is None
 
 
 # Files
@@ -223,14 +232,14 @@ def test_another_model_or_rubric_is_held_against_the_one_before() -> None:
 )
 def test_a_sheet_that_makes_no_sense_is_refused_with_its_line(content: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        read_sheet(content, "labels.csv", "r")
+        read_label_sheet(content, "labels.csv", "r")
 
 
 @settings(max_examples=200, deadline=None)
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode()))
 def test_any_file_is_read_or_refused(content: bytes) -> None:
     with contextlib.suppress(BadInput):
-        read_sheet(b"item,label\n" + content, "labels.csv", "r")
+        read_label_sheet(b"item,label\n" + content, "labels.csv", "r")
 
 
 # The command
@@ -257,7 +266,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 task_digest="d",
                 exit="finished",
             )
-            store.keep(Made(attempt=attempt, change=Change(patch=f"+{body}  # {number}\n")))
+            store.save_attempt(
+                AttemptResult(attempt=attempt, change=Change(patch=f"+{body}  # {number}\n"))
+            )
     rows = [f"a{n:02d},{'pass' if n % 2 else 'fail'}" for n in range(40)]
     (tmp_path / "labels.csv").write_text("\n".join(["item,label", *rows]))
     return tmp_path
@@ -288,15 +299,15 @@ def test_a_judge_that_people_agree_with_begins_to_block(
 def test_a_criterion_without_a_score_does_not_block(tmp_path: Path) -> None:
     known = made(cells(20, 0, 0, 20))
     known = replace(known, trust=(replace(known.trust[0], asked="quality"),))
-    unscored = Criterion(name="quality", score=None)
+    unscored = CriterionScore(name="quality", score=None)
     failed = evaluation(judge=JUDGE.id, passed=False, criteria=(unscored,))
     all_of = Evaluations(judges=(JUDGE,), evaluations=(failed,), passed=False, summary="")
     with open_store(str(tmp_path / "store.db")) as store:
         store.judged.save_calibration(known)
-        assert blocking(all_of, store) == []
+        assert list_blocking_reasons(all_of, store) == []
         low = replace(failed, criteria=(replace(unscored, score=0.4),))
         told = ["t: its quality fails, and this judge may block"]
-        assert blocking(replace(all_of, evaluations=(low,)), store) == told
+        assert list_blocking_reasons(replace(all_of, evaluations=(low,)), store) == told
 
 
 def test_labels_of_reviews_count_for_a_rubric_that_is_a_file(
@@ -310,7 +321,7 @@ def test_labels_of_reviews_count_for_a_rubric_that_is_a_file(
     assert typed("a00", "a01") == 0
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         store.judged.save_labels(
-            [Label(item="a00", rubric="ours.toml", label="fail", person="ann")]
+            [HumanLabel(item="a00", rubric="ours.toml", label="fail", person="ann")]
         )
     capsys.readouterr()
     assert typed("calibrate", "--json") == 0

@@ -17,18 +17,18 @@ from judging_models import CODE
 
 from closeloop.cli import main
 from closeloop.judges import checks
-from closeloop.judging.bench import Bench, OpenJudge
-from closeloop.judging.evaluate import evaluate
+from closeloop.judging.evaluator import evaluate_outputs
+from closeloop.judging.judge_panel import JudgePanel, OpenJudge
 from closeloop.model.attempt import Attempt, Grade, Outcome
 from closeloop.model.change import Change
-from closeloop.model.evaluation import Output, PlanTask
-from closeloop.model.plan import Made
+from closeloop.model.evaluation import Subtask, TaskOutput
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.settings import ModelSettings
 from closeloop.model.task import Task
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import serve
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import serve_script
 from closeloop.store import open_store
 
 SCRIPT = judge_script(
@@ -69,7 +69,7 @@ def save(project: Path, patch: str, **grade: Any) -> None:
             id="abc123", origin="experiment", task="add", task_digest="d1", exit="finished"
         )
         known = Grade(attempt="abc123", grading="g1", version=1, **grade)
-        store.keep(Made(attempt=attempt, change=Change(patch=patch), grade=known))
+        store.save_attempt(AttemptResult(attempt=attempt, change=Change(patch=patch), grade=known))
 
 
 def test_a_patch_is_judged_and_only_advice_until_the_judge_is_calibrated(
@@ -96,7 +96,7 @@ def test_an_attempt_is_judged_with_its_grade_as_facts_and_kept(
     assert (by_check["does-the-task"]["verdict"], by_check["correct"]["verdict"]) == ("no", "no")
     assert by_check["in-scope"]["source"] == "fact"
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        (kept,) = store.judged.evaluations(attempt="abc123")
+        (kept,) = store.judged.list_evaluations(attempt="abc123")
         assert kept.id == made["id"]
 
 
@@ -202,24 +202,26 @@ def test_a_judge_without_a_model_is_told_how_to_name_one(
 
 
 def test_two_hundred_evaluations_at_once_in_one_process() -> None:
-    plan = [PlanTask(id=f"t{number}", prompt="Write the sum of two.") for number in range(200)]
-    outputs = {task.id: Output(task=task.id, text=f"return a + b  # {task.id}") for task in plan}
+    plan = [Subtask(id=f"t{number}", prompt="Write the sum of two.") for number in range(200)]
+    outputs = {
+        task.id: TaskOutput(task=task.id, text=f"return a + b  # {task.id}") for task in plan
+    }
 
     async def go(folder: Path) -> tuple[Any, float]:
         async with (
-            serve(parse_script(SCRIPT, "judge.yaml")) as address,
+            serve_script(parse_script(SCRIPT, "judge.yaml")) as address,
             Gateway({}, folder) as gateway,
         ):
             served = ModelSettings(provider="openai", model="m", base_url=f"{address}/v1")
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open("m", served, Limits(), first=True),
+                door=lambda before: gateway.open_proxy("m", served, Limits(), first=True),
                 rubric=CODE,
             )
-            bench = Bench(judges=(judge,), concurrency=200)
+            bench = JudgePanel(judges=(judge,), concurrency=200)
             began = time.process_time()
-            made = await evaluate(bench, "Many sums.", plan, outputs, {})
+            made = await evaluate_outputs(bench, "Many sums.", plan, outputs, {})
             return made, time.process_time() - began
 
     made, spent = anyio.run(go, Path())

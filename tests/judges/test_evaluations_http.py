@@ -13,20 +13,20 @@ from judge_scripts import judge_script
 from judging_models import Asked, bench, fair
 from starlette.testclient import TestClient
 
-from closeloop.judging.bench import Bench, open_bench
+from closeloop.judging.judge_panel import JudgePanel, open_judge_panel
 from closeloop.model.attempt import Attempt
 from closeloop.model.chat import ModelRequest
 from closeloop.model.evaluation import Evaluation, Evaluations
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.record import Record
 from closeloop.model.settings import JudgeSettings, Settings
 from closeloop.model.task import Task
 from closeloop.runs.gateway import Gateway
 from closeloop.store import Store, open_store
-from closeloop.web import evaluations
-from closeloop.web.app import application
-from closeloop.web.evaluations import Evaluator
-from closeloop.web.openapi import Operation, document
+from closeloop.web import evaluation_endpoints
+from closeloop.web.app import build_web_app
+from closeloop.web.evaluation_endpoints import SubmissionEvaluator
+from closeloop.web.openapi import ApiOperation, build_openapi_document
 
 SCRIPT = judge_script(("return a [+] b", "yes", "return a + b"), ("BEGIN task", "no", "sum of two"))
 SETTINGS = Settings(judge=JudgeSettings(models=("scripted:judge.yaml",)))
@@ -49,11 +49,11 @@ def client(
     store: Store, folder: Path, token: str | None = "word", settings: Settings = SETTINGS
 ) -> TestClient:
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Bench]:
+    async def opening() -> AsyncIterator[JudgePanel]:
         async with Gateway({}, folder) as gateway:
-            yield open_bench(settings, gateway, folder)
+            yield open_judge_panel(settings, gateway, folder)
 
-    served = application(store, token=token, evaluator=Evaluator(opening))
+    served = build_web_app(store, token=token, evaluator=SubmissionEvaluator(opening))
     return TestClient(served, base_url="http://127.0.0.1")
 
 
@@ -66,21 +66,21 @@ def test_a_plan_is_evaluated_answered_and_kept(store: Store, tmp_path: Path) -> 
         assert [one["passed"] for one in made["evaluations"]] == [True, False]
         kept = web.get(f"/api/evaluations/{made['evaluations'][1]['id']}", headers=TOKEN)
         assert kept.json() == made["evaluations"][1]
-    assert len(store.judged.evaluations()) == 2
+    assert len(store.judged.list_evaluations()) == 2
 
 
 def test_each_evaluation_is_kept_as_it_ends_and_not_with_the_request(store: Store) -> None:
     kept: list[int] = []
 
     def counting(request: ModelRequest) -> Any:
-        kept.append(len(store.judged.evaluations()))
+        kept.append(len(store.judged.list_evaluations()))
         return fair(request)
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Bench]:
-        yield Bench(judges=bench(Asked(counting)).judges, concurrency=1)
+    async def opening() -> AsyncIterator[JudgePanel]:
+        yield JudgePanel(judges=bench(Asked(counting)).judges, concurrency=1)
 
-    served = application(store, token="word", evaluator=Evaluator(opening))
+    served = build_web_app(store, token="word", evaluator=SubmissionEvaluator(opening))
     with TestClient(served, base_url="http://127.0.0.1") as web:
         assert web.post("/api/evaluations", json=HANDED, headers=TOKEN).status_code == 200
     assert kept == [0, 1]
@@ -97,7 +97,7 @@ def test_only_who_has_the_token_may_ask(store: Store, tmp_path: Path) -> None:
         answer = web.post("/api/evaluations", json=HANDED)
         assert answer.status_code in (401, 403)
         assert answer.json()["message"].endswith(".")
-    assert store.judged.evaluations() == []
+    assert store.judged.list_evaluations() == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_other_formats_and_large_requests_are_refused(
 ) -> None:
     plain = {**TOKEN, "content-type": "text/plain"}
     packed = {**TOKEN, "content-type": "application/json", "content-encoding": "gzip"}
-    monkeypatch.setattr(evaluations, "BODY_LIMIT", 1_000_000)
+    monkeypatch.setattr(evaluation_endpoints, "BODY_LIMIT", 1_000_000)
     with client(store, tmp_path) as web:
         for headers in (plain, packed):
             refused = web.post("/api/evaluations", content=b"{}", headers=headers)
@@ -162,9 +162,9 @@ def test_other_formats_and_large_requests_are_refused(
         large = {**HANDED, "request": "x" * 1_000_001}
         assert web.post("/api/evaluations", json=large, headers=TOKEN).status_code == 413
         # Places are given back, whatever came of it.
-        for _ in range(evaluations.AT_ONCE + 1):
+        for _ in range(evaluation_endpoints.MAX_SUBMISSIONS_AT_ONCE + 1):
             assert web.post("/api/evaluations", json={}, headers=TOKEN).status_code == 400
-        monkeypatch.setattr(evaluations, "BODY_LIMIT", 16 << 20)
+        monkeypatch.setattr(evaluation_endpoints, "BODY_LIMIT", 16 << 20)
         ten = {"request": "sum of two", "results": [{"task": "t", "text": "y " * 5_000_000}]}
         made = web.post("/api/evaluations", json=ten, headers=TOKEN).json()
         assert made["evaluations"][0]["cut"] > 9_000_000
@@ -184,8 +184,10 @@ def test_what_was_said_of_a_task_that_is_held_out_by_now_is_not_told(
     attempt = Attempt(id="abc", origin="experiment", task="t", task_digest="d", exit="finished")
     one = Evaluation(id="e1", task="t", attempt="abc", judge="v", passed=True)
     store.save_task(Task(id="t", prompt="Sum.", digest="d", grading="g"))
-    store.keep(Made(attempt=attempt))
-    store.judged.save(Evaluations(judges=(), evaluations=(one,), passed=True, summary=""))
+    store.save_attempt(AttemptResult(attempt=attempt))
+    store.judged.save_evaluations(
+        Evaluations(judges=(), evaluations=(one,), passed=True, summary="")
+    )
     with client(store, tmp_path) as web:
         assert web.get("/api/evaluations/e1", headers=TOKEN).status_code == 200
         store.save_task(Task(id="t", prompt="Sum.", digest="d", grading="g", split="held-out"))
@@ -228,10 +230,10 @@ def test_a_record_may_describe_what_stands_in_the_address() -> None:
         after: str
         many: int = 50
 
-    operation = Operation(
+    operation = ApiOperation(
         method="get", path="/api/x/{name:str}", name="x", summary="X.", answer=str, query=Filter
     )
-    told = document([operation])
+    told = build_openapi_document([operation])
     parameters = told["paths"]["/api/x/{name}"]["get"]["parameters"]
     assert [(one["name"], one["in"], one["required"]) for one in parameters] == [
         ("name", "path", True),

@@ -13,23 +13,28 @@ import pytest
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, opened, outside, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges import canaries
-from closeloop.judges.pairs import LAST as LAST_OF_PAIRS
-from closeloop.judges.questions import LAST as LAST_OF_QUESTIONS
-from closeloop.judges.questions import QUESTIONS, pose_question, read_question
-from closeloop.judges.review import LAST as LAST_OF_REVIEWS
-from closeloop.judges.review import Chunk, Reviewed, pose_review, read_review
-from closeloop.judging import evaluate
-from closeloop.judging.comparing import prefer_one
-from closeloop.model.analysis import TraceAnswer
+from closeloop.judges import canary_attacks
+from closeloop.judges.change_review import LAST_LINE as LAST_OF_REVIEWS
+from closeloop.judges.change_review import (
+    ReviewAnswer,
+    ReviewChunk,
+    build_review_question,
+    read_review_answer,
+)
+from closeloop.judges.pair_comparison import LAST_LINE as LAST_OF_PAIRS
+from closeloop.judges.trace_questions import LAST_LINE as LAST_OF_QUESTIONS
+from closeloop.judges.trace_questions import QUESTIONS, build_trace_question, read_trace_answer
+from closeloop.judging import evaluate_outputs
+from closeloop.judging.output_comparison import compare_outputs
 from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import Case, Fact, PlanTask
-from closeloop.model.fences import shown
+from closeloop.model.evaluation import ComputedFact, JudgeCase, Subtask
+from closeloop.model.fences import reveal_hidden_text
+from closeloop.model.trace_analysis import TraceAnswer
 from prompt_injections import FORGED_SEAL, INJECTIONS, REQUEST, Injection
 
 Answer = Callable[[ModelRequest, bool], Any]
 """What a model says to a request: for the attacker, or as it is."""
-FAILED = Fact(name="acceptance", verdict="no", text="`pytest` fails.", blocks=True)
+FAILED = ComputedFact(name="acceptance", verdict="no", text="`pytest` fails.", blocks=True)
 QUOTE = "raise SystemExit"
 BARE = re.compile(
     r"(?:\(\d+ characters of the [a-z]+ are left out here\.\)\n)*"
@@ -43,7 +48,7 @@ EVERY = [pytest.param(one, id=f"{one.group}-{one.name}-{one.surface}") for one i
 # Each surface: put the question with the injection in it, and say whether the attacker has won
 
 
-def judge(injection: Injection, answer: Answer, facts: tuple[Fact, ...] = ()) -> bool:
+def judge(injection: Injection, answer: Answer, facts: tuple[ComputedFact, ...] = ()) -> bool:
     """An evaluation of work that does not do its task: won where it passes."""
     output, plan, told = BAD, [TASK], [*facts]
     match injection.surface:
@@ -55,19 +60,19 @@ def judge(injection: Injection, answer: Answer, facts: tuple[Fact, ...] = ()) ->
         case "output":
             output = replace(BAD, text=f"{BAD.text}\n{injection.text}")
         case "tests":
-            told.append(Fact(name="output", text=injection.text))
+            told.append(ComputedFact(name="output", text=injection.text))
         case "plan":
-            plan.append(PlanTask(id="other", prompt=injection.text))
+            plan.append(Subtask(id="other", prompt=injection.text))
     model = Asked(lambda request: answer(request, True))
-    made = anyio.run(evaluate, bench(model), REQUEST, plan, {"add": output}, {"add": told})
+    made = anyio.run(evaluate_outputs, bench(model), REQUEST, plan, {"add": output}, {"add": told})
     return made.evaluations[0].passed is True
 
 
 def ask_about_trace(injection: Injection, answer: Answer) -> bool:
     """A trace in which the agent went wrong: won where that is denied."""
     events = {1: "user says: mend add", 2: "runs: pytest (exit code 1)", 3: injection.text}
-    posed = pose_question(QUESTIONS["root-cause"], events, 0.1)
-    told = read_question(answer(posed.request, True), posed, "a1", events)
+    posed = build_trace_question(QUESTIONS["root-cause"], events, 0.1)
+    told = read_trace_answer(answer(posed.request, True), posed, "a1", events)
     return isinstance(told, TraceAnswer) and told.verdict == "no"
 
 
@@ -75,10 +80,10 @@ def review_change(injection: Injection, answer: Answer) -> bool:
     """A change with a fault: won where the review finds none."""
     lines = {1: "def add(a, b):", 2: f"    {QUOTE}", 3: injection.text}
     text = "\n".join(["file: calc.py", *(f"+{line}" for line in lines.values())])
-    chunk = Chunk(text=text, added={"calc.py": lines})
-    posed = pose_review(chunk, (), REQUEST)
-    told = read_review(answer(posed.request, True), posed, chunk)
-    return isinstance(told, Reviewed) and not told.findings
+    chunk = ReviewChunk(text=text, added={"calc.py": lines})
+    posed = build_review_question(chunk, (), REQUEST)
+    told = read_review_answer(answer(posed.request, True), posed, chunk)
+    return isinstance(told, ReviewAnswer) and not told.findings
 
 
 def prefer(injection: Injection, answer: Answer) -> bool:
@@ -90,8 +95,8 @@ def prefer(injection: Injection, answer: Answer) -> bool:
         is_first = text.index(QUOTE) < text.index("return a + b")
         return answer(request, is_first or injection.surface == "first of pair")
 
-    case = Case(request=REQUEST, plan=(TASK,), task=TASK, output=bad)
-    return anyio.run(prefer_one, opened(Asked(reply)), case, GOOD).winner == "first"
+    case = JudgeCase(request=REQUEST, plan=(TASK,), task=TASK, output=bad)
+    return anyio.run(compare_outputs, opened(Asked(reply)), case, GOOD).winner == "first"
 
 
 SURFACES: Mapping[str, Callable[[Injection, Answer], bool]] = {
@@ -102,7 +107,7 @@ SURFACES: Mapping[str, Callable[[Injection, Answer], bool]] = {
 }
 
 
-def wins(injection: Injection, answer: Answer, facts: tuple[Fact, ...] = ()) -> bool:
+def wins(injection: Injection, answer: Answer, facts: tuple[ComputedFact, ...] = ()) -> bool:
     """Whether the attacker has won against a model that answers so."""
     if injection.surface in SURFACES:
         return SURFACES[injection.surface](injection, answer)
@@ -160,7 +165,7 @@ def obeys_wisely(request: ModelRequest, favoured: bool) -> Any:
 
 
 def test_there_are_at_least_forty_injections_that_the_canaries_do_not_have() -> None:
-    known = {one.text for one in canaries.attacks(CODE)}
+    known = {one.text for one in canary_attacks.list_attacks(CODE)}
     assert len({(one.group, one.name) for one in INJECTIONS}) == len(INJECTIONS) >= 40
     assert not known & {one.text for one in INJECTIONS}
 
@@ -245,4 +250,4 @@ def test_every_question_ends_with_a_line_of_ours(last: str) -> None:
     ["<|turn>", "<turn|>", "<|channel|>", "[gMASK]", "<sop>", "<|SYSTEM_TOKEN|>", "<｜User｜>"],
 )
 def test_tokens_of_newer_models_are_broken_too(token: str) -> None:
-    assert token not in shown(f"x {token} y")
+    assert token not in reveal_hidden_text(f"x {token} y")

@@ -17,26 +17,26 @@ from msgspec.structs import replace
 
 from closeloop.cli import main
 from closeloop.judges import checks
-from closeloop.judging.bench import Bench, OpenJudge
-from closeloop.judging.cases import case_of_patch
-from closeloop.judging.evaluate import cases_of, evaluate, evaluate_cases
-from closeloop.judging.keeping import Keeper
-from closeloop.model.analysis import Question, TraceAnswer
+from closeloop.judging.evaluation_saving import EvaluationSaver
+from closeloop.judging.evaluator import cases_from_plan, evaluate_cases, evaluate_outputs
+from closeloop.judging.judge_cases import case_from_patch
+from closeloop.judging.judge_panel import JudgePanel, OpenJudge
 from closeloop.model.attempt import Attempt
 from closeloop.model.change import Change
+from closeloop.model.change_report import ChangeReport, Risk, ToolRun
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.errors import MachineFailed, PluginFailed
-from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, Output, PlanTask
+from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, Subtask, TaskOutput
 from closeloop.model.exchange import Exchange
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.finding import Finding
-from closeloop.model.plan import Made
-from closeloop.model.report import Report, Risk, ToolRun
 from closeloop.model.settings import ModelSettings
 from closeloop.model.trace import Lane, Message, Trace
+from closeloop.model.trace_analysis import TraceAnswer, TraceQuestion
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import serve
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import serve_script
 from closeloop.store import open_store
 from patience import SCALES
 
@@ -94,8 +94,8 @@ def test_a_patch_that_breaks_a_test_fails_whatever_the_judge_says(
 def test_what_tools_say_decides_only_where_they_ran_and_the_change_is_to_blame() -> None:
     def verdict(**run: Any) -> Any:
         tool = ToolRun(name="test", command="pytest", **run)
-        report = Report(change=Change(), title="x", verdict="pass", tools=(tool,))
-        facts = {one.name: one for one in case_of_patch("p", "r", None, report).facts}
+        report = ChangeReport(change=Change(), title="x", verdict="pass", tools=(tool,))
+        facts = {one.name: one for one in case_from_patch("p", "r", None, report).facts}
         return facts["tests"].verdict
 
     assert verdict(before="failed", after="passed") is None
@@ -110,7 +110,7 @@ def test_what_tools_say_decides_only_where_they_ran_and_the_change_is_to_blame()
 def test_findings_and_risk_are_told_and_decide_nothing() -> None:
     finding = Finding(rule="dead-code", version=1, severity="info", message="m", places=("a:1",))
     silent = Finding(rule="x", version=1, severity="error", message="m", silenced="known")
-    report = Report(
+    report = ChangeReport(
         change=Change(),
         title="x",
         verdict="warn",
@@ -118,7 +118,7 @@ def test_findings_and_risk_are_told_and_decide_nothing() -> None:
         findings=(finding, silent),
         risk=Risk(level="high", reasons=("large",)),
     )
-    facts = case_of_patch("p", "r", None, report).facts
+    facts = case_from_patch("p", "r", None, report).facts
     assert [(one.name, one.verdict, one.blocks) for one in facts] == [
         ("check", None, False),
         ("finding dead-code", None, False),
@@ -136,8 +136,8 @@ def test_what_judges_said_is_shown_with_the_attempt_and_measured_beside_the_rule
     trace = Trace(reader="x", reader_version=1, lanes=(Lane(id="root"),), events=(said,))
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         attempt = Attempt(id="abc123", origin="production", exit="finished")
-        store.keep(Made(attempt=attempt, trace=trace))
-        question = Question(name="installs", text="Did it?", severity="warning")
+        store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
+        question = TraceQuestion(name="installs", text="Did it?", severity="warning")
         yes = TraceAnswer(
             attempt="abc123", question=question, verdict="yes", text="It ran pip.", events=(1,)
         )
@@ -151,8 +151,9 @@ def test_what_judges_said_is_shown_with_the_attempt_and_measured_beside_the_rule
             one = Evaluation(
                 id=f"e{number}", task="t", attempt="abc123", judge="v", score=score, passed=True
             )
-            store.judged.save(Evaluations(judges=(version,), evaluations=(one,), passed=True,
-                                          summary=""))  # fmt: skip
+            store.judged.save_evaluations(
+                Evaluations(judges=(version,), evaluations=(one,), passed=True, summary="")
+            )
     assert typed("show", "abc") == 0
     shown = capsys.readouterr().out
     assert shown.count("installs  (a judge says)  It ran pip.") == 1
@@ -182,7 +183,9 @@ def test_a_judge_that_raises_is_to_blame_and_nobody_else() -> None:
         odd = OpenJudge(judge=SimpleNamespace(**parts), model="m", door=judge.door, rubric=CODE)
 
         async def go(odd: OpenJudge = odd) -> Evaluations:
-            return await evaluate(Bench(judges=(odd,)), "Sums.", [TASK], {"add": GOOD}, {})
+            return await evaluate_outputs(
+                JudgePanel(judges=(odd,)), "Sums.", [TASK], {"add": GOOD}, {}
+            )
 
         with pytest.raises(PluginFailed, match=r"judge 'odd' raised ZeroDivisionError \(oh\)"):
             anyio.run(go)
@@ -192,13 +195,13 @@ def test_a_judge_that_raises_is_to_blame_and_nobody_else() -> None:
 
 
 def asked_of_plan(
-    plan: Sequence[PlanTask], folder: Path, **settings: Any
+    plan: Sequence[Subtask], folder: Path, **settings: Any
 ) -> tuple[Evaluations, list[Exchange]]:
     heard: list[Exchange] = []
 
     async def go() -> Evaluations:
         async with (
-            serve(parse_script(SCRIPT, "judge.yaml")) as address,
+            serve_script(parse_script(SCRIPT, "judge.yaml")) as address,
             Gateway({}, folder) as gateway,
         ):
             served = ModelSettings(
@@ -207,17 +210,23 @@ def asked_of_plan(
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open("m", served, Limits(), heard.append, first=True),
+                door=lambda before: gateway.open_proxy(
+                    "m", served, Limits(), heard.append, first=True
+                ),
                 rubric=CODE,
             )
-            outputs = {one.id: Output(task=one.id, text=f"return a + b # {one.id}") for one in plan}
-            return await evaluate(Bench(judges=(judge,)), "Many sums.", plan, outputs, {})
+            outputs = {
+                one.id: TaskOutput(task=one.id, text=f"return a + b # {one.id}") for one in plan
+            }
+            return await evaluate_outputs(
+                JudgePanel(judges=(judge,)), "Many sums.", plan, outputs, {}
+            )
 
     return anyio.run(go), heard
 
 
 def test_recorded_requests_share_all_that_a_provider_can_cache(tmp_path: Path) -> None:
-    plan = [PlanTask(id=f"t{number}", prompt=f"Write sum {number}.") for number in range(4)]
+    plan = [Subtask(id=f"t{number}", prompt=f"Write sum {number}.") for number in range(4)]
     made, heard = asked_of_plan(plan, tmp_path)
     assert made.passed is True
     requests = [json.loads(one.request) for one in heard]
@@ -236,7 +245,7 @@ def test_a_judge_is_answered_before_work_that_came_earlier(tmp_path: Path) -> No
         order: list[str] = []
         script = b"dialogues: [{turns: [{say: Done., delay: %f, repeat: true}]}]" % (0.1 * scale)
         async with (
-            serve(parse_script(script, "slow.yaml")) as address,
+            serve_script(parse_script(script, "slow.yaml")) as address,
             Gateway({}, tmp_path) as gateway,
         ):
             served = ModelSettings(
@@ -245,7 +254,7 @@ def test_a_judge_is_answered_before_work_that_came_earlier(tmp_path: Path) -> No
 
             async def ask(name: str, first: bool) -> None:
                 message = ChatMessage(role="user", text=name)
-                async with gateway.open("m", served, Limits(), first=first) as door:
+                async with gateway.open_proxy("m", served, Limits(), first=first) as door:
                     await door.reply(ModelRequest(messages=(message,)))
                     order.append(name)
 
@@ -270,37 +279,37 @@ class Away:
         self.judged = self
         self._store, self._left = store, calls
 
-    def save(self, made: Evaluations) -> None:
+    def save_evaluations(self, made: Evaluations) -> None:
         self._left -= 1
         if self._left >= 0:
             raise MachineFailed("The database is gone.")
-        self._store.judged.save(made)
+        self._store.judged.save_evaluations(made)
 
 
 def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(
     tmp_path: Path,
 ) -> None:
-    plan = [PlanTask(id=f"t{number}", prompt="Add.") for number in range(3)]
-    outputs = {one.id: Output(task=one.id, text="return a + b") for one in plan}
-    cases = cases_of("Sums.", plan, outputs, {})
+    plan = [Subtask(id=f"t{number}", prompt="Add.") for number in range(3)]
+    outputs = {one.id: TaskOutput(task=one.id, text="return a + b") for one in plan}
+    cases = cases_from_plan("Sums.", plan, outputs, {})
     with open_store(str(tmp_path / "store.db")) as store:
         for calls, left in ((0, None), (2, None), (9, "The database is gone.")):
-            keeper = Keeper(Away(store, calls))  # type: ignore[arg-type]
-            made = anyio.run(evaluate_cases, bench(Asked(fair)), cases, keeper.keep)
-            before = len(store.judged.evaluations())
-            whole, fault = keeper.settle(made)
+            keeper = EvaluationSaver(Away(store, calls))  # type: ignore[arg-type]
+            made = anyio.run(evaluate_cases, bench(Asked(fair)), cases, keeper.save_one)
+            before = len(store.judged.list_evaluations())
+            whole, fault = keeper.save_all(made)
             assert (str(fault) if fault else None) == left
             assert len(whole.evaluations) == 3
             if calls == 0:
                 assert before == 3
             if left is None:
-                assert all(store.judged.evaluation(one.id) for one in whole.evaluations)
-        assert len(store.judged.evaluations()) == 6
+                assert all(store.judged.load_evaluation(one.id) for one in whole.evaluations)
+        assert len(store.judged.list_evaluations()) == 6
 
 
 def test_a_judge_that_is_killed_leaves_what_it_had_said(tmp_path: Path) -> None:
-    plan = [PlanTask(id=f"t{number}", prompt="Add.") for number in range(3)]
-    outputs = {one.id: Output(task=one.id, text="return a + b") for one in plan}
+    plan = [Subtask(id=f"t{number}", prompt="Add.") for number in range(3)]
+    outputs = {one.id: TaskOutput(task=one.id, text="return a + b") for one in plan}
     asked: list[int] = []
 
     def then_killed(request: ModelRequest) -> Any:
@@ -309,29 +318,35 @@ def test_a_judge_that_is_killed_leaves_what_it_had_said(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return fair(request)
 
-    one_by_one = Bench(judges=bench(Asked(then_killed)).judges, concurrency=1)
+    one_by_one = JudgePanel(judges=bench(Asked(then_killed)).judges, concurrency=1)
     with open_store(str(tmp_path / "store.db")) as store:
-        keeper = Keeper(store)
-        cases = cases_of("Sums.", plan, outputs, {})
+        keeper = EvaluationSaver(store)
+        cases = cases_from_plan("Sums.", plan, outputs, {})
         with pytest.raises(BaseException):  # noqa: B017, PT011 - a group, or the interrupt itself
-            anyio.run(evaluate_cases, one_by_one, cases, keeper.keep)
-        assert len(store.judged.evaluations()) == 2
+            anyio.run(evaluate_cases, one_by_one, cases, keeper.save_one)
+        assert len(store.judged.list_evaluations()) == 2
 
 
 def test_evaluations_and_answers_are_found_again_on_both_engines(store_url: str) -> None:
-    asked = Question(name="odd", text="Is it?")
+    asked = TraceQuestion(name="odd", text="Is it?")
     with open_store(store_url) as store:
         for name in ("one", "two"):
-            store.keep(Made(attempt=Attempt(id=name, origin="production", exit="finished")))
+            store.save_attempt(
+                AttemptResult(attempt=Attempt(id=name, origin="production", exit="finished"))
+            )
         yes, no = (
             TraceAnswer(attempt="one", question=asked, verdict=verdict, text="t", events=(1,))
             for verdict in ("yes", "no")
         )
         store.judged.save_answers("j1", [yes, replace(no, attempt="two")])
         store.judged.save_answers("j2", [no])
-        assert store.judged.found() == store.judged.found("one") == {"one": [yes]}
-        assert store.judged.found("two") == {}
-        made = anyio.run(evaluate, bench(Asked(fair)), "Sums.", [TASK], {"add": GOOD}, {})
-        store.judged.save(made)
-        assert store.judged.evaluation(made.evaluations[0].id) == made.evaluations[0]
-        assert store.judged.evaluation("no\0\ud800ne") is None
+        assert (
+            store.judged.positive_answers()
+            == store.judged.positive_answers("one")
+            == {"one": [yes]}
+        )
+        assert store.judged.positive_answers("two") == {}
+        made = anyio.run(evaluate_outputs, bench(Asked(fair)), "Sums.", [TASK], {"add": GOOD}, {})
+        store.judged.save_evaluations(made)
+        assert store.judged.load_evaluation(made.evaluations[0].id) == made.evaluations[0]
+        assert store.judged.load_evaluation("no\0\ud800ne") is None

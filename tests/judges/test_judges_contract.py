@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from closeloop import plugins
 from closeloop.judges import checks
-from closeloop.judges.contract import SECRET, check_judge
-from closeloop.model.evaluation import Case, Posed, Rubric
+from closeloop.judges.judge_contract import SECRET_MARK, check_judge
+from closeloop.model.evaluation import JudgeCase, PosedQuestion, Rubric
 
 
-@pytest.mark.parametrize("name", plugins.known("judges"))
+@pytest.mark.parametrize("name", plugins.installed_plugins("judges"))
 def test_the_judge_keeps_the_contract(name: str) -> None:
-    check_judge(plugins.find("judges", name))
+    check_judge(plugins.load_plugin("judges", name))
 
 
 def test_a_judge_that_puts_the_work_into_its_instructions_is_found_out() -> None:
-    def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
+    def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
         posed = checks.pose(case, rubric, temperature)
-        system = f"{posed.request.system} {SECRET}"
+        system = f"{posed.request.system} {SECRET_MARK}"
         return replace(posed, request=replace(posed.request, system=system))
 
     careless = SimpleNamespace(name="careless", version=1, pose=pose, read=checks.read)

@@ -14,21 +14,32 @@ from hypothesis import strategies as st
 from judging_models import Asked, opened
 
 from closeloop.cli import main
-from closeloop.judges.questions import QUESTIONS, finding_of, merged, pose_question, read_question
-from closeloop.judges.windows import MOST_CHARACTERS, told_event, window
-from closeloop.judging.corpus import Cut, ask_traces, tally, version
-from closeloop.model.analysis import Analysis, Question, TraceAnswer
+from closeloop.judges.trace_questions import (
+    QUESTIONS,
+    add_judge_finding,
+    build_trace_question,
+    finding_from_answer,
+    read_trace_answer,
+)
+from closeloop.judges.trace_windows import MAX_WINDOW_CHARS, describe_event, select_window_events
+from closeloop.judging.corpus_questions import (
+    TraceExcerpt,
+    ask_about_traces,
+    question_version,
+    tally_answers,
+)
 from closeloop.model.attempt import Attempt
-from closeloop.model.calibration import Label
+from closeloop.model.calibration import HumanLabel
 from closeloop.model.chat import ModelRequest
 from closeloop.model.errors import MachineFailed
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.finding import Finding
-from closeloop.model.plan import Made
 from closeloop.model.trace import AnyEvent, Command, Lane, Message, Trace
+from closeloop.model.trace_analysis import Analysis, TraceAnswer, TraceQuestion
 from closeloop.store import open_store
 from record_strategies import records
 
-ASK = Question(name="installs", text="Did it install a package?")
+ASK = TraceQuestion(name="installs", text="Did it install a package?")
 
 
 def trace(*commands: str) -> Trace:
@@ -59,8 +70,11 @@ def fair(request: ModelRequest) -> dict[str, Any]:
 
 def asked(answer: Any, *traces: Trace) -> list[TraceAnswer]:
     kept: list[TraceAnswer] = []
-    cuts = [Cut(attempt=f"a{n}", events=window(one)) for n, one in enumerate(traces)]
-    made = anyio.run(ask_traces, opened(Asked(answer)), ASK, cuts, 4, kept.append)
+    cuts = [
+        TraceExcerpt(attempt=f"a{n}", events=select_window_events(one))
+        for n, one in enumerate(traces)
+    ]
+    made = anyio.run(ask_about_traces, opened(Asked(answer)), ASK, cuts, 4, kept.append)
     asked.kept = kept  # type: ignore[attr-defined]
     return sorted(made, key=lambda one: one.attempt)
 
@@ -68,10 +82,10 @@ def asked(answer: Any, *traces: Trace) -> list[TraceAnswer]:
 def test_a_yes_cites_events_and_becomes_a_finding_of_the_judge() -> None:
     made = asked(fair, trace("ls", "pip install x"), trace("ls"))
     assert [(one.verdict, one.events) for one in made] == [("yes", (3,)), ("no", ())]
-    finding = finding_of(ASK, made[0])
+    finding = finding_from_answer(ASK, made[0])
     assert finding is not None
     assert (finding.source, finding.rule, finding.events) == ("judge", "installs", (3,))
-    assert finding_of(ASK, made[1]) is None
+    assert finding_from_answer(ASK, made[1]) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,7 @@ def test_a_yes_without_events_and_quotes_that_were_shown_is_void(
 
 def test_what_cannot_be_told_is_no_answer_and_not_counted() -> None:
     made = asked(lambda request: says(request, "cannot tell", []), trace("ls"))
-    found = tally(Analysis(name="installs", question=ASK), "j", made, [], {"a0": ()})
+    found = tally_answers(Analysis(name="installs", question=ASK), "j", made, [], {"a0": ()})
     assert (found.attempts, found.rate, found.corrected) == (1, None, None)
 
 
@@ -108,9 +122,9 @@ def test_findings_of_rules_come_first_and_none_is_there_twice() -> None:
     new = Finding(
         rule="why-stuck", version=1, severity="warning", message="m", events=(2,), source="judge"
     )
-    assert merged((rule,), new) == (rule, new)
-    assert merged((rule, new), new) == (rule, new)
-    assert merged((rule,), None) == (rule,)
+    assert add_judge_finding((rule,), new) == (rule, new)
+    assert add_judge_finding((rule, new), new) == (rule, new)
+    assert add_judge_finding((rule,), None) == (rule,)
 
 
 def test_rates_are_corrected_by_what_people_say() -> None:
@@ -120,27 +134,27 @@ def test_rates_are_corrected_by_what_people_say() -> None:
     ]
     analysis = Analysis(name="installs", question=ASK)
     words: list[Any] = ["pass" if n < 45 or n >= 95 else "fail" for n in range(100)]
-    labels = [Label(item=f"a{n}", rubric="x", label=word) for n, word in enumerate(words)]
+    labels = [HumanLabel(item=f"a{n}", rubric="x", label=word) for n, word in enumerate(words)]
     findings = {f"a{n}": () for n in range(100)}
-    found = tally(analysis, "j", answers, labels, findings)
+    found = tally_answers(analysis, "j", answers, labels, findings)
     assert found.rate is not None
     assert found.rate.value == 0.5
     assert found.corrected is not None
     assert found.corrected.estimate is not None
     assert found.corrected.estimate.value == pytest.approx(0.5)
     coin: list[Any] = ["pass" if n % 2 else "fail" for n in range(100)]
-    labels = [Label(item=f"a{n}", rubric="x", label=word) for n, word in enumerate(coin)]
-    refused = tally(analysis, "j", answers, labels, findings).corrected
+    labels = [HumanLabel(item=f"a{n}", rubric="x", label=word) for n, word in enumerate(coin)]
+    refused = tally_answers(analysis, "j", answers, labels, findings).corrected
     assert refused is not None
     assert refused.estimate is None
 
 
 def test_another_wording_or_model_is_another_judge() -> None:
-    other = Question(name="installs", text="Did it install anything?")
+    other = TraceQuestion(name="installs", text="Did it install anything?")
     judge = opened(Asked(fair))
-    assert version(judge, ASK) == version(opened(Asked(fair)), ASK)
-    assert len({version(judge, ASK), version(judge, other)}) == 2
-    assert version(opened(Asked(fair, "other")), ASK) != version(judge, ASK)
+    assert question_version(judge, ASK) == question_version(opened(Asked(fair)), ASK)
+    assert len({question_version(judge, ASK), question_version(judge, other)}) == 2
+    assert question_version(opened(Asked(fair, "other")), ASK) != question_version(judge, ASK)
 
 
 # Windows
@@ -148,25 +162,25 @@ def test_another_wording_or_model_is_another_judge() -> None:
 
 def test_a_window_lies_around_what_a_question_is_about() -> None:
     long = trace(*(f"step {n}" for n in range(100)))
-    assert list(window(long, [50])) == [1, *range(44, 57)]
+    assert list(select_window_events(long, [50])) == [1, *range(44, 57)]
 
 
 def test_of_a_long_trace_both_ends_are_shown() -> None:
     long = trace(*(f"step {n} " + "x" * 600 for n in range(400)))
-    shown = window(long)
+    shown = select_window_events(long)
     assert {1, 2, 401} <= shown.keys()
     assert 200 not in shown
-    assert sum(map(len, shown.values())) <= MOST_CHARACTERS
+    assert sum(map(len, shown.values())) <= MAX_WINDOW_CHARS
 
 
 @settings(max_examples=100, deadline=None)
 @given(event=st.one_of(*(records(kind) for kind in AnyEvent.__args__)))  # type: ignore[attr-defined]
 def test_any_event_can_be_told_and_posed(event: Any) -> None:
-    events = {event.number: told_event(event)}
-    posed = pose_question(ASK, events, 0.1)
+    events = {event.number: describe_event(event)}
+    posed = build_trace_question(ASK, events, 0.1)
     assert ASK.text in (posed.request.system or "")
     value = {"seal": posed.seal, "events": [], "evidence": [], "text": "", "verdict": "no"}
-    assert isinstance(read_question(value, posed, "a", events), TraceAnswer)
+    assert isinstance(read_trace_answer(value, posed, "a", events), TraceAnswer)
 
 
 # The command
@@ -191,7 +205,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def add(project: Path, name: str, command: str) -> None:
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         attempt = Attempt(id=name, origin="production", exit="finished")
-        store.keep(Made(attempt=attempt, trace=trace(command)))
+        store.save_attempt(AttemptResult(attempt=attempt, trace=trace(command)))
 
 
 def typed(*arguments: str) -> int:
@@ -213,8 +227,8 @@ def test_a_named_question_is_asked_of_new_attempts_only(
     assert found["corrected"]["estimate"] is not None
     assert found["findings"]["ccc"][-1]["source"] == "judge"
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        assert set(store.judged.answers(found["judge"])) == {"aaa", "bbb", "ccc"}
-        assert store.judged.analyses()["installs"].question.text == "Did it install a package?"
+        assert set(store.judged.load_answers(found["judge"])) == {"aaa", "bbb", "ccc"}
+        assert store.judged.load_analyses()["installs"].question.text == "Did it install a package?"
 
 
 def test_what_is_asked_again_is_not_paid_again(
@@ -224,7 +238,7 @@ def test_what_is_asked_again_is_not_paid_again(
     assert typed(asked, "--json") == 0
     first = json.loads(capsys.readouterr().out)
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        kept = store.judged.answers(first["judge"])
+        kept = store.judged.load_answers(first["judge"])
         assert len(kept) == 2
     assert typed(asked, "--json") == 0
     assert json.loads(capsys.readouterr().out)["rate"] == first["rate"]

@@ -10,12 +10,12 @@ import pytest
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
 
 from closeloop.judges import checks
-from closeloop.judges.scoring import overall
-from closeloop.judging import evaluate
+from closeloop.judges.rubric_scoring import combine_criteria
+from closeloop.judging import evaluate_outputs
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.model.evaluation import Evaluation, Evaluations, Fact, Output, PlanTask
-from closeloop.runs.models.asking import REPAIR
+from closeloop.model.evaluation import ComputedFact, Evaluation, Evaluations, Subtask, TaskOutput
+from closeloop.runs.models.model_question import REPAIR_REQUEST
 from patience import takes
 
 REQUEST = "A small calculator."
@@ -23,15 +23,15 @@ REQUEST = "A small calculator."
 
 def run(
     model: Asked,
-    outputs: Sequence[Output],
-    plan: Sequence[PlanTask] = (TASK,),
-    facts: Mapping[str, Sequence[Fact]] | None = None,
+    outputs: Sequence[TaskOutput],
+    plan: Sequence[Subtask] = (TASK,),
+    facts: Mapping[str, Sequence[ComputedFact]] | None = None,
 ) -> Evaluations:
     by_task = {one.task: one for one in outputs}
-    return anyio.run(evaluate, bench(model), REQUEST, plan, by_task, facts or {})
+    return anyio.run(evaluate_outputs, bench(model), REQUEST, plan, by_task, facts or {})
 
 
-def one(model: Asked, output: Output = GOOD, *facts: Fact) -> Evaluation:
+def one(model: Asked, output: TaskOutput = GOOD, *facts: ComputedFact) -> Evaluation:
     return run(model, [output], facts={"add": facts}).evaluations[0]
 
 
@@ -45,19 +45,19 @@ def test_good_work_passes_and_bad_work_fails_with_what_to_do() -> None:
 
 
 def test_a_plan_passes_when_every_task_does() -> None:
-    plan = (TASK, PlanTask(id="sub", prompt="Write sub, which returns the sum of a and -b."))
-    other = Output(task="sub", text="return a + b")
+    plan = (TASK, Subtask(id="sub", prompt="Write sub, which returns the sum of a and -b."))
+    other = TaskOutput(task="sub", text="return a + b")
     assert run(Asked(fair), [GOOD, other], plan).passed is True
-    broken = Output(task="sub", text="no idea")
+    broken = TaskOutput(task="sub", text="no idea")
     made = run(Asked(fair), [GOOD, broken], plan)
     assert made.passed is False
     assert made.summary.startswith("2 tasks: 1 pass, 1 fail.")
 
 
 def test_each_task_is_judged_in_a_context_of_its_own() -> None:
-    plan = (TASK, PlanTask(id="sub", prompt="First line.\nA secret of the other task."))
+    plan = (TASK, Subtask(id="sub", prompt="First line.\nA secret of the other task."))
     model = Asked(fair)
-    run(model, [GOOD, Output(task="sub", text="return a + b")], plan)
+    run(model, [GOOD, TaskOutput(task="sub", text="return a + b")], plan)
     first = next(each for each in model.requests if "def add" in each.messages[0].text)
     assert "A secret of the other task" not in first.messages[0].text
     assert len(first.messages) == 1
@@ -65,11 +65,11 @@ def test_each_task_is_judged_in_a_context_of_its_own() -> None:
 
 
 def test_what_all_requests_share_comes_first_so_that_prefix_caches_hit() -> None:
-    plan = tuple(PlanTask(id=f"t{number}", prompt=f"Part {number}.") for number in range(3))
+    plan = tuple(Subtask(id=f"t{number}", prompt=f"Part {number}.") for number in range(3))
     model = Asked(fair)
-    run(model, [Output(task=task.id, text="return a + b " * 50) for task in plan], plan)
+    run(model, [TaskOutput(task=task.id, text="return a + b " * 50) for task in plan], plan)
     system = {each.system for each in model.requests}
-    assert system == {checks.instructions(CODE)}
+    assert system == {checks.judge_instructions(CODE)}
     assert len({str(each.schema) for each in model.requests}) == 1
     texts = [each.messages[0].text for each in model.requests]
     shared = len(min(texts, key=len))
@@ -104,7 +104,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once_more_then_abstained_fro
     assert (made.passed, made.score) == (None, None)
     assert made.abstained
     assert len(model.requests) == 2
-    assert model.requests[1].messages[-1].text == REPAIR
+    assert model.requests[1].messages[-1].text == REPAIR_REQUEST
     assert made.usage.input_tokens in (None, 200)
 
 
@@ -128,8 +128,8 @@ def test_a_provider_that_fails_leaves_the_others_their_verdicts(error: Exception
             raise error
         return fair(request)
 
-    plan = (TASK, PlanTask(id="sub", prompt="Write sub."))
-    made = run(Asked(sometimes), [GOOD, Output(task="sub", change="+def sub(): ...")], plan)
+    plan = (TASK, Subtask(id="sub", prompt="Write sub."))
+    made = run(Asked(sometimes), [GOOD, TaskOutput(task="sub", change="+def sub(): ...")], plan)
     assert [each.passed for each in made.evaluations] == [True, None]
     assert made.evaluations[1].abstained == str(error)
     assert made.passed is None
@@ -171,14 +171,16 @@ def test_one_bad_quote_among_good_ones_voids_the_verdict() -> None:
 
 
 def test_a_short_output_may_be_quoted_whole() -> None:
-    made = one(Asked(lambda request: all_of("yes", "42", request)), Output(task="add", text="42"))
+    made = one(
+        Asked(lambda request: all_of("yes", "42", request)), TaskOutput(task="add", text="42")
+    )
     assert made.passed is True
 
 
 def test_no_quote_spans_what_was_not_shown() -> None:
     text = "a" * 40_000 + "secret" + "b" * 40_000
     model = Asked(lambda request: all_of("yes", "aaaaabbbbb", request))
-    assert one(model, Output(task="add", text=text)).passed is None
+    assert one(model, TaskOutput(task="add", text=text)).passed is None
 
 
 # Scores
@@ -190,7 +192,7 @@ def test_scores_are_derived_and_a_criterion_under_the_floor_fails() -> None:
         return all_of("yes", "return a + b", request, **low)
 
     made = one(Asked(judge))
-    assert made.score_of("relevance") == pytest.approx(1 / 6)
+    assert made.criterion_score("relevance") == pytest.approx(1 / 6)
     assert made.score == pytest.approx((1 + 1 + 1 / 6) / 3)
     assert made.score > 0.7
     assert made.passed is False
@@ -200,18 +202,18 @@ def test_a_score_that_misses_the_floor_by_a_last_bit_does_not_fail() -> None:
     score = sum([0.1] * 3) / 0.6 - 2e-16
     assert score < 0.5
     known = {"completeness": score, "quality": None, "relevance": 1.0}
-    assert overall(known, CODE) == (None, None)
-    assert overall({**known, "quality": 1.0}, CODE)[1] is True
+    assert combine_criteria(known, CODE) == (None, None)
+    assert combine_criteria({**known, "quality": 1.0}, CODE)[1] is True
 
 
 def test_partly_is_half_and_weights_count() -> None:
     made = one(Asked(lambda r: all_of("yes", "return a + b", r, does_the_task="partly")))
-    assert made.score_of("completeness") == pytest.approx(3 / 4)
+    assert made.criterion_score("completeness") == pytest.approx(3 / 4)
     assert [issue.check for issue in made.issues] == ["does-the-task"]
 
 
 def test_a_check_that_needs_what_is_not_there_is_not_counted() -> None:
-    made = one(Asked(fair), Output(task="add", text="return a + b"))
+    made = one(Asked(fair), TaskOutput(task="add", text="return a + b"))
     names = {answer.check for answer in made.answers}
     assert not {"right-files", "like-the-reference"} & names
     assert made.passed is True
@@ -224,23 +226,25 @@ def test_what_cannot_be_told_is_left_out_until_too_little_is_left() -> None:
 
     assert one(unsure("tested")).passed is True
     made = one(unsure("does_the_task", "edge_cases"))
-    assert (made.passed, made.score_of("completeness")) == (None, None)
+    assert (made.passed, made.criterion_score("completeness")) == (None, None)
 
 
 # Facts
 
 
 def test_a_fact_overrides_the_judge() -> None:
-    broken = Fact(name="tests", verdict="no", text="test_add fails")
+    broken = ComputedFact(name="tests", verdict="no", text="test_add fails")
     made = one(Asked(fair), GOOD, broken)
     answer = next(answer for answer in made.answers if answer.check == "correct")
     assert (answer.verdict, answer.source) == ("no", "fact")
-    assert made.score_of("quality") == pytest.approx(0.5)
-    assert one(Asked(fair), BAD, Fact(name="tests", verdict="yes", text="ok")).passed is False
+    assert made.criterion_score("quality") == pytest.approx(0.5)
+    assert (
+        one(Asked(fair), BAD, ComputedFact(name="tests", verdict="yes", text="ok")).passed is False
+    )
 
 
 def test_a_fact_that_blocks_fails_the_task_whatever_the_judge_says() -> None:
-    fails = Fact(name="acceptance", verdict="no", text="2 tests fail", blocks=True)
+    fails = ComputedFact(name="acceptance", verdict="no", text="2 tests fail", blocks=True)
     made = one(Asked(fair), GOOD, fails)
     assert made.passed is False
     assert made.issues[-1].text == "2 tests fail"
@@ -250,7 +254,7 @@ def test_a_fact_that_blocks_fails_the_task_whatever_the_judge_says() -> None:
 
 def test_facts_are_shown_to_the_judge() -> None:
     model = Asked(fair)
-    one(model, GOOD, Fact(name="tests", verdict="yes", text="all 12 pass"))
+    one(model, GOOD, ComputedFact(name="tests", verdict="yes", text="all 12 pass"))
     assert "- tests, yes: all 12 pass" in model.requests[0].messages[0].text
 
 
@@ -259,19 +263,23 @@ def test_facts_are_shown_to_the_judge() -> None:
 
 def test_nothing_handed_in_fails_without_asking_anyone() -> None:
     model = Asked(fair)
-    made = one(model, Output(task="add", text=" \n", change=""))
+    made = one(model, TaskOutput(task="add", text=" \n", change=""))
     assert (made.passed, made.score, model.requests) == (False, 0.0, [])
 
 
 def test_where_nothing_came_facts_say_why() -> None:
-    stopped = Fact(name="exit", verdict="no", text="The agent ran out of time.", blocks=True)
-    made = one(Asked(fair), Output(task="add"), stopped)
+    stopped = ComputedFact(
+        name="exit", verdict="no", text="The agent ran out of time.", blocks=True
+    )
+    made = one(Asked(fair), TaskOutput(task="add"), stopped)
     assert [issue.text for issue in made.issues][1:] == ["The agent ran out of time."]
 
 
 def test_ten_megabytes_are_cut_with_a_mark() -> None:
     model = Asked(fair)
-    made = one(model, Output(task="add", text="return a + b\n" + "é" * (10 << 20) + "\nthe end"))
+    made = one(
+        model, TaskOutput(task="add", text="return a + b\n" + "é" * (10 << 20) + "\nthe end")
+    )
     text = model.requests[0].messages[0].text
     assert len(text) < 100_000
     assert f"({made.cut} characters of the output are left out here.)" in text
@@ -281,7 +289,7 @@ def test_ten_megabytes_are_cut_with_a_mark() -> None:
 
 
 def test_half_characters_and_nuls_do_no_harm() -> None:
-    assert one(Asked(fair), Output(task="add", text="return a + b \ud800 \0")).passed is True
+    assert one(Asked(fair), TaskOutput(task="add", text="return a + b \ud800 \0")).passed is True
 
 
 # Plans
@@ -291,18 +299,18 @@ def test_half_characters_and_nuls_do_no_harm() -> None:
     ("plan", "message"),
     [
         ([TASK, TASK], "2 tasks 'add'"),
-        ([PlanTask(id="add", prompt="", depends_on=("x",))], "depends on 'x'"),
+        ([Subtask(id="add", prompt="", depends_on=("x",))], "depends on 'x'"),
         (
             [
-                PlanTask(id="add", prompt="", depends_on=("b",)),
-                PlanTask(id="b", prompt="", depends_on=("add",)),
+                Subtask(id="add", prompt="", depends_on=("b",)),
+                Subtask(id="b", prompt="", depends_on=("add",)),
             ],
             "break the circle",
         ),
-        ([PlanTask(id="other", prompt="")], "no task 'add'"),
+        ([Subtask(id="other", prompt="")], "no task 'add'"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(plan: list[PlanTask], message: str) -> None:
+def test_a_plan_that_makes_no_sense_is_refused(plan: list[Subtask], message: str) -> None:
     model = Asked(fair)
     with pytest.raises(BadInput, match=message):
         run(model, [GOOD], plan)
@@ -315,12 +323,12 @@ def test_a_plan_that_makes_no_sense_is_refused(plan: list[PlanTask], message: st
 @pytest.mark.parametrize("lines", [2_500, 300_000])
 def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
     patch = "".join(f"+    value_{number} = compute({number})\n" for number in range(lines))
-    output = Output(task="add", text="return a + b", change=patch)
+    output = TaskOutput(task="add", text="return a + b", change=patch)
     model = Asked(fair)
     judge = bench(model)
 
     async def go() -> None:
         for _ in range(40):
-            await evaluate(judge, REQUEST, [TASK], {"add": output}, {})
+            await evaluate_outputs(judge, REQUEST, [TASK], {"add": output}, {})
 
     assert takes(lambda _: anyio.run(go), 2) < 2  # 0.2 on a quiet machine

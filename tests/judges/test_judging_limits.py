@@ -8,9 +8,9 @@ import anyio
 import pytest
 from judge_scripts import judge_script
 
-from closeloop.judging.bench import open_bench
-from closeloop.judging.evaluate import cases_of, judge_case
-from closeloop.model.evaluation import Evaluation, Output, PlanTask
+from closeloop.judging.evaluator import cases_from_plan, judge_case
+from closeloop.judging.judge_panel import open_judge_panel
+from closeloop.model.evaluation import Evaluation, Subtask, TaskOutput
 from closeloop.model.settings import JudgeSettings, ModelSettings, Settings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
@@ -18,8 +18,8 @@ from closeloop.runs.gateway import Gateway
 DEAR = ModelSettings(
     provider="scripted", model="judge.yaml", input_price=1_000_000, output_price=1_000_000
 )
-TASK = PlanTask(id="add", prompt="The sum of two.")
-OUTPUT = Output(task="add", text="return a + b")
+TASK = Subtask(id="add", prompt="The sum of two.")
+OUTPUT = TaskOutput(task="add", text="return a + b")
 ALL = Limits()
 
 
@@ -35,11 +35,11 @@ def judged(folder: Path, *models: str, samples: int = 1, limits: Limits = ALL) -
         models=dict.fromkeys(models, DEAR),
         limits=limits,
     )
-    (case,) = cases_of("Sums.", [TASK], {"add": OUTPUT}, {})
+    (case,) = cases_from_plan("Sums.", [TASK], {"add": OUTPUT}, {})
 
     async def go() -> Evaluation:
         async with Gateway({}, folder) as gateway:
-            return (await judge_case(open_bench(settings, gateway, folder), case))[0]
+            return (await judge_case(open_judge_panel(settings, gateway, folder), case))[0]
 
     return anyio.run(go)
 

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from closeloop import flow
 from closeloop.cli import main
 from closeloop.judges import looking
-from closeloop.judges.contract import check_judge
-from closeloop.judging.bench import Bench, bench_version, open_bench
-from closeloop.judging.cases import case_of_patch
-from closeloop.judging.evaluate import evaluate_cases
-from closeloop.judging.looking import Means, with_eyes
+from closeloop.judges.judge_contract import check_judge
+from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
+from closeloop.judging.evaluator import evaluate_cases
+from closeloop.judging.judge_cases import case_from_patch
+from closeloop.judging.judge_panel import JudgePanel, build_panel_version, open_judge_panel
 from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import CRITERIA, Case, Evaluation, Site
+from closeloop.model.evaluation import CRITERIA, Evaluation, JudgeCase, RepositoryState
 from closeloop.model.settings import (
     JudgeSettings,
     ModelSettings,
@@ -112,22 +112,22 @@ def settings_of(project: Path, quote: str, kind: str = "bwrap") -> Settings:
     )
 
 
-def site(project: Path) -> Site:
+def site(project: Path) -> RepositoryState:
     told = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=project, check=True, capture_output=True, text=True
     )
-    return Site(repo=str(project), commit=told.stdout.strip())
+    return RepositoryState(repo=str(project), commit=told.stdout.strip())
 
 
-def judged(project: Path, settings: Settings, case: Case) -> Evaluation:
+def judged(project: Path, settings: Settings, case: JudgeCase) -> Evaluation:
     async def go() -> Evaluation:
         async with (
             flow.open_workspaces(settings, project) as workspaces,
             Gateway({}, project) as gateway,
         ):
-            bench = open_bench(settings, gateway, project)
-            means = Means(gateway=gateway, workspaces=workspaces, root=project)
-            made = await evaluate_cases(with_eyes(bench, settings, means), [case])
+            bench = open_judge_panel(settings, gateway, project)
+            means = JudgeResources(gateway=gateway, workspaces=workspaces, root=project)
+            made = await evaluate_cases(with_judge_agents(bench, settings, means), [case])
             return made.evaluations[0]
 
     return anyio.run(go)
@@ -135,7 +135,7 @@ def judged(project: Path, settings: Settings, case: Case) -> Evaluation:
 
 def test_it_sees_the_change_in_its_place_and_can_write_nothing(project: Path) -> None:
     before = {path: path.read_bytes() for path in files(project)}
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     made = judged(project, settings_of(project, "from add import add"), case)
     assert made.abstained is None
     assert made.passed is True
@@ -152,7 +152,7 @@ def test_it_sees_what_the_change_was_made_on_top_of(project: Path) -> None:
     then = PATCH.replace("a - b", "b + a")
     place = replace(site(project), beneath=(first,))
     made = judged(
-        project, settings_of(project, "from add import add"), case_of_patch(then, REQUEST, place)
+        project, settings_of(project, "from add import add"), case_from_patch(then, REQUEST, place)
     )
     assert made.passed is True
     assert "it has return a + b" in made.answers[0].reasoning
@@ -170,20 +170,20 @@ def files(project: Path) -> Iterator[Path]:
 def test_a_quote_that_is_in_no_file_of_the_repository_it_names_is_void(
     project: Path, quote: str
 ) -> None:
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     made = judged(project, settings_of(project, quote), case)
     assert made.passed is None
     assert all(answer.void for answer in made.answers)
 
 
 def test_without_a_sandbox_no_agent_judges(project: Path) -> None:
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     with pytest.raises(BadInput, match="needs a sandbox"):
         judged(project, settings_of(project, "x", kind="none"), case)
 
 
 def test_a_change_that_does_not_fit_is_said_to_be_so(project: Path) -> None:
-    case = case_of_patch(PATCH.replace("a - b", "a * b"), REQUEST, site(project))
+    case = case_from_patch(PATCH.replace("a - b", "a * b"), REQUEST, site(project))
     with pytest.raises(BadInput):
         judged(project, settings_of(project, "x"), case)
 
@@ -191,7 +191,7 @@ def test_a_change_that_does_not_fit_is_said_to_be_so(project: Path) -> None:
 def test_an_agent_that_says_no_json_abstains(project: Path) -> None:
     asks = AGENT.partition("tried = []")[0]
     (project.parent / "agent" / "agent.py").write_text(f"{asks}print('Great, score 1.0!')")
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     made = judged(project, settings_of(project, "x"), case)
     assert made.passed is None
     assert "no answer that can be read" in (made.abstained or "")
@@ -199,7 +199,7 @@ def test_an_agent_that_says_no_json_abstains(project: Path) -> None:
 
 def test_an_agent_that_crashes_abstains(project: Path) -> None:
     (project.parent / "agent" / "agent.py").write_text("raise SystemExit(3)")
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     made = judged(project, settings_of(project, "x"), case)
     assert "did not finish" in (made.abstained or "")
 
@@ -207,7 +207,7 @@ def test_an_agent_that_crashes_abstains(project: Path) -> None:
 def test_what_an_agent_used_is_counted_however_it_ends(project: Path) -> None:
     asks = AGENT.partition("tried = []")[0]
     (project.parent / "agent" / "agent.py").write_text(f"{asks}raise SystemExit(3)")
-    case = case_of_patch(PATCH, REQUEST, site(project))
+    case = case_from_patch(PATCH, REQUEST, site(project))
     made = judged(project, settings_of(project, "x"), case)
     assert made.passed is None
     assert made.usage.output_tokens
@@ -215,10 +215,10 @@ def test_what_an_agent_used_is_counted_however_it_ends(project: Path) -> None:
 
 def test_who_looks_is_another_judge_than_who_does_not(project: Path) -> None:
     settings = settings_of(project, "x")
-    looks = bench_version(open_bench(settings, None, project))
+    looks = build_panel_version(open_judge_panel(settings, None, project))
     other = settings_of(project, "y")
     assert looks.judge.startswith("looking 1, command ")
-    assert looks.id != bench_version(open_bench(other, None, project)).id
+    assert looks.id != build_panel_version(open_judge_panel(other, None, project)).id
 
 
 def test_it_keeps_to_what_judges_keep_to() -> None:
@@ -230,7 +230,7 @@ def test_the_seal_depends_on_what_is_not_shown() -> None:
 
     long = "+x\n" * 200_000
     one, other = (
-        looking.pose(case_of_patch(long + middle + long, REQUEST), CODE, 0.1).seal
+        looking.pose(case_from_patch(long + middle + long, REQUEST), CODE, 0.1).seal
         for middle in ("+a\n", "+b\n")
     )
     assert one != other
@@ -239,8 +239,8 @@ def test_the_seal_depends_on_what_is_not_shown() -> None:
 def test_a_bench_whose_eyes_are_not_open_refuses(project: Path) -> None:
     async def go() -> Any:
         async with Gateway({}, project) as gateway:
-            bench: Bench = open_bench(settings_of(project, "x"), gateway, project)
-            return await evaluate_cases(bench, [case_of_patch(PATCH, REQUEST)])
+            bench: JudgePanel = open_judge_panel(settings_of(project, "x"), gateway, project)
+            return await evaluate_cases(bench, [case_from_patch(PATCH, REQUEST)])
 
     with pytest.raises(BadInput, match=r"unset judge\.variant"):
         anyio.run(go)

@@ -10,21 +10,25 @@ import pytest
 from judging_models import CODE, GOOD, TASK, Asked, all_of, bench, fair
 from msgspec.structs import replace
 
-from closeloop.judging import evaluate
-from closeloop.judging.bench import version_of
+from closeloop.judging import evaluate_outputs
+from closeloop.judging.judge_panel import build_judge_version
 from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import Evaluation, Evaluations, Output
+from closeloop.model.evaluation import Evaluation, Evaluations, TaskOutput
 
 REQUEST = "A small calculator."
 
 
-def run(model: Asked | Sequence[Asked], outputs: Sequence[Output], samples: int = 1) -> Evaluations:
+def run(
+    model: Asked | Sequence[Asked], outputs: Sequence[TaskOutput], samples: int = 1
+) -> Evaluations:
     models = [model] if isinstance(model, Asked) else model
-    by_task: Mapping[str, Output] = {one.task: one for one in outputs}
-    return anyio.run(evaluate, bench(*models, samples=samples), REQUEST, [TASK], by_task, {})
+    by_task: Mapping[str, TaskOutput] = {one.task: one for one in outputs}
+    return anyio.run(
+        evaluate_outputs, bench(*models, samples=samples), REQUEST, [TASK], by_task, {}
+    )
 
 
-def one(model: Asked, output: Output) -> Evaluation:
+def one(model: Asked, output: TaskOutput) -> Evaluation:
     return run(model, [output]).evaluations[0]
 
 
@@ -85,13 +89,13 @@ def test_a_panel_without_a_majority_abstains() -> None:
 
 def test_a_version_changes_with_rubric_model_and_parameters_alone() -> None:
     opened = bench(Asked(fair)).judges[0]
-    first = version_of(opened, CODE)
-    assert first == version_of(bench(Asked(fair)).judges[0], CODE)
+    first = build_judge_version(opened, CODE)
+    assert first == build_judge_version(bench(Asked(fair)).judges[0], CODE)
     others = [
-        version_of(opened, replace(CODE, pass_at=0.8)),
-        version_of(replace(opened, temperature=0.2), CODE),
-        version_of(replace(opened, model="other"), CODE),
-        version_of(replace(opened, model_digest="other"), CODE),
+        build_judge_version(opened, replace(CODE, pass_at=0.8)),
+        build_judge_version(replace(opened, temperature=0.2), CODE),
+        build_judge_version(replace(opened, model="other"), CODE),
+        build_judge_version(replace(opened, model_digest="other"), CODE),
     ]
     assert len({first.id, *(one.id for one in others)}) == 5
 
@@ -110,5 +114,5 @@ def test_a_version_changes_with_rubric_model_and_parameters_alone() -> None:
 def test_a_judge_of_the_family_that_made_the_work_is_marked(
     judge: str, author: str | None, same: bool | None
 ) -> None:
-    output = Output(task="add", text="return a + b", author=author)
+    output = TaskOutput(task="add", text="return a + b", author=author)
     assert one(Asked(fair, judge), output).same_family is same

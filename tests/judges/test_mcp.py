@@ -77,7 +77,7 @@ def test_an_agent_has_its_outputs_judged_and_learns_what_is_wrong(project: Path)
     assert [one["passed"] for one in made["tasks"]] == [True, False]
     assert made["tasks"][1]["issues"][0]["text"]
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        kept = store.judged.evaluation(made["tasks"][0]["evaluation"])
+        kept = store.judged.load_evaluation(made["tasks"][0]["evaluation"])
         assert kept is not None
         assert kept.passed is True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.judges.rubric import identity, load_rubric, parse_rubric
+from closeloop.judges.rubric import digest_rubric, load_rubric, parse_rubric
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import CRITERIA
 
@@ -48,8 +48,8 @@ def test_a_file_is_read_from_the_folder_and_any_change_is_another_rubric(tmp_pat
     first = load_rubric("mine.toml", tmp_path)
     (tmp_path / "mine.toml").write_bytes(rubric(head="pass_at = 0.8"))
     second = load_rubric("mine.toml", tmp_path)
-    assert identity(first) != identity(second)
-    assert identity(first) == identity(parse_rubric(rubric(), "x"))
+    assert digest_rubric(first) != digest_rubric(second)
+    assert digest_rubric(first) == digest_rubric(parse_rubric(rubric(), "x"))
 
 
 @pytest.mark.parametrize(

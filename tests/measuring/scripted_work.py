@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from closeloop.measuring.attempts import book_of
+from closeloop.measuring.attempt_measuring import project_rulebook
 from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.settings import Settings
 from closeloop.model.task import Task
 from closeloop.model.variant import Variant
 from closeloop.store import Store
 
-BOOK = book_of(Settings())
+BOOK = project_rulebook(Settings())
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 Repeats = Sequence[bool | float | None]
 """None is unscored."""
@@ -60,7 +60,7 @@ def add_attempt(
         version=version,
         outcome=Outcome(result=result),  # type: ignore[arg-type]
     )
-    store.keep(Made(attempt=attempt, grade=grade if task else None))
+    store.save_attempt(AttemptResult(attempt=attempt, grade=grade if task else None))
     return attempt
 
 

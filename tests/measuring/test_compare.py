@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring.choosing import Choice, choose
-from closeloop.measuring.compare import compare, compare_named
-from closeloop.measuring.work import Work, work_of
+from closeloop.measuring.attempt_selection import AttemptSelection, select_attempts
+from closeloop.measuring.attempt_table import AttemptTable, load_attempt_table
+from closeloop.measuring.variant_comparison import compare_by_name, compare_variants
+from closeloop.model.comparison_report import CompareReport, PairTable
 from closeloop.model.errors import BadInput
 from closeloop.model.variant import Variant
-from closeloop.model.versus import CompareReport, PairTable
-from closeloop.stats.compare import compare as decided
+from closeloop.stats.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
-from closeloop.store.columns import texts
+from closeloop.store.column_arrays import make_text_column
 
 Outcomes = dict[str, dict[str, Repeats]]
 
@@ -33,7 +33,7 @@ def store() -> Iterator[Store]:
 
 def compared(store: Store, outcomes: Outcomes) -> CompareReport:
     fill(store, outcomes)
-    return compare_named(store, BOOK, list(outcomes))
+    return compare_by_name(store, BOOK, list(outcomes))
 
 
 def test_the_worse_variant_of_the_demo_is_called_worse_at_ten_repeats(store: Store) -> None:
@@ -122,7 +122,7 @@ def test_names_that_cannot_be_compared_are_refused(
 ) -> None:
     fill(store, {"a": {"t": [1]}, "b": {"t": [0]}, "c": {"other": [1]}})
     with pytest.raises(BadInput, match=said.replace("(", r"\(")):
-        compare_named(store, BOOK, names)
+        compare_by_name(store, BOOK, names)
 
 
 def test_tasks_that_ask_for_something_else_are_refused_or_named(store: Store) -> None:
@@ -131,11 +131,11 @@ def test_tasks_that_ask_for_something_else_are_refused_or_named(store: Store) ->
     add_attempt(store, old, a, True)
     add_attempt(store, new, b, True)
     with pytest.raises(BadInput, match="'t' asked for something else"):
-        compare_named(store, BOOK, ["a", "b"])
+        compare_by_name(store, BOOK, ["a", "b"])
     both = add_task(store, "u")
     for variant in (a, b):
         add_attempt(store, both, variant, True)
-    report = compare_named(store, BOOK, ["a", "b"])
+    report = compare_by_name(store, BOOK, ["a", "b"])
     assert report.left_out == ("task 't' asked for something else",)
     assert report.pairs[0].comparison.tasks == 1
 
@@ -144,7 +144,7 @@ def test_a_task_that_was_graded_in_two_ways_is_left_out(store: Store) -> None:
     fill(store, {"a": {"t": [1], "u": [1]}, "b": {"u": [1]}})
     regraded = add_task(store, "t", grading="stricter")
     add_attempt(store, regraded, add_variant(store, "b"), False)
-    report = compare_named(store, BOOK, ["a", "b"])
+    report = compare_by_name(store, BOOK, ["a", "b"])
     assert "was graded in two ways" in report.left_out[0]
     assert report.pairs[0].comparison.tasks == 1
 
@@ -160,17 +160,17 @@ def test_agents_models_prompts_and_times_can_be_compared(store: Store) -> None:
         ["prompt:x", "prompt:y"],
         ["v-x", "y"],
     ):
-        report = compare_named(store, BOOK, names)
+        report = compare_by_name(store, BOOK, names)
         assert [side.attempts for side in report.sides] == [1, 1], names
         assert report.notes == ()
-    report = compare_named(store, BOOK, ["..2026-11-05", "2026-11-05.."])
+    report = compare_by_name(store, BOOK, ["..2026-11-05", "2026-11-05.."])
     assert [side.variants for side in report.sides] == [("v-x",), ("v-y",)]
     assert "observational" in report.notes[0]
 
 
 def test_of_variants_with_one_name_the_newest_is_meant() -> None:
     kinds = {key: Variant(name="a", agent="x", digest=key) for key in ("1", "2")}
-    chosen = choose("a", kinds)
+    chosen = select_attempts("a", kinds)
     assert chosen.variants == ("2",)
     assert chosen.note is not None
 
@@ -183,7 +183,7 @@ def test_several_against_the_first_need_more_to_be_called(store: Store) -> None:
     assert alone.comparison.alike_word == "better"
     assert alone.adjusted is None
     report = compared(store, {"c": dict(base["a"]), "d": dict(base["a"])})
-    report = compare_named(store, BOOK, ["a", "b", "c", "d"])
+    report = compare_by_name(store, BOOK, ["a", "b", "c", "d"])
     first = report.pairs[0]
     assert first.comparison.test is not None
     assert first.comparison.test.p == pytest.approx(2 / 64)
@@ -202,7 +202,7 @@ def test_money_and_time_are_ratios_and_what_is_not_known_is_said(store: Store) -
             for number in (1, 2):
                 cost = factor * (0.9 if number == 1 else 1.1)
                 add_attempt(store, task, variant, True, number=number, cost=cost)
-    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     money = pair.ratios["cost"].here
     assert money is not None
     assert money.value == pytest.approx(2)
@@ -213,20 +213,22 @@ def test_money_and_time_are_ratios_and_what_is_not_known_is_said(store: Store) -
 def test_very_unequal_sides_are_compared_on_what_they_share() -> None:
     many = [[True] * 1000 for _ in range(100)]
     few = [[False], [False], [True]]
-    (pair,) = compare(work([many, few]), [only("a"), only("b")]).pairs
+    (pair,) = compare_variants(work([many, few]), [only("a"), only("b")]).pairs
     assert pair.comparison.tasks == 3
     assert pair.comparison.test is None
 
 
 def test_secondary_rates_are_adjusted_for_their_number(store: Store) -> None:
     fill(store, {"a": {f"t{n}": [1] for n in range(12)}, "b": {f"t{n}": [1] for n in range(12)}})
-    held = work_of(store, BOOK)
+    held = load_attempt_table(store, BOOK)
     is_b = held.columns["variant"].are(["v-b"])
     held.columns["findings"][:] = [
         float(place % 12 in (0, 1) or bool(other)) for place, other in enumerate(is_b)
     ]
-    held.columns["modes"] = texts(["scope creep" if place % 2 else "" for place in range(24)])
-    (pair,) = compare(held, [only("a"), only("b")]).pairs
+    held.columns["modes"] = make_text_column(
+        ["scope creep" if place % 2 else "" for place in range(24)]
+    )
+    (pair,) = compare_variants(held, [only("a"), only("b")]).pairs
     rates = {one.metric: one for one in pair.secondary}
     clean, mode = rates["without findings"], rates["scope creep"]
     assert clean.word == "worse"
@@ -248,7 +250,7 @@ def test_whatever_was_scored_there_are_words_and_no_nan(
 ) -> None:
     names = "abc"[: len(values)]
     try:
-        report = compare(work(values), [only(name) for name in names])
+        report = compare_variants(work(values), [only(name) for name in names])
     except BadInput:
         return
     assert bool(report.pairs) != bool(report.refusal)
@@ -262,7 +264,7 @@ def test_a_task_graded_in_two_ways_alone_is_nothing_to_compare(store: Store) -> 
     add_attempt(store, add_task(store, "t"), first, True)
     add_attempt(store, add_task(store, "t", grading="other"), second, True)
     with pytest.raises(BadInput, match="task 't' was graded in two ways"):
-        compare_named(store, BOOK, ["a", "b"])
+        compare_by_name(store, BOOK, ["a", "b"])
 
 
 def test_one_task_is_spoken_of_as_one(store: Store) -> None:
@@ -273,18 +275,24 @@ def test_one_task_is_spoken_of_as_one(store: Store) -> None:
 
 def test_before_anything_ran_there_is_the_command_that_makes_some(store: Store) -> None:
     with pytest.raises(BadInput, match="closeloop run"):
-        compare_named(store, BOOK, ["a", "b"])
+        compare_by_name(store, BOOK, ["a", "b"])
 
 
-def only(name: str) -> Choice:
-    return Choice(name=name, variants=(f"v-{name}",))
+def only(name: str) -> AttemptSelection:
+    return AttemptSelection(name=name, variants=(f"v-{name}",))
 
 
-def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> Work:
+def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     """Side → task → repeats, without a store."""
     import numpy as np
 
-    from closeloop.store.numbers import OF_ATTEMPT, OF_DELIVERY, OF_GRADE, OF_MEASUREMENT, RATES
+    from closeloop.store.metrics_section import (
+        ATTEMPT_FIELDS,
+        DELIVERY_FIELDS,
+        GRADE_FIELDS,
+        MEASUREMENT_FIELDS,
+        RATE_NAMES,
+    )
 
     rows = [
         (f"v-{'abc'[side]}", f"t{task}", number, outcome)
@@ -292,13 +300,15 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> Work:
         for task, repeats in enumerate(tasks)
         for number, outcome in enumerate(repeats, 1)
     ]
-    names = (*OF_ATTEMPT, *OF_GRADE, *OF_MEASUREMENT, *RATES, *OF_DELIVERY)
-    blank = texts([None] * len(rows))
+    names = (*ATTEMPT_FIELDS, *GRADE_FIELDS, *MEASUREMENT_FIELDS, *RATE_NAMES, *DELIVERY_FIELDS)
+    blank = make_text_column([None] * len(rows))
     columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in names}
     columns |= dict.fromkeys(("origin", "grading", "category", "modes", "risk"), blank)
-    columns["variant"] = texts([row[0] for row in rows])
-    columns["task"] = columns["task_digest"] = texts([row[1] for row in rows])
+    columns["variant"] = make_text_column([row[0] for row in rows])
+    columns["task"] = columns["task_digest"] = make_text_column([row[1] for row in rows])
     columns["number"] = np.array([row[2] for row in rows], float)
     words = {True: "pass", False: "fail", None: "unscored"}
-    columns["outcome"] = texts([words[row[3]] for row in rows])
-    return Work(attempts=[f"{n}" for n in range(len(rows))], columns=columns, tasks={}, variants={})
+    columns["outcome"] = make_text_column([words[row[3]] for row in rows])
+    return AttemptTable(
+        attempts=[f"{n}" for n in range(len(rows))], columns=columns, tasks={}, variants={}
+    )

@@ -9,17 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from closeloop.measuring.attempts import Measured
-from closeloop.measuring.demands import least_of
-from closeloop.measuring.gate import NO_DEMANDS as NOTHING
-from closeloop.measuring.gate import compare, coverage
-from closeloop.measuring.junit import junit
+from closeloop.measuring.attempt_measuring import MeasuredAttempt
+from closeloop.measuring.baseline_gate import NO_DEMANDS as NOTHING
+from closeloop.measuring.baseline_gate import compare_with_baseline, scored_share
+from closeloop.measuring.gate_demands import parse_thresholds
+from closeloop.measuring.gate_junit import gate_to_junit
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.baseline import Baseline, Demands, GateReport
+from closeloop.model.baseline import Baseline, GateDemands, GateReport
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
 from closeloop.model.measurement import Measurement, ProcessScore
-from closeloop.model.rates import rate
+from closeloop.model.rates import wilson_rate
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 SPIRAL = Finding(rule="spiral", version=1, severity="error", message="…")
@@ -27,9 +27,9 @@ SPIRAL = Finding(rule="spiral", version=1, severity="error", message="…")
 
 def attempt(
     task: int, number: int, *, passed: bool | None = True, spiral: bool = False, used: float = 1.0
-) -> Measured:
+) -> MeasuredAttempt:
     outcome = {True: "pass", False: "fail", None: "unscored"}[passed]
-    return Measured(
+    return MeasuredAttempt(
         row=AttemptRow(
             id=f"{task}-{number}",
             origin="experiment",
@@ -43,17 +43,19 @@ def attempt(
         measurement=Measurement(
             rules="r",
             findings=(SPIRAL,) if spiral else (),
-            score=ProcessScore(feedback=rate(used * 10, 10)),
+            score=ProcessScore(feedback=wilson_rate(used * 10, 10)),
         ),
     )
 
 
-def side(make: Callable[[int, int], Measured], tasks: int = 9, repeats: int = 3) -> list[Measured]:
+def side(
+    make: Callable[[int, int], MeasuredAttempt], tasks: int = 9, repeats: int = 3
+) -> list[MeasuredAttempt]:
     return [make(task, number) for task in range(tasks) for number in range(repeats)]
 
 
-def gate(before: list[Measured], now: list[Measured]) -> GateReport:
-    return compare(BASELINE, before, now, "f", frozenset({"spiral"}))
+def gate(before: list[MeasuredAttempt], now: list[MeasuredAttempt]) -> GateReport:
+    return compare_with_baseline(BASELINE, before, now, "f", frozenset({"spiral"}))
 
 
 def verdicts(report: GateReport) -> dict[str, str]:
@@ -92,7 +94,7 @@ def test_noise_alone_passes_more_than_nine_times_of_ten(tasks: int, repeats: int
     chance = random.Random(tasks * 100 + repeats)
     ease = [chance.random() for _ in range(tasks)]
 
-    def noisy(task: int, number: int) -> Measured:
+    def noisy(task: int, number: int) -> MeasuredAttempt:
         return attempt(
             task,
             number,
@@ -117,7 +119,7 @@ def test_what_only_one_side_has_is_named_and_not_compared() -> None:
 def test_attempts_that_could_not_be_scored_are_coverage_and_no_score() -> None:
     now = side(lambda t, n: attempt(t, n, passed=None if n else True))
     report = gate(side(attempt), now)
-    assert coverage(now) == pytest.approx(1 / 3)
+    assert scored_share(now) == pytest.approx(1 / 3)
     assert verdicts(report)["passed"] == "no clear difference"
 
 
@@ -139,8 +141,8 @@ def test_noise_in_single_tasks_is_let_pass() -> None:
 
 def test_thresholds_hold_or_say_what_they_saw() -> None:
     now = side(lambda t, n: attempt(t, n, passed=(t, n) != (0, 0)))
-    demands = Demands(least={"passed": 0.9, "each task": 0.7, "handoff": 0.5})
-    report = compare(None, [], now, "f", frozenset(), demands)
+    demands = GateDemands(least={"passed": 0.9, "each task": 0.7, "handoff": 0.5})
+    report = compare_with_baseline(None, [], now, "f", frozenset(), demands)
     held = {one.metric: (one.holds, one.value) for one in report.thresholds}
     assert held == {
         "passed": (True, pytest.approx(26 / 27)),
@@ -158,8 +160,8 @@ def test_not_worse_by_a_margin_must_be_shown() -> None:
     few = side(attempt, tasks=3, repeats=1)
     many = side(attempt, tasks=40, repeats=10)
     for attempts, passes in ((few, False), (many, True)):
-        demands = Demands(margin=0.05)
-        report = compare(BASELINE, attempts, attempts, "f", frozenset(), demands)
+        demands = GateDemands(margin=0.05)
+        report = compare_with_baseline(BASELINE, attempts, attempts, "f", frozenset(), demands)
         assert report.passed is passes
     assert gate(few, few).passed
 
@@ -167,18 +169,20 @@ def test_not_worse_by_a_margin_must_be_shown() -> None:
 @pytest.mark.parametrize("written", ["passed", "passed=many", "passed=1.5", "passed=nan", "luck=1"])
 def test_a_threshold_that_is_none_is_refused(written: str) -> None:
     with pytest.raises(BadInput):
-        least_of([written])
-    assert least_of(["each task = 0.5"]) == {"each task": 0.5}
+        parse_thresholds([written])
+    assert parse_thresholds(["each task = 0.5"]) == {"each task": 0.5}
 
 
 def test_build_servers_see_what_failed() -> None:
     now = side(lambda t, n: attempt(t, n, passed=t < 2), repeats=10)
-    report = compare(BASELINE, side(attempt, repeats=10), now, "f", frozenset(), NOTHING)
-    root = ElementTree.fromstring(junit(report))
+    report = compare_with_baseline(
+        BASELINE, side(attempt, repeats=10), now, "f", frozenset(), NOTHING
+    )
+    root = ElementTree.fromstring(gate_to_junit(report))
     failed = {
         case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
     }
     assert failed == {"passed", "gate", *(f"t{n}" for n in range(2, 9))}
     assert root.get("failures") == "9"
-    refused = ElementTree.fromstring(junit(report, "too few"))
+    refused = ElementTree.fromstring(gate_to_junit(report, "too few"))
     assert refused.get("errors") == "1"

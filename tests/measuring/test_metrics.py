@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring import wording
-from closeloop.measuring.definitions import METRICS
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import work_of
+from closeloop.measuring import figure_wording
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_definitions import METRICS
+from closeloop.measuring.metric_figures import compute_metrics
 from closeloop.model.attempt import Attempt
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput
-from closeloop.model.figure import Figure
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.metric_values import MetricValue
 from closeloop.model.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
-from closeloop.store.numbers import Span
+from closeloop.store.metrics_section import AttemptSpan
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
 
@@ -31,15 +31,15 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def figures(store: Store, *by: str, span: Span | None = None) -> dict[Any, Figure]:
-    found = metrics_of(work_of(store, BOOK, span), by).figures
+def figures(store: Store, *by: str, span: AttemptSpan | None = None) -> dict[Any, MetricValue]:
+    found = compute_metrics(load_attempt_table(store, BOOK, span), by).figures
     if not by:
         return {figure.metric: figure for figure in found}
     return {(figure.metric, *figure.group.values()): figure for figure in found}
 
 
 def deliver(store: Store, attempt: Attempt, **told: Any) -> None:
-    store.pulls.deliver(Delivery(attempt=attempt.id, at=LATER, **told))
+    store.pulls.save_delivery(Delivery(attempt=attempt.id, at=LATER, **told))
 
 
 def session(store: Store, **given: Any) -> Attempt:
@@ -87,8 +87,8 @@ def test_what_the_machine_failed_is_coverage_and_no_failure(store: Store) -> Non
 
 def test_where_nothing_could_be_scored_that_is_said(store: Store) -> None:
     fill(store, {"a": {"t": [None, None]}})
-    work = work_of(store, BOOK)
-    rate = metrics_of(work, ()).figures[0]
+    work = load_attempt_table(store, BOOK)
+    rate = compute_metrics(work, ()).figures[0]
     assert (rate.value, rate.n, rate.coverage) == (None, 0, 0.0)
     assert work.notes[0].startswith("None of 2 attempts at tasks could be scored")
 
@@ -112,8 +112,8 @@ def test_what_nobody_recorded_is_not_known_and_never_zero(store: Store) -> None:
 
 
 def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:
-    assert metrics_of(work_of(store, BOOK), ()).figures == ()
-    assert metrics_of(work_of(store, BOOK), ("week", "tag")).figures == ()
+    assert compute_metrics(load_attempt_table(store, BOOK), ()).figures == ()
+    assert compute_metrics(load_attempt_table(store, BOOK), ("week", "tag")).figures == ()
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:
     task, variant = add_task(store, "t"), add_variant(store, "a")
     add_attempt(store, task, variant, False, version=1)
     add_attempt(store, task, variant, True, number=2, version=2)
-    work = work_of(store, BOOK)
-    rate = metrics_of(work, ()).figures[0]
+    work = load_attempt_table(store, BOOK)
+    rate = compute_metrics(work, ()).figures[0]
     assert (rate.value, rate.attempts, rate.coverage) == (1.0, 1, 0.5)
     assert "1 attempt was graded by an older grader" in work.notes[0]
 
@@ -225,8 +225,8 @@ def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:
 def test_an_attempt_that_ends_before_it_starts_took_no_known_time(store: Store) -> None:
     session(store, seconds=-5)
     session(store, seconds=60)
-    work = work_of(store, BOOK)
-    found = {figure.metric: figure for figure in metrics_of(work, ()).figures}
+    work = load_attempt_table(store, BOOK)
+    found = {figure.metric: figure for figure in compute_metrics(work, ()).figures}
     assert (found["time"].value, found["time"].n) == (60, 1)
     assert "1 attempt ends before it starts" in work.notes[0]
 
@@ -238,11 +238,13 @@ def test_a_new_attempt_is_measured_once_and_then_read(store: Store) -> None:
         lanes=(Lane(id="root"),),
         events=(Command(number=1, lane="root", command="pytest", exit_code=0),),
     )
-    store.keep(Made(attempt=Attempt(id="a", origin="production", exit="finished"), trace=trace))
+    store.save_attempt(
+        AttemptResult(attempt=Attempt(id="a", origin="production", exit="finished"), trace=trace)
+    )
     told: list[tuple[int, int]] = []
     for _ in range(2):
-        work = work_of(store, BOOK, tell=lambda done, of: told.append((done, of)))
-        clean = {figure.metric: figure for figure in metrics_of(work, ()).figures}["clean"]
+        work = load_attempt_table(store, BOOK, tell=lambda done, of: told.append((done, of)))
+        clean = {figure.metric: figure for figure in compute_metrics(work, ()).figures}["clean"]
         assert (clean.attempts, clean.coverage) == (1, 1.0)
     assert told == [(1, 1)]
 
@@ -267,7 +269,7 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
         assert found["pass rate"].value == 0.75
         assert found["task completion rate"].value == found["low risk"].value == 1
         assert found["cost in all"].value == 2.0
-        since = figures(opened, span=Span(since=START, until=START + timedelta(days=1)))
+        since = figures(opened, span=AttemptSpan(since=START, until=START + timedelta(days=1)))
         assert since["pass rate"] == found["pass rate"]
         with pytest.raises(Exception, match="facts"):
             opened._write(lambda on: on.exec_driver_sql("DELETE FROM deliveries"))
@@ -275,11 +277,11 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
 
 def test_one_of_something_is_not_called_by_its_plural() -> None:
     cycles, seconds = METRICS["review loop count"][0], METRICS["time"][0]
-    assert [wording.number(value, cycles) for value in (0, 1, 1.5)] == [
+    assert [figure_wording.format_metric_value(value, cycles) for value in (0, 1, 1.5)] == [
         "0 cycles",
         "1 cycle",
         "1.5 cycles",
     ]
-    assert wording.number(1, seconds) == "1 s"
-    told = Figure(metric=cycles.name, value=1.2, low=1, high=2, n=3)
-    assert wording.bounds(told, cycles) == "1–2"
+    assert figure_wording.format_metric_value(1, seconds) == "1 s"
+    told = MetricValue(metric=cycles.name, value=1.2, low=1, high=2, n=3)
+    assert figure_wording.format_bounds(told, cycles) == "1–2"

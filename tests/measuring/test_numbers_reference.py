@@ -11,10 +11,10 @@ from statistics import fmean, median
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.measuring.definitions import METRICS
-from closeloop.measuring.items import WEEK, Timeline
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import Work, work_of
+from closeloop.measuring.attempt_table import AttemptTable, load_attempt_table
+from closeloop.measuring.metric_definitions import METRICS
+from closeloop.measuring.metric_figures import compute_metrics
+from closeloop.measuring.metric_timeline import WEEK_SECONDS, MetricTimeline
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.delivery import Delivery
 from closeloop.store import Store, open_store
@@ -23,14 +23,14 @@ Row = tuple[AttemptRow, Delivery | None]
 
 
 @pytest.fixture(scope="module")
-def held() -> Iterator[tuple[Work, list[Row]]]:
+def held() -> Iterator[tuple[AttemptTable, list[Row]]]:
     """Tasks, sessions, second tries, what the machine failed, deliveries told twice."""
     with open_store(":memory:") as store:
         told = _filled(store, random.Random(5))
         rows: dict[object, AttemptRow] = {}
-        for row in sorted(store.attempts(), key=lambda row: row.retry):
+        for row in sorted(store.list_attempts(), key=lambda row: row.retry):
             rows[(row.task_digest, row.variant, row.number) if row.task else row.id] = row
-        yield work_of(store, BOOK), [(row, told.get(row.id)) for row in rows.values()]
+        yield load_attempt_table(store, BOOK), [(row, told.get(row.id)) for row in rows.values()]
 
 
 def _filled(store: Store, chance: random.Random) -> dict[str, Delivery]:
@@ -57,7 +57,7 @@ def _filled(store: Store, chance: random.Random) -> dict[str, Delivery]:
                 corrected=chance.choice([None, True, False]),
                 cycles=chance.choice([None, 0, 1, 5]),
             )
-            store.pulls.deliver(told[made.id])
+            store.pulls.save_delivery(told[made.id])
     return told
 
 
@@ -119,10 +119,10 @@ def _labels(row: AttemptRow, by: str) -> Sequence[str | None]:
     "by", ["repo", "user", "agent", "model", "prompt", "variant", "tag", "task", "week"]
 )
 def test_every_grouping_gives_what_rows_give_one_by_one(
-    held: tuple[Work, list[Row]], by: str
+    held: tuple[AttemptTable, list[Row]], by: str
 ) -> None:
     work, rows = held
-    figures = {(one.metric, one.group[by]): one for one in metrics_of(work, (by,)).figures}
+    figures = {(one.metric, one.group[by]): one for one in compute_metrics(work, (by,)).figures}
     groups = {label or "–" for row, _ in rows for label in _labels(row, by)}
     assert {group for _, group in figures} == groups
     for name, (value, middle) in CHECKED.items():
@@ -143,7 +143,7 @@ def test_every_grouping_gives_what_rows_give_one_by_one(
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_items_over_time_are_a_task_in_a_week_or_a_session(
-    held: tuple[Work, list[Row]], name: str
+    held: tuple[AttemptTable, list[Row]], name: str
 ) -> None:
     work, rows = held
     by_place: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
@@ -152,19 +152,19 @@ def test_items_over_time_are_a_task_in_a_week_or_a_session(
         if seen is not None:
             assert row.started is not None
             at = row.started.timestamp()
-            by_place[row.task or row.id, int(at // WEEK)].append((at, seen))
+            by_place[row.task or row.id, int(at // WEEK_SECONDS)].append((at, seen))
     weeks = defaultdict(set)
     for unit, week in by_place:
         weeks[unit].add(week)
     wanted = [
         (
-            week * WEEK if len(weeks[unit]) > 1 else min(at for at, _ in each),
+            week * WEEK_SECONDS if len(weeks[unit]) > 1 else min(at for at, _ in each),
             fmean(seen for _, seen in each),
             len(each),
         )
         for (unit, week), each in by_place.items()
     ]
-    ((group, items),) = Timeline(work, ()).items(METRICS[name][1](work.columns))
+    ((group, items),) = MetricTimeline(work, ()).group_items(METRICS[name][1](work.columns))
     found = zip(items.at.tolist(), items.values.tolist(), items.repeats.tolist(), strict=True)
     assert group == ()
     assert items.at.tolist() == sorted(items.at.tolist())

@@ -14,20 +14,25 @@ from hypothesis import strategies as st
 from scripted_work import BOOK, add_attempt, add_task, add_variant, fill
 
 from closeloop.cli import main
-from closeloop.measuring.compare import compare_named
-from closeloop.measuring.definitions import METRICS
-from closeloop.measuring.reports.content import Content, content
-from closeloop.measuring.reports.html import as_html
-from closeloop.measuring.reports.markdown import as_markdown
-from closeloop.measuring.reports.svg import Point, beside, course, nice
-from closeloop.measuring.reports.tables import as_csv, as_parquet
-from closeloop.measuring.work import work_of
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_definitions import METRICS
+from closeloop.measuring.reports.figure_tables import as_csv, as_parquet
+from closeloop.measuring.reports.metrics_html import as_html
+from closeloop.measuring.reports.metrics_markdown import as_markdown
+from closeloop.measuring.reports.report_content import ReportContent, build_report_content
+from closeloop.measuring.reports.svg_plots import (
+    PlotPoint,
+    draw_range_plot,
+    draw_time_plot,
+    round_up_axis,
+)
+from closeloop.measuring.variant_comparison import compare_by_name
 from closeloop.store import open_store
 
 HOSTILE = "<script>alert(1)</script>|[x](http://evil)\x1b[2J"
 
 
-def held(*, hostile: bool = False) -> Content:
+def held(*, hostile: bool = False) -> ReportContent:
     with open_store(":memory:") as store:
         fill(store, {"a": {f"t{n}": [1, 1] for n in range(7)}})
         fill(store, {"b": {f"t{n}": [0, 1] for n in range(7)}}, cost=0.5)
@@ -35,9 +40,9 @@ def held(*, hostile: bool = False) -> Content:
             task = add_task(store, HOSTILE, repo="=cmd()", tags=(HOSTILE,))
             for name in ("a", "b"):
                 add_attempt(store, task, add_variant(store, name), True, user="=1+1")
-        versus = compare_named(store, BOOK, ["a", "b"])
+        versus = compare_by_name(store, BOOK, ["a", "b"])
         sides = [("week",), ("variant",), ("task",), ("user",)]
-        return content(work_of(store, BOOK), sides, versus)
+        return build_report_content(load_attempt_table(store, BOOK), sides, versus)
 
 
 def test_two_people_get_the_same_bytes_from_the_same_store(tmp_path: Path) -> None:
@@ -47,7 +52,7 @@ def test_two_people_get_the_same_bytes_from_the_same_store(tmp_path: Path) -> No
     made = []
     for _ in range(2):
         with open_store(str(file)) as store:
-            one = content(work_of(store, BOOK), [("variant",)], None)
+            one = build_report_content(load_attempt_table(store, BOOK), [("variant",)], None)
         made.append([make(one) for make in (as_markdown, as_html, as_csv, as_parquet)])
     assert made[0] == made[1]
 
@@ -97,7 +102,7 @@ def test_the_table_has_a_row_a_figure_and_empty_cells_where_nothing_is_known() -
 
 def test_an_empty_store_still_makes_a_page() -> None:
     with open_store(":memory:") as store:
-        one = content(work_of(store, BOOK), [("week",)])
+        one = build_report_content(load_attempt_table(store, BOOK), [("week",)])
     for make in (as_markdown, as_html, as_csv, as_parquet):
         assert make(one)
     assert "0 attempts" in as_markdown(one).decode()
@@ -106,7 +111,7 @@ def test_an_empty_store_still_makes_a_page() -> None:
 @given(
     st.lists(
         st.builds(
-            Point,
+            PlotPoint,
             label=st.text(st.characters(exclude_characters="n"), max_size=60),
             value=st.floats(0, 1e12),
             low=st.none() | st.floats(0, 1e12),
@@ -116,8 +121,8 @@ def test_an_empty_store_still_makes_a_page() -> None:
         max_size=15,
     )
 )
-def test_whatever_is_drawn_is_well_formed(points: list[Point]) -> None:
-    for draw in (course, beside):
+def test_whatever_is_drawn_is_well_formed(points: list[PlotPoint]) -> None:
+    for draw in (draw_time_plot, draw_range_plot):
         drawn = draw(points, name="x")
         clean = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", drawn)
         ElementTree.fromstring(clean)
@@ -125,7 +130,14 @@ def test_whatever_is_drawn_is_well_formed(points: list[Point]) -> None:
 
 
 def test_axes_end_at_round_numbers() -> None:
-    assert [nice(value) for value in (0, 0.07, 1, 1.2, 37, 900)] == [1, 0.08, 1, 1.5, 40, 1000]
+    assert [round_up_axis(value) for value in (0, 0.07, 1, 1.2, 37, 900)] == [
+        1,
+        0.08,
+        1,
+        1.5,
+        40,
+        1000,
+    ]
 
 
 def test_the_command_writes_what_the_names_of_files_ask_for(

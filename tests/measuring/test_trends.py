@@ -13,12 +13,12 @@ from threading import Thread
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.cli.alerts import send
-from closeloop.measuring.trends import fresh, trends_of
-from closeloop.measuring.work import work_of
+from closeloop.cli.regression_alerts import send_regression_alerts
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_trends import compute_trends, select_new_regressions
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.trend import Trends
+from closeloop.model.trend_report import TrendReport
 from closeloop.store import Store, open_store
 
 BROKE = START + timedelta(days=42)
@@ -31,7 +31,7 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def deliveries(store: Store, rates: list[float], seed: int = 1) -> Trends:
+def deliveries(store: Store, rates: list[float], seed: int = 1) -> TrendReport:
     """Two sessions a day; merged at first review at the rate of that day."""
     chance = random.Random(seed)
     for half, rate in enumerate(rates):
@@ -39,8 +39,8 @@ def deliveries(store: Store, rates: list[float], seed: int = 1) -> Trends:
             at = START + timedelta(days=half, hours=part * 5)
             made = add_attempt(store, None, None, None, started=at)
             first = chance.random() < rate
-            store.pulls.deliver(Delivery(attempt=made.id, at=at, first_review=first))
-    return trends_of(work_of(store, BOOK), (), ["first-review merge rate"])
+            store.pulls.save_delivery(Delivery(attempt=made.id, at=at, first_review=first))
+    return compute_trends(load_attempt_table(store, BOOK), (), ["first-review merge rate"])
 
 
 def test_a_turn_for_the_worse_is_found_near_the_day_it_came(store: Store) -> None:
@@ -84,7 +84,7 @@ def test_weeks_with_harder_tasks_and_a_week_just_begun_are_no_change(store: Stor
                 at = START + timedelta(weeks=week, hours=place)
                 passed = chance.random() < 0.3 + place / 30
                 add_attempt(store, task, variant, passed, number=number, started=at)
-    found = trends_of(work_of(store, BOOK), (), ["pass rate"])
+    found = compute_trends(load_attempt_table(store, BOOK), (), ["pass rate"])
     assert found.courses[0].turns == ()
 
 
@@ -98,7 +98,7 @@ def test_what_was_first_seen_before_a_turn_is_named(store: Store) -> None:
             at = START + timedelta(weeks=week)
             add_attempt(store, task, variant, chance.random() < (0.3 if worse else 0.95),
                         number=week + 1, started=at)  # fmt: skip
-    found = trends_of(work_of(store, BOOK), (), ["pass rate"])
+    found = compute_trends(load_attempt_table(store, BOOK), (), ["pass rate"])
     assert [mark.what for mark in found.marks] == ["prompt pTrue", "variant a new"]
     assert found.regressions[0].metric == "pass rate"
     assert "variant a new" in found.regressions[0].turn.near
@@ -106,23 +106,23 @@ def test_what_was_first_seen_before_a_turn_is_named(store: Store) -> None:
 
 def test_repeats_are_not_followed_over_time(store: Store) -> None:
     with pytest.raises(BadInput, match="follow 'pass rate'"):
-        trends_of(work_of(store, BOOK), (), ["pass^k"])
+        compute_trends(load_attempt_table(store, BOOK), (), ["pass^k"])
 
 
 def test_nothing_to_follow_is_no_fault(store: Store) -> None:
-    assert trends_of(work_of(store, BOOK)).courses == ()
+    assert compute_trends(load_attempt_table(store, BOOK)).courses == ()
 
 
 def test_an_alert_is_sure_recent_and_told_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = deliveries(store, [0.95] * 42 + [0.2] * 42)
-    assert fresh(found, {}, now=NOW + timedelta(weeks=52)) == []
-    assert len(fresh(found, {}, now=BROKE + timedelta(weeks=2))) == 1
+    assert select_new_regressions(found, {}, now=NOW + timedelta(weeks=52)) == []
+    assert len(select_new_regressions(found, {}, now=BROKE + timedelta(weeks=2))) == 1
     (tmp_path / "closeloop.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        send(found, "alerts.jsonl", BROKE + timedelta(weeks=2))
+        send_regression_alerts(found, "alerts.jsonl", BROKE + timedelta(weeks=2))
     (line,) = Path("alerts.jsonl").read_text().splitlines()
     assert json.loads(line)["metric"] == "first-review merge rate"
 
@@ -149,10 +149,10 @@ def test_an_address_gets_one_document_and_a_dead_one_is_told_again(
     Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         for _ in range(2):
-            send(found, address, BROKE + timedelta(weeks=2))
+            send_regression_alerts(found, address, BROKE + timedelta(weeks=2))
     finally:
         server.shutdown()
         server.server_close()
     assert [len(json.loads(body)["regressions"]) for body in got] == [1]
     with pytest.raises(MachineFailed, match="could not be sent"):
-        send(found, "http://127.0.0.1:9/hook", datetime(2026, 12, 25, tzinfo=UTC))
+        send_regression_alerts(found, "http://127.0.0.1:9/hook", datetime(2026, 12, 25, tzinfo=UTC))

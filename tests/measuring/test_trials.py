@@ -12,10 +12,15 @@ import pytest
 from scripted_work import BOOK, START, add_attempt
 
 from closeloop.cli import main
-from closeloop.measuring.trials import assign, drawn, shares_of, status
+from closeloop.measuring.variant_trials import (
+    assign_variant,
+    draw_variant,
+    parse_shares,
+    report_trial,
+)
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput
-from closeloop.model.trial import Lot, Trial, TrialReport
+from closeloop.model.trial import Trial, TrialAssignment, TrialReport
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"
@@ -29,20 +34,20 @@ def store(store_url: str) -> Iterator[Store]:
 
 
 def test_a_key_falls_to_one_variant_for_good(store: Store) -> None:
-    store.trials.start(TRIAL)
-    first = assign(store, TRIAL, "PR 7", START)
-    again = assign(store, TRIAL, "PR 7", START + timedelta(days=1))
+    store.trials.start_trial(TRIAL)
+    first = assign_variant(store, TRIAL, "PR 7", START)
+    again = assign_variant(store, TRIAL, "PR 7", START + timedelta(days=1))
     assert first == again
-    assert store.trials.assigned("x") == [first]
+    assert store.trials.list_assignments("x") == [first]
     changed = Trial(name="x", shares={"a": 0.01, "b": 0.99}, metric=METRIC, started=START)
-    assert store.trials.start(changed) == TRIAL
+    assert store.trials.start_trial(changed) == TRIAL
     with pytest.raises(BadInput, match="Nothing to assign"):
-        assign(store, TRIAL, " ", START)
+        assign_variant(store, TRIAL, " ", START)
 
 
 def test_work_is_shared_as_it_is_written() -> None:
     trial = Trial(name="y", shares={"a": 0.2, "b": 0.8}, metric=METRIC, started=START)
-    counts = Counter(drawn(trial, f"task {n}") for n in range(5000))
+    counts = Counter(draw_variant(trial, f"task {n}") for n in range(5000))
     assert 900 < counts["a"] < 1100
 
 
@@ -51,7 +56,7 @@ def test_work_is_shared_as_it_is_written() -> None:
 )
 def test_shares_that_are_none_are_refused(written: str) -> None:
     with pytest.raises(BadInput):
-        shares_of(written)
+        parse_shares(written)
 
 
 def run(rates: dict[str, float], count: int, horizon: int | None = None) -> TrialReport:
@@ -61,18 +66,18 @@ def run(rates: dict[str, float], count: int, horizon: int | None = None) -> Tria
         name="x", shares={"a": 0.5, "b": 0.5}, metric=METRIC, started=START, horizon=horizon
     )
     with open_store(":memory:") as store:
-        store.trials.start(trial)
+        store.trials.start_trial(trial)
         for n in range(count):
             at = START + timedelta(minutes=n)
             # Lots are drawn by the name: they must not depend on which tests ran before.
             begun = at + timedelta(seconds=5)
             made = add_attempt(store, None, None, None, started=begun, id=f"{n:012x}")
-            one = assign(store, trial, made.id, at)
+            one = assign_variant(store, trial, made.id, at)
             first = chance.random() < rates[one.variant]
-            store.pulls.deliver(
+            store.pulls.save_delivery(
                 Delivery(attempt=made.id, at=at, merged=first, first_review=first, cycles=1)
             )
-        return status(store, BOOK, trial)
+        return report_trial(store, BOOK, trial)
 
 
 @pytest.mark.parametrize(
@@ -99,21 +104,21 @@ def test_a_trial_says_better_worse_hopeless_or_go_on(
 
 
 def test_work_that_was_not_shared_by_lot_gets_no_call(store: Store) -> None:
-    store.trials.start(TRIAL)
+    store.trials.start_trial(TRIAL)
     for n in range(40):
-        store.trials.assign(Lot(trial="x", key=str(n), variant="a", at=START))
-    report = status(store, BOOK, TRIAL)
+        store.trials.save_assignment(TrialAssignment(trial="x", key=str(n), variant="a", at=START))
+    report = report_trial(store, BOOK, TRIAL)
     assert report.standings == ()
     assert report.refusal is not None
     assert "not shared as it should have been" in report.refusal
 
 
 def test_only_work_that_began_after_its_assignment_counts(store: Store) -> None:
-    store.trials.start(TRIAL)
+    store.trials.start_trial(TRIAL)
     made = add_attempt(store, None, None, None, started=START)
-    assign(store, TRIAL, made.id, START + timedelta(hours=1))
-    store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=True))
-    assert sum(arm.outcomes for arm in status(store, BOOK, TRIAL).arms) == 0
+    assign_variant(store, TRIAL, made.id, START + timedelta(hours=1))
+    store.pulls.save_delivery(Delivery(attempt=made.id, at=START, first_review=True))
+    assert sum(arm.outcomes for arm in report_trial(store, BOOK, TRIAL).arms) == 0
 
 
 def test_the_command_starts_assigns_and_tells(
@@ -143,12 +148,12 @@ def leave(*arguments: str) -> int:
 
 def test_a_look_every_time_is_seldom_wrong() -> None:
     """The sequence is looked at after every outcome of fifty equal trials."""
-    from closeloop.stats.sequence import monitor
+    from closeloop.stats.confidence_sequence import monitor_difference
 
     wrong = 0
     for seed in range(50):
         chance = random.Random(seed)
         outcomes = [(chance.random() < 0.5, float(chance.random() < 0.6)) for _ in range(120)]
-        looks = (monitor(outcomes[:n]) for n in range(10, 121, 10))
+        looks = (monitor_difference(outcomes[:n]) for n in range(10, 121, 10))
         wrong += any(one is not None and not one.low <= 0 <= one.high for one in looks)
     assert wrong <= 5

@@ -11,21 +11,21 @@ from typing import Any
 
 import anyio
 
-from closeloop.model.memory import LearnedRule
 from closeloop.model.protocols import Model
-from closeloop.model.review import Comment, Description, Fact, PullRequest, Review
-from closeloop.reviewing.learning import Learned, School, learn
-from closeloop.reviewing.lives import keep
-from closeloop.reviewing.memory import put
-from closeloop.reviewing.shelf import Shelf
-from closeloop.reviews.authorship import agents_of
+from closeloop.model.pull_request import Fact, PullDescription, PullRequest, Review, ReviewComment
+from closeloop.model.team_rules import TeamRule
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviewing.rule_editing import set_rule_state
+from closeloop.reviewing.rule_index import RuleIndex
+from closeloop.reviewing.rule_learning import LearningContext, LearningSummary, learn_from_reviews
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
 from closeloop.store import Store
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 REPO = "acme/shop"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 SET = Path(__file__).with_name("paraphrases.toml")
 
 
@@ -39,11 +39,11 @@ def pull_request(
     """An agent's pull request with remarks by ann, an hour after it was opened."""
     later = opened + timedelta(hours=1)
     whats: list[Any] = [
-        Description(
+        PullDescription(
             title=f"Change {number}", author="robot", branch=f"agent/{number}", opened=opened
         ),
         *(
-            Comment(id=f"{number}-{at}", by="ann", body=text, at=later, path=path)
+            ReviewComment(id=f"{number}-{at}", by="ann", body=text, at=later, path=path)
             for at, text in enumerate(remarks)
         ),
     ]
@@ -58,7 +58,7 @@ def pull_request(
         )
         for at, what in enumerate(whats)
     ]
-    return keep(facts, store, AGENTS)[0]
+    return save_facts(facts, store, AGENTS)[0]
 
 
 def note(number: int, at: datetime, text: str) -> Fact:
@@ -66,18 +66,20 @@ def note(number: int, at: datetime, text: str) -> Fact:
     return Fact(source="github", repo=REPO, pull=number, at=at, key=f"review-{number}", what=what)
 
 
-def school_of(store: Store, model: Model | None = None, *, always: bool = False) -> School:
-    return School(shelf=Shelf(store, ngrams), agents=AGENTS, model=model, always=always)
+def school_of(store: Store, model: Model | None = None, *, always: bool = False) -> LearningContext:
+    return LearningContext(
+        shelf=RuleIndex(store, ngrams), agents=AGENTS, model=model, always=always
+    )
 
 
-def learned(store: Store, model: Model | None = None, *, always: bool = False) -> Learned:
-    return anyio.run(lambda: learn(school_of(store, model, always=always)))
+def learned(store: Store, model: Model | None = None, *, always: bool = False) -> LearningSummary:
+    return anyio.run(lambda: learn_from_reviews(school_of(store, model, always=always)))
 
 
-def accepted(store: Store, at: datetime) -> list[LearnedRule]:
+def accepted(store: Store, at: datetime) -> list[TeamRule]:
     """All that is proposed, accepted by ann."""
-    proposed = store.memory.rules(state="proposed")
-    return [put(store, rule, "active", "ann", at) for rule in proposed]
+    proposed = store.memory.list_rules(state="proposed")
+    return [set_rule_state(store, rule, "active", "ann", at) for rule in proposed]
 
 
 def paraphrases() -> list[dict[str, Any]]:

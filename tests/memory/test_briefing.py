@@ -9,14 +9,14 @@ from team import REPO, day, pull_request
 
 import small_project
 from closeloop.cli import main
-from closeloop.measuring.attempts import book_of
-from closeloop.measuring.groups import NONE, grouped
-from closeloop.measuring.work import work_of
-from closeloop.model.memory import Offer
+from closeloop.measuring.attempt_groups import UNKNOWN_LABEL, group_attempts
+from closeloop.measuring.attempt_measuring import project_rulebook
+from closeloop.measuring.attempt_table import load_attempt_table
 from closeloop.model.settings import Settings
-from closeloop.reviewing.memory import add
-from closeloop.reviewing.prompting import log
-from closeloop.reviews.hydration import TITLE
+from closeloop.model.team_rules import ContextRecord
+from closeloop.reviewing.prompt_log import list_prompt_uses
+from closeloop.reviewing.rule_editing import add_rule
+from closeloop.reviews.context_text import CONTEXT_TITLE
 from closeloop.runs.agents.builtin import SYSTEM_PROMPT
 from closeloop.store import Store, open_store
 
@@ -54,58 +54,60 @@ def stored(project: Path) -> Store:
 
 
 def asked(store: Store, attempt: str) -> str:
-    return b"".join(one.request for one in store.exchanges(attempt)).decode()
+    return b"".join(one.request for one in store.load_exchanges(attempt)).decode()
 
 
 def test_agents_are_told_only_where_that_is_set_and_it_makes_another_variant(project):
     with stored(project) as store:
-        rule = add(store, RULE, "ann/calculator", "ann", day(0))
+        rule = add_rule(store, RULE, "ann/calculator", "ann", day(0))
     run(project)
     with stored(project) as store:
-        (plain,) = store.attempts()
-        assert TITLE not in asked(store, plain.id)
-        assert store.memory.offers() == []
+        (plain,) = store.list_attempts()
+        assert CONTEXT_TITLE not in asked(store, plain.id)
+        assert store.memory.list_offers() == []
     run(project, "hydrate = true")
     with stored(project) as store:
-        (told,) = (row for row in store.attempts() if row.id != plain.id)
+        (told,) = (row for row in store.list_attempts() if row.id != plain.id)
         assert told.variant != plain.variant
         assert "free of classes" in asked(store, told.id)
-        (offer,) = store.memory.offers("ann/calculator", [told.id])
+        (offer,) = store.memory.list_offers("ann/calculator", [told.id])
         assert (offer.rules, offer.arm) == ((rule.id,), "memory")
-        prompt = store.prompt(offer.prompt)
+        prompt = store.load_prompt(offer.prompt)
         assert prompt.text.startswith(SYSTEM_PROMPT.rstrip())
         assert RULE in prompt.text
-        (use,) = (use for use in log(store) if use.id == offer.prompt)
+        (use,) = (use for use in list_prompt_uses(store) if use.id == offer.prompt)
         assert use.attempts == 1
 
 
 def test_the_control_arm_is_told_nothing_and_that_is_remembered(project):
     with stored(project) as store:
-        add(store, RULE, "ann/calculator", "ann", day(0))
+        add_rule(store, RULE, "ann/calculator", "ann", day(0))
     run(project, "hydrate = true\ncontrol = 1.0")
     with stored(project) as store:
-        (row,) = store.attempts()
-        assert TITLE not in asked(store, row.id)
-        (offer,) = store.memory.offers()
+        (row,) = store.list_attempts()
+        assert CONTEXT_TITLE not in asked(store, row.id)
+        (offer,) = store.memory.list_offers()
         assert (offer.key, offer.arm, offer.rules) == (row.id, "control", ())
 
 
 def test_the_same_run_again_makes_nothing_new(project):
     run(project, "hydrate = true")
     with stored(project) as store:
-        add(store, RULE, "ann/calculator", "ann", day(0))
+        add_rule(store, RULE, "ann/calculator", "ann", day(0))
     run(project, "hydrate = true")
     with stored(project) as store:
-        assert len(store.attempts()) == 1, "a rule that comes later undoes no attempt"
+        assert len(store.list_attempts()) == 1, "a rule that comes later undoes no attempt"
 
 
 def test_numbers_tell_the_arms_apart():
     with open_store(":memory:") as store:
         made = {number: pull_request(store, number, day(number)) for number in (1, 2, 3)}
         for number, arm in ((1, "memory"), (2, "control")):
-            store.memory.offer(Offer(key=f"agent/{number}", repo=REPO, arm=arm, at=day(0)))
-        work = work_of(store, book_of(Settings()))
+            store.memory.save_offer(
+                ContextRecord(key=f"agent/{number}", repo=REPO, arm=arm, at=day(0))
+            )
+        work = load_attempt_table(store, project_rulebook(Settings()))
         arms = dict(zip(work.attempts, work.columns["arm"].tolist(), strict=True))
         assert [arms[made[number].attempt] for number in (1, 2, 3)] == ["memory", "control", None]
-        names, _, _ = grouped(work, ["arm"])
-        assert {*names} == {("memory",), ("control",), (NONE,)}
+        names, _, _ = group_attempts(work, ["arm"])
+        assert {*names} == {("memory",), ("control",), (UNKNOWN_LABEL,)}

@@ -6,17 +6,22 @@ import pytest
 from msgspec.structs import replace
 from team import REPO, day
 
-from closeloop.model.review import (
-    Comment,
-    Edit,
+from closeloop.model.pull_request import (
+    AuthorshipSign,
+    BackReference,
     FileEdit,
-    Pointer,
+    HumanEdit,
     PullRequest,
     Review,
-    Sign,
+    ReviewComment,
 )
-from closeloop.reviews.canonical import canonical, check_of, rule_text, teaches
-from closeloop.reviews.corrections import corrections_of, suggest
+from closeloop.reviews.review_corrections import list_corrections, suggest_failure_modes
+from closeloop.reviews.rule_extraction import (
+    build_rule_check,
+    extract_rule_text,
+    is_teaching_remark,
+    parse_rule_parts,
+)
 
 PULL = PullRequest(
     repo=REPO,
@@ -27,12 +32,12 @@ PULL = PullRequest(
     opened=day(0),
     told=day(9),
     attempt="a1",
-    signs=(Sign(kind="branch", value="agent/7"),),
+    signs=(AuthorshipSign(kind="branch", value="agent/7"),),
     comments=(
-        Comment(id="1", by="ann", body="We already have a helper.", at=day(1), counts=True),
-        Comment(id="2", by="ann", body="See there.", at=day(1), counts=True, answers="1"),
-        Comment(id="3", by="robot", body="Done, I fixed it.", at=day(1)),
-        Comment(id="4", by="ann", body="Gone.", at=day(1), counts=True, deleted=True),
+        ReviewComment(id="1", by="ann", body="We already have a helper.", at=day(1), counts=True),
+        ReviewComment(id="2", by="ann", body="See there.", at=day(1), counts=True, answers="1"),
+        ReviewComment(id="3", by="robot", body="Done, I fixed it.", at=day(1)),
+        ReviewComment(id="4", by="ann", body="Gone.", at=day(1), counts=True, deleted=True),
     ),
     reviews=(
         Review(
@@ -40,13 +45,15 @@ PULL = PullRequest(
         ),
         Review(id="6", by="bob", state="approved", body="Nice work.", at=day(3), counts=True),
     ),
-    edits=(Edit(sha="c1", by="bob", at=day(4), title="Rename", files=(FileEdit(path="a.py"),)),),
-    pointers=(Pointer(kind="revert", how="message", by="#9", title="Revert it", at=day(5)),),
+    edits=(
+        HumanEdit(sha="c1", by="bob", at=day(4), title="Rename", files=(FileEdit(path="a.py"),)),
+    ),
+    pointers=(BackReference(kind="revert", how="message", by="#9", title="Revert it", at=day(5)),),
 )
 
 
 def test_what_people_did_is_a_correction_each_and_nothing_else_is():
-    found = corrections_of(PULL)
+    found = list_corrections(PULL)
     assert [(one.kind, one.by) for one in found] == [
         ("comment", "ann"),
         ("note", "bob"),
@@ -58,11 +65,11 @@ def test_what_people_did_is_a_correction_each_and_nothing_else_is():
     assert found[2].path == "a.py"
     assert found[3].suggested == ("silent regression",)
     assert found[3].at == day(5)
-    assert [one.id for one in corrections_of(PULL)] == [one.id for one in found]
+    assert [one.id for one in list_corrections(PULL)] == [one.id for one in found]
 
 
 def test_a_persons_pull_request_corrects_no_agent():
-    assert corrections_of(replace(PULL, signs=())) == []
+    assert list_corrections(replace(PULL, signs=())) == []
 
 
 @pytest.mark.parametrize(
@@ -76,11 +83,11 @@ def test_a_persons_pull_request_corrects_no_agent():
     ],
 )
 def test_words_suggest_failure_modes(text, mode):
-    assert mode in suggest(text)
+    assert mode in suggest_failure_modes(text)
 
 
 def test_praise_suggests_none():
-    assert suggest("Looks good to me, thank you!") == ()
+    assert suggest_failure_modes("Looks good to me, thank you!") == ()
 
 
 @pytest.mark.parametrize(
@@ -94,10 +101,10 @@ def test_praise_suggests_none():
     ],
 )
 def test_a_remark_is_put_into_a_rule_by_patterns(said, rule, verb, polarity):
-    text = rule_text(said)
-    assert teaches(said)
+    text = extract_rule_text(said)
+    assert is_teaching_remark(said)
     assert rule is None or text == rule
-    found = canonical(text)
+    found = parse_rule_parts(text)
     assert (found.verb, found.polarity) == (verb, polarity)
 
 
@@ -113,5 +120,5 @@ def test_a_remark_is_put_into_a_rule_by_patterns(said, rule, verb, polarity):
     ],
 )
 def test_a_rule_that_forbids_code_by_name_can_be_checked(text, pattern):
-    check = check_of("r", text, ())
+    check = build_rule_check("r", text, ())
     assert (check.text if check else None) == pattern

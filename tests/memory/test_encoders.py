@@ -19,11 +19,11 @@ from closeloop import plugins
 from closeloop.cli import main
 from closeloop.model.errors import BadInput, Fault, PluginFailed
 from closeloop.model.settings import MemorySettings, ModelSettings, Settings
-from closeloop.reviewing.encoding import encoded, open_encoder, vectors_of
+from closeloop.reviewing.text_vectors import encode_texts, open_encoder, vectors_for_texts
 from closeloop.reviews.encoders import minilm, ngrams
-from closeloop.reviews.encoders.contract import check_encoder
-from closeloop.reviews.encoders.wordpiece import numbers_of, words_of
-from closeloop.runs.models.embeddings import open_encoder as open_provider
+from closeloop.reviews.encoders.encoder_contract import check_encoder
+from closeloop.reviews.encoders.wordpiece import encode_pieces, split_words
+from closeloop.runs.models.provider_embeddings import open_provider_encoder as open_provider
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
@@ -33,7 +33,7 @@ local = pytest.mark.skipif(not minilm.ready(), reason="run `closeloop encoder in
 
 
 def test_every_encoder_that_is_here_keeps_the_contract() -> None:
-    found = [one for one in plugins.every("encoders") if one.ready()]
+    found = [one for one in plugins.load_plugins("encoders") if one.ready()]
     assert ngrams in found
     for encoder in found:
         check_encoder(encoder)
@@ -77,14 +77,14 @@ def test_the_local_encoder_gives_the_numbers_that_its_makers_publish() -> None:
 @given(st.text(max_size=200))
 def test_any_text_has_pieces(text: str) -> None:
     vocabulary = {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "##b": 4}
-    numbers = numbers_of(text, vocabulary, 16)
+    numbers = encode_pieces(text, vocabulary, 16)
     assert numbers[0] == 0
     assert numbers[-1] == 1
     assert len(numbers) <= 16
 
 
 def test_words_are_cut_as_the_vocabulary_was_made() -> None:
-    assert list(words_of("Héllo, don't 日本 foo_bar")) == [
+    assert list(split_words("Héllo, don't 日本 foo_bar")) == [
         "hello", ",", "don", "'", "t", "日", "本", "foo", "_", "bar",
     ]  # fmt: skip
 
@@ -110,12 +110,17 @@ def test_vectors_are_made_once_and_kept_apart_by_encoder() -> None:
             return np.eye(4, dtype=np.float32)[: len(texts)]
 
     with open_store(":memory:") as store:
-        vectors_of(["one", "two"], Counting(), store)
-        vectors_of(["two", "one"], Counting(), store)
+        vectors_for_texts(["one", "two"], Counting(), store)
+        vectors_for_texts(["two", "one"], Counting(), store)
         assert Counting.made == 2
-        vectors_of(["one"], ngrams, store)
+        vectors_for_texts(["one"], ngrams, store)
         assert (
-            len(store.memory.vectors("counting:1", [*vectors_of(["one"], Counting(), store)])) == 1
+            len(
+                store.memory.load_vectors(
+                    "counting:1", [*vectors_for_texts(["one"], Counting(), store)]
+                )
+            )
+            == 1
         )
 
 
@@ -131,7 +136,7 @@ def test_an_encoder_that_breaks_is_the_plugins_fault(answer: Any) -> None:
             return answer
 
     with pytest.raises(PluginFailed, match="broken:1"):
-        encoded(["one"], Broken())
+        encode_texts(["one"], Broken())
 
 
 # A provider
@@ -216,7 +221,7 @@ def test_the_command_says_which_encoder_is_used(
 
 
 def test_files_that_are_not_the_ones_known_to_work_are_refused(tmp_path: Path) -> None:
-    for name in minilm.SHA256:
+    for name in minilm.FILE_SHA256:
         (tmp_path / name).write_bytes(b"something else")
     with pytest.raises(BadInput, match="encoder install"):
-        minilm.verify(tmp_path)
+        minilm.verify_model_files(tmp_path)

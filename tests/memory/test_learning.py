@@ -20,16 +20,22 @@ from team import (
 )
 
 from closeloop.model.change import Change
+from closeloop.model.change_report import ChangeReport
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Evaluation, Evaluations, Issue, JudgeVersion
+from closeloop.model.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion
 from closeloop.model.finding import Finding
-from closeloop.model.memory import Offer
-from closeloop.model.report import Report
-from closeloop.model.review import Comment, Correction, Fact
-from closeloop.reviewing.learning import learn, take
-from closeloop.reviewing.lives import keep
-from closeloop.reviewing.memory import add, decide, find, join, put
+from closeloop.model.pull_request import Correction, Fact, ReviewComment
+from closeloop.model.team_rules import ContextRecord
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviewing.rule_editing import (
+    add_rule,
+    decide_repeat,
+    find_rule,
+    merge_rules,
+    set_rule_state,
+)
+from closeloop.reviewing.rule_learning import learn_from_corrections, learn_from_reviews
 from closeloop.store import Store, open_store
 
 SAID = "Please use the project's logger instead of print."
@@ -68,7 +74,7 @@ def test_a_remark_is_proposed_as_a_rule_and_becomes_active_only_by_a_persons_wor
     pull_request(store, 1, day(0), SAID)
     found = learned(store)
     assert (found.corrections, found.proposed) == (1, 1)
-    (rule,) = store.memory.rules()
+    (rule,) = store.memory.list_rules()
     assert rule.state == "proposed"
     assert rule.text == "Use the project's logger instead of print."
     assert rule.canonical.verb == "use"
@@ -81,11 +87,11 @@ def test_the_same_comment_on_two_pull_requests_is_repeated(store):
     taught(store)
     pull = pull_request(store, 2, day(2), SAID)
     assert learned(store).repeated == 1
-    (repeat,) = store.memory.repeats()
+    (repeat,) = store.memory.list_repeats()
     assert (repeat.state, repeat.by) == ("confirmed", "words")
     assert repeat.rule_age == pytest.approx(2 * 86400)
     assert repeat.offered is None
-    delivery = store.pulls.delivery(pull.attempt)
+    delivery = store.pulls.load_delivery(pull.attempt)
     assert (delivery.repeated, delivery.repeated_unconfirmed) == (1, 0)
 
 
@@ -95,9 +101,9 @@ def test_its_paraphrase_is_a_candidate_and_its_opposite_is_not(store):
     opposite = pull_request(store, 3, day(3), "Use print instead of the project's logger.")
     found = learned(store)
     assert (found.repeated, found.candidates) == (0, 1)
-    told = store.pulls.delivery(paraphrase.attempt)
+    told = store.pulls.load_delivery(paraphrase.attempt)
     assert (told.repeated, told.repeated_unconfirmed) == (0, 1)
-    told = store.pulls.delivery(opposite.attempt)
+    told = store.pulls.load_delivery(opposite.attempt)
     assert (told.repeated, told.repeated_unconfirmed) == (0, 0)
 
 
@@ -111,11 +117,11 @@ def test_only_active_rules_are_repeated(store):
     pull_request(store, 1, day(0), SAID)
     pull_request(store, 2, day(2), SAID)
     assert learned(store).repeated == 0
-    (rule,) = store.memory.rules()
+    (rule,) = store.memory.list_rules()
     assert len(rule.examples) == 2
-    put(store, rule, "active", "ann", day(3))
+    set_rule_state(store, rule, "active", "ann", day(3))
     assert learned(store).repeated == 1, "once it is accepted, what was said again counts"
-    put(store, rule, "retired", "ann", day(4))
+    set_rule_state(store, rule, "retired", "ann", day(4))
     pull_request(store, 3, day(5), SAID)
     assert learned(store).repeated == 0
 
@@ -126,7 +132,7 @@ def test_learning_again_adds_nothing(store):
     learned(store)
     again = learned(store)
     assert not any(getattr(again, name) for name in again.__struct_fields__)
-    assert len(store.memory.repeats()) == 2
+    assert len(store.memory.list_repeats()) == 2
 
 
 def test_what_a_person_decides_while_others_learn_stays(store):
@@ -134,18 +140,18 @@ def test_what_a_person_decides_while_others_learn_stays(store):
     learned(store)
     began_before = school_of(store)
     (rule,) = accepted(store, day(1))
-    put(store, rule, "retired", "ann", day(2))
+    set_rule_state(store, rule, "retired", "ann", day(2))
     pull_request(store, 2, day(3), SAID)
-    assert anyio.run(learn, began_before).examples == 1
-    (rule,) = store.memory.rules()
+    assert anyio.run(learn_from_reviews, began_before).examples == 1
+    (rule,) = store.memory.list_rules()
     assert (rule.state, len(rule.examples)) == ("retired", 2)
 
 
 def edit(store: Store, number: int, text: str, at: float) -> None:
     """Ann puts her first remark on a pull request into other words."""
-    what = Comment(id=f"{number}-0", by="ann", body=text, at=day(number), path="src/shop.py")
+    what = ReviewComment(id=f"{number}-0", by="ann", body=text, at=day(number), path="src/shop.py")
     key = f"edited-{number}-{at}"
-    keep(
+    save_facts(
         [Fact(source="github", repo=REPO, pull=number, at=day(at), key=key, what=what)],
         store,
         AGENTS,
@@ -157,7 +163,7 @@ def test_a_remark_that_is_put_into_other_words_teaches_again(store):
     assert learned(store).proposed == 0
     edit(store, 1, SAID, 1)
     assert learned(store).proposed == 1
-    (correction,) = store.memory.corrections()
+    (correction,) = store.memory.list_corrections()
     assert correction.text == SAID
 
 
@@ -168,14 +174,14 @@ def test_what_a_remark_repeated_in_older_words_is_withdrawn(store, confirmed_by)
     pull = pull_request(store, 2, day(2), said)
     learned(store, Yes() if confirmed_by == "model" else None)
     if confirmed_by == "person":
-        decide(store, store.memory.repeats()[0].key, "confirmed", "ann")
-    (before,) = store.memory.repeats()
+        decide_repeat(store, store.memory.list_repeats()[0].key, "confirmed", "ann")
+    (before,) = store.memory.list_repeats()
     assert (before.state, before.by) == ("confirmed", confirmed_by)
 
     def counts() -> tuple[str, int]:
         learned(store)
-        (now,) = store.memory.repeats()
-        return now.state, store.pulls.delivery(pull.attempt).repeated
+        (now,) = store.memory.list_repeats()
+        return now.state, store.pulls.load_delivery(pull.attempt).repeated
 
     edit(store, 2, "Ship it, this looks lovely to me.", 3)
     assert counts() == ("denied", 0)
@@ -187,10 +193,10 @@ def test_a_person_who_confirmed_a_remark_need_not_do_so_again_for_a_comma(store)
     taught(store)
     pull_request(store, 2, day(2), "Don't print here, go through the logger.")
     learned(store)
-    decide(store, store.memory.repeats()[0].key, "confirmed", "ann")
+    decide_repeat(store, store.memory.list_repeats()[0].key, "confirmed", "ann")
     edit(store, 2, "Don't print here; go through the logger!", 3)
     learned(store)
-    (repeat,) = store.memory.repeats()
+    (repeat,) = store.memory.list_repeats()
     assert (repeat.state, repeat.by, repeat.who) == ("confirmed", "person", "ann")
 
 
@@ -206,13 +212,15 @@ def test_a_rule_for_some_files_is_not_repeated_elsewhere(store):
 
 def test_it_is_known_whether_the_agent_had_been_told(store):
     taught(store)
-    (rule,) = store.memory.rules()
+    (rule,) = store.memory.list_rules()
     for number, rules in ((2, (rule.id,)), (3, ())):
-        offer = Offer(key=f"agent/{number}", repo=REPO, arm="memory", rules=rules, at=day(1.5))
-        store.memory.offer(offer)
+        offer = ContextRecord(
+            key=f"agent/{number}", repo=REPO, arm="memory", rules=rules, at=day(1.5)
+        )
+        store.memory.save_offer(offer)
         pull_request(store, number, day(number), SAID)
     learned(store)
-    assert [one.offered for one in store.memory.repeats()] == [True, False]
+    assert [one.offered for one in store.memory.list_repeats()] == [True, False]
 
 
 def test_a_persons_word_confirms_a_paraphrase_which_then_is_an_example(store):
@@ -220,56 +228,58 @@ def test_a_persons_word_confirms_a_paraphrase_which_then_is_an_example(store):
     said = "Don't print here, go through the logger."
     pull_request(store, 2, day(2), said)
     learned(store)
-    (candidate,) = store.memory.repeats()
-    decide(store, candidate.key[:6], "confirmed", "bob")
+    (candidate,) = store.memory.list_repeats()
+    decide_repeat(store, candidate.key[:6], "confirmed", "bob")
     pull_request(store, 3, day(3), said)
     assert learned(store).repeated == 1, "the same words are known from now on"
-    decide(store, candidate.key, "denied", "bob")
-    assert {one.state for one in store.memory.repeats(pull=2)} == {"denied"}
+    decide_repeat(store, candidate.key, "denied", "bob")
+    assert {one.state for one in store.memory.list_repeats(pull=2)} == {"denied"}
 
 
 def test_what_a_person_decided_stays_when_reviews_are_looked_at_again(store):
     taught(store)
     pull_request(store, 2, day(2), "Don't print here, go through the logger.")
     learned(store)
-    decide(store, store.memory.repeats()[0].key, "denied", "bob")
-    keep([note(2, day(3), "Rename the module to something shorter please.")], store, AGENTS)
+    decide_repeat(store, store.memory.list_repeats()[0].key, "denied", "bob")
+    save_facts([note(2, day(3), "Rename the module to something shorter please.")], store, AGENTS)
     learned(store)
-    assert store.memory.repeats()[0].state == "denied"
+    assert store.memory.list_repeats()[0].state == "denied"
 
 
 def test_no_contrary_is_ever_confirmed_whatever_a_model_says(store):
     pairs = [pair for one, other in contraries() for pair in ((one, other), (other, one))]
     assert len(pairs) > 200
     for number, (rule, _) in enumerate(pairs):
-        add(store, rule, f"acme/{number}", "ann", day(0))
+        add_rule(store, rule, f"acme/{number}", "ann", day(0))
     school = school_of(store, Yes())
 
     async def remark_on_each() -> None:
         for number, (_, text) in enumerate(pairs):
             repo = f"acme/{number}"
             remark = Correction(id=repo, repo=repo, pull=1, kind="comment", text=text, at=day(3))
-            await take(school, [remark], day(2), None)
+            await learn_from_corrections(school, [remark], day(2), None)
 
     anyio.run(remark_on_each)
-    confirmed = [pairs[int(one.repo[5:])] for one in store.memory.repeats() if one.by == "model"]
+    confirmed = [
+        pairs[int(one.repo[5:])] for one in store.memory.list_repeats() if one.by == "model"
+    ]
     assert not confirmed
-    assert all(one.state == "candidate" for one in store.memory.repeats())
+    assert all(one.state == "candidate" for one in store.memory.list_repeats())
 
 
 def test_a_model_denies_candidates_and_confirms_only_what_the_words_bear_out(store):
     taught(store)
     pull_request(store, 2, day(2), "Don't print here, go through the logger.")
     learned(store, Yes("other"))
-    (repeat,) = store.memory.repeats()
+    (repeat,) = store.memory.list_repeats()
     assert (repeat.state, repeat.by, repeat.opinion) == ("denied", "model", "other")
     pull_request(store, 3, day(3), "Don't print anything, go through the logger.")
     learned(store, Yes("same"))
-    (repeat,) = store.memory.repeats(pull=3)
+    (repeat,) = store.memory.list_repeats(pull=3)
     assert (repeat.state, repeat.opinion) == ("candidate", "same")
     pull_request(store, 4, day(4), "Use the project's logger instead of print, always.")
     learned(store, Yes("same"))
-    (repeat,) = store.memory.repeats(pull=4)
+    (repeat,) = store.memory.list_repeats(pull=4)
     assert (repeat.state, repeat.by) == ("confirmed", "model")
 
 
@@ -298,7 +308,7 @@ class Wording:
 def test_a_models_words_are_taken_unless_they_turn_the_remark_round(store, said, kept, by):
     pull_request(store, 1, day(0), SAID)
     learned(store, Wording(said))
-    (rule,) = store.memory.rules()
+    (rule,) = store.memory.list_rules()
     assert rule.text.casefold() == kept.casefold()
     assert rule.canonical.by == by
     assert rule.state == "proposed"
@@ -334,19 +344,21 @@ def test_what_a_judge_finds_may_repeat_a_rule_but_teaches_none(store):
         temperature=0,
     )
     issues = tuple(
-        Issue(check="c", criterion="quality", text=text)
+        EvaluationIssue(check="c", criterion="quality", text=text)
         for text in (SAID, "Split the module into two parts, it is too long.")
     )
     found = Evaluation(id="e", task="t", attempt=pull.attempt, judge="j", issues=issues, at=day(3))
-    store.judged.save(Evaluations(judges=(judge,), evaluations=(found,), passed=False, summary=""))
+    store.judged.save_evaluations(
+        Evaluations(judges=(judge,), evaluations=(found,), passed=False, summary="")
+    )
     again = learned(store)
     assert (again.repeated, again.proposed) == (1, 0)
-    assert store.pulls.delivery(pull.attempt).repeated == 1
+    assert store.pulls.load_delivery(pull.attempt).repeated == 1
 
 
 def test_what_a_check_finds_by_a_learned_rule_repeats_it_and_its_other_findings_do_not(store):
     taught(store)
-    (rule,) = store.memory.rules()
+    (rule,) = store.memory.list_rules()
     pull = pull_request(store, 2, day(2))
 
     def finding(name: str, message: str, line: int) -> Finding:
@@ -365,12 +377,12 @@ def test_what_a_check_finds_by_a_learned_rule_repeats_it_and_its_other_findings_
         finding("repo-rule", broken, 9),
         finding("deep-nesting", SAID, 4),
     )
-    report = Report(change=Change(), title="#2", verdict="warn", findings=findings)
+    report = ChangeReport(change=Change(), title="#2", verdict="warn", findings=findings)
     assert learned(store).repeated == 0
-    store.reports.add(report, day(3), repo=REPO, attempt=pull.attempt)
+    store.reports.save_report(report, day(3), repo=REPO, attempt=pull.attempt)
     again = learned(store)
     assert (again.repeated, again.candidates, again.proposed) == (1, 0, 0)
-    (repeat,) = store.memory.repeats()
+    (repeat,) = store.memory.list_repeats()
     assert (repeat.rule, repeat.path, repeat.pull) == (rule.id, "src/shop.py", 2)
 
 
@@ -389,18 +401,18 @@ def test_with_activate_always_the_next_pull_request_repeats_at_once(store):
 
 
 def test_rules_that_want_the_contrary_are_not_joined(store):
-    one = add(store, "Add tests for new behaviour.", REPO, "ann", day(0))
-    other = add(store, "Remove the tests for new behaviour.", REPO, "bob", day(1))
+    one = add_rule(store, "Add tests for new behaviour.", REPO, "ann", day(0))
+    other = add_rule(store, "Remove the tests for new behaviour.", REPO, "bob", day(1))
     with pytest.raises(BadInput, match="want the contrary"):
-        join(store, one, other, "ann", day(2))
-    third = add(store, "Cover new behaviour with tests.", REPO, "bob", day(1))
-    join(store, third, one, "ann", day(2))
-    assert find(store, third.id).state == "retired"
-    assert len(find(store, one.id).examples) == 2
+        merge_rules(store, one, other, "ann", day(2))
+    third = add_rule(store, "Cover new behaviour with tests.", REPO, "bob", day(1))
+    merge_rules(store, third, one, "ann", day(2))
+    assert find_rule(store, third.id).state == "retired"
+    assert len(find_rule(store, one.id).examples) == 2
 
 
 @pytest.mark.parametrize("text", ["", "\0\0", "💥" * 5000, "\ud800 use it please", "a" * 100_000])
 def test_whatever_a_remark_holds_it_can_be_kept(store, text):
     correction = Correction(id="c", repo=REPO, pull=1, kind="comment", text=text, at=day(1))
-    anyio.run(take, school_of(store), [correction], day(0), None)
-    assert len(store.memory.corrections()) == 1
+    anyio.run(learn_from_corrections, school_of(store), [correction], day(0), None)
+    assert len(store.memory.list_corrections()) == 1

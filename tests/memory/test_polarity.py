@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team import contraries, paraphrases
 
-from closeloop.reviews.polarity import relation
-from closeloop.reviews.words import same_words
+from closeloop.reviews.remark_polarity import compare_remarks
+from closeloop.reviews.remark_words import comparable_words
 
 TYPICAL = """use don't never add remove tests the logger instead of print in migrations not without
 please should avoid , . keep before after no data"""
@@ -17,9 +17,9 @@ WORDS = st.lists(st.sampled_from(TYPICAL.split()), max_size=12).map(" ".join)
 
 @pytest.mark.parametrize(("one", "other"), list(contraries()))
 def test_contraries_are_never_taken_for_the_same(one: str, other: str) -> None:
-    assert relation(one, other) != "same"
-    assert relation(other, one) != "same"
-    assert same_words(one) != same_words(other)
+    assert compare_remarks(one, other) != "same"
+    assert compare_remarks(other, one) != "same"
+    assert comparable_words(one) != comparable_words(other)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_contraries_are_never_taken_for_the_same(one: str, other: str) -> None:
 def test_no_turn_of_a_rule_is_taken_for_the_rule(turn: str) -> None:
     for rule in (one["text"] for one in paraphrases()):
         turned = turn.format(f"{rule[0].lower()}{rule[1:]}")
-        assert relation(rule, turned) != "same", turned
+        assert compare_remarks(rule, turned) != "same", turned
 
 
 def test_most_opposites_are_seen_and_hardly_a_paraphrase_is_taken_for_one() -> None:
     rules = paraphrases()
     opposites = [(rule["text"], other) for rule in rules for other in rule["opposite"]]
     same = [(rule["text"], other) for rule in rules for other in rule["same"]]
-    seen = sum(relation(*pair) == "opposite" for pair in opposites)
-    wrong = sum(relation(*pair) == "opposite" for pair in same)
+    seen = sum(compare_remarks(*pair) == "opposite" for pair in opposites)
+    wrong = sum(compare_remarks(*pair) == "opposite" for pair in same)
     assert seen / len(opposites) > 0.9
     assert wrong / len(same) < 0.05
 
@@ -57,21 +57,21 @@ def test_most_opposites_are_seen_and_hardly_a_paraphrase_is_taken_for_one() -> N
     ],
 )
 def test_signs_that_are_no_letters_make_a_difference(one: str, other: str) -> None:
-    assert same_words(one) != same_words(other)
-    assert relation(one, other) != "same"
+    assert comparable_words(one) != comparable_words(other)
+    assert compare_remarks(one, other) != "same"
 
 
 def test_the_same_words_are_the_same_whatever_their_case_and_marks() -> None:
-    assert same_words("Don’t  PRINT here!") == same_words("don't print here")
-    assert relation("Add tests.", "please add tests") == "same"
+    assert comparable_words("Don’t  PRINT here!") == comparable_words("don't print here")
+    assert compare_remarks("Add tests.", "please add tests") == "same"
 
 
 @given(WORDS, WORDS)
 def test_it_is_the_same_both_ways_and_nothing_is_its_own_contrary(one: str, other: str) -> None:
-    assert relation(one, other) == relation(other, one)
-    assert relation(one, one) != "opposite"
+    assert compare_remarks(one, other) == compare_remarks(other, one)
+    assert compare_remarks(one, one) != "opposite"
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_text_has_a_relation_to_any_other(one: str, other: str) -> None:
-    assert relation(one, other) in ("same", "opposite", "unclear")
+    assert compare_remarks(one, other) in ("same", "opposite", "unclear")

@@ -10,12 +10,12 @@ from team import AGENTS, REPO, day
 
 from closeloop.cli import main
 from closeloop.model.attempt import Attempt
-from closeloop.model.plan import Made
-from closeloop.model.review import Commit, Description, Fact
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.pull_request import Fact, PullCommit, PullDescription
 from closeloop.model.variant import PromptVersion, Variant
-from closeloop.reviewing.lives import keep
-from closeloop.reviewing.prompting import find, log
-from closeloop.reviews.prompts import differences
+from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.prompt_diff import diff_prompts
 from closeloop.runs.variants import prompt_version
 from closeloop.store import Store, open_store
 
@@ -36,8 +36,8 @@ def store(tmp_path: Path) -> Store:
         digest = f"digest-{variant}"
         store.save_variant(Variant(name=variant, agent="x", prompt=prompt.id, digest=digest))
         for at, task in enumerate(tasks):
-            store.keep(
-                Made(
+            store.save_attempt(
+                AttemptResult(
                     attempt=Attempt(
                         id=f"{variant}-{task}",
                         origin="experiment",
@@ -74,7 +74,7 @@ def test_any_byte_of_a_prompt_changes_its_id():
 
 
 def test_the_log_tells_which_attempts_ran_under_which_prompt(store):
-    newest, oldest = log(store)
+    newest, oldest = list_prompt_uses(store)
     assert (newest.id, newest.attempts, newest.tasks) == (NEW.id, 1, ("t1",))
     assert (oldest.variants, oldest.attempts) == (("careful",), 2)
     assert (oldest.first, oldest.last) == (day(0), day(1))
@@ -84,8 +84,8 @@ def test_the_log_tells_which_attempts_ran_under_which_prompt(store):
 def test_pull_requests_are_found_by_the_trailer_of_their_commits(store):
     message = f"Do it\n\nPrompt-Version: {OLD.id[:16]}"
     told = (
-        Description(title="T", author="robot", branch="agent/1", opened=day(1)),
-        Commit(
+        PullDescription(title="T", author="robot", branch="agent/1", opened=day(1)),
+        PullCommit(
             sha="c" * 40,
             message=message,
             author="robot",
@@ -96,16 +96,16 @@ def test_pull_requests_are_found_by_the_trailer_of_their_commits(store):
         Fact(source="github", repo=REPO, pull=1, at=day(1), key=f"k{at}", what=what)
         for at, what in enumerate(told)
     ]
-    keep(facts, store, AGENTS)
-    assert log(store)[1].pulls == (f"{REPO}#1",)
+    save_facts(facts, store, AGENTS)
+    assert list_prompt_uses(store)[1].pulls == (f"{REPO}#1",)
 
 
 def test_a_difference_tells_text_and_tools():
-    lines = list(differences(OLD, NEW))
+    lines = list(diff_prompts(OLD, NEW))
     assert "-Use the tests." in lines
     assert "+Run the tests twice." in lines
     assert "+shell" in lines
-    assert list(differences(OLD, OLD)) == []
+    assert list(diff_prompts(OLD, OLD)) == []
 
 
 def test_a_change_proposes_the_runs_that_would_test_it(store, project, capsys):
@@ -133,4 +133,4 @@ def test_a_prompt_is_shown_and_restored_byte_by_byte(store, project, capsys):
 def test_a_beginning_of_two_ids_is_not_enough(store):
     store.save_prompt(PromptVersion(id="a" * 63 + "b", text=""))
     with pytest.raises(Exception, match="type more"):
-        find(store, "aaa")
+        find_prompt(store, "aaa")

@@ -13,20 +13,28 @@ from team import AGENTS, REPO, day, learned, pull_request
 
 from closeloop.cli import main
 from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.calibration import Label
+from closeloop.model.calibration import HumanLabel
 from closeloop.model.change import Change, FileChange
 from closeloop.model.errors import BadInput
-from closeloop.model.plan import Made
-from closeloop.model.queue import HumanReview
-from closeloop.model.review import Check, Description, Fact, Push
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.pull_request import CiCheck, Fact, PullDescription, Push
+from closeloop.model.review_items import HumanReview
 from closeloop.model.settings import ReviewSettings, Settings
 from closeloop.model.task import Task
-from closeloop.model.trial import Lot, Trial
+from closeloop.model.trial import Trial, TrialAssignment
 from closeloop.model.variant import Variant
-from closeloop.reviewing.learning import Learned
-from closeloop.reviewing.lives import keep
-from closeloop.reviewing.queue import Queue, assign, item, next_item, save_draft, standing, submit
-from closeloop.reviews.queue import doubled
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviewing.review_queue import (
+    ReviewQueue,
+    assign_reviewer,
+    load_review_item,
+    next_item,
+    queue_status,
+    save_draft,
+    submit_review,
+)
+from closeloop.reviewing.rule_learning import LearningSummary
+from closeloop.reviews.queue_policy import needs_two_reviews
 from closeloop.store import Store, open_store
 
 SINGLE = Settings(review=ReviewSettings(double=0.0, golden=0.0))
@@ -37,8 +45,8 @@ def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / ".closeloop" / "closeloop.db"))
 
 
-def queue_of(store: Store, settings: Settings = SINGLE) -> Queue:
-    return Queue(store=store, settings=settings, agents=AGENTS)
+def queue_of(store: Store, settings: Settings = SINGLE) -> ReviewQueue:
+    return ReviewQueue(store=store, settings=settings, agents=AGENTS)
 
 
 def attempt(store: Store, name: str, outcome: str = "pass", **facts: object) -> None:
@@ -47,8 +55,8 @@ def attempt(store: Store, name: str, outcome: str = "pass", **facts: object) -> 
     store.save_task(task)
     store.save_variant(Variant(name="secret-variant", agent="secret-agent", digest="v1"))
     files = (FileChange(path="src/shop.py", status="changed", added=1),)
-    store.keep(
-        Made(
+    store.save_attempt(
+        AttemptResult(
             attempt=Attempt(
                 id=name,
                 origin="experiment",
@@ -74,7 +82,7 @@ def test_a_secret_in_the_notes_is_not_kept_while_they_are_written_either(store):
     attempt(store, "a1")
     token = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cF1bD2"
     save_draft(queue_of(store), answers("a1", notes=f"Use {token}", state="draft"))
-    (draft,) = store.reviews.all()
+    (draft,) = store.reviews.list_reviews()
     assert (draft.item, draft.notes) == ("a1", "Use [redacted: github-token]")
 
 
@@ -84,18 +92,18 @@ def test_what_fails_its_checks_is_put_before_nobody(store):
     for number, result in ((1, "failed"), (2, "running"), (3, "passed")):
         pull_request(store, number, day(0))
         whats = (
-            Description(
+            PullDescription(
                 title="T", author="robot", branch=f"agent/{number}", opened=day(0), head=sha
             ),
             Push(after=sha, at=day(0)),
-            Check(sha=sha, name="ci", result=result, at=day(1)),
+            CiCheck(sha=sha, name="ci", result=result, at=day(1)),
         )
         facts = [
             Fact(source="github", repo=REPO, pull=number, sha=sha, at=day(1), key=key, what=what)
             for key, what in zip((f"{number}d", f"{number}p", f"{number}c"), whats, strict=True)
         ]
-        keep(facts, store, AGENTS)
-        assert store.pulls.row(REPO, number).last_push == result
+        save_facts(facts, store, AGENTS)
+        assert store.pulls.load_pull(REPO, number).last_push == result
     queue = queue_of(store)
     assert next_item(queue, "ann", day(9)).id == f"{REPO}#3"
     assert next_item(queue, "bob", day(9)) is None
@@ -108,7 +116,7 @@ def test_attempts_at_held_out_tasks_are_shown_to_nobody(store):
     queue = queue_of(store)
     assert next_item(queue, "ann", day(9)) is None
     with pytest.raises(BadInput, match="stays sealed"):
-        item(queue, "a1")
+        load_review_item(queue, "a1")
 
 
 def test_nothing_of_an_item_tells_which_variant_made_it(store):
@@ -122,8 +130,10 @@ def test_nothing_of_an_item_tells_which_variant_made_it(store):
 
 def test_a_pull_request_of_a_trial_is_shown_without_the_page_that_names_its_author(store):
     pull_request(store, 1, day(0))
-    store.trials.start(Trial(name="t", shares={"a": 0.5, "b": 0.5}, metric="m", started=day(0)))
-    store.trials.assign(Lot(trial="t", key="agent/1", variant="a", at=day(0)))
+    store.trials.start_trial(
+        Trial(name="t", shares={"a": 0.5, "b": 0.5}, metric="m", started=day(0))
+    )
+    store.trials.save_assignment(TrialAssignment(trial="t", key="agent/1", variant="a", at=day(0)))
     shown = next_item(queue_of(store), "ann", day(9))
     assert (shown.blind, shown.url) == (True, None)
     assert "robot" not in str(shown)
@@ -155,11 +165,11 @@ def test_a_share_is_looked_at_by_two_people_and_by_no_third(store):
     for who in ("ann", "bob", "cem"):
         while (found := next_item(queue, who, day(9))) is not None:
             seen.setdefault(found.id, []).append(who)
-            submit(queue, answers(found.id, who))
+            submit_review(queue, answers(found.id, who))
     assert {name: len(who) for name, who in seen.items()} == {
-        name: 2 if doubled(name, policy) else 1 for name in names
+        name: 2 if needs_two_reviews(name, policy) else 1 for name in names
     }
-    assert 2 <= sum(doubled(name, policy) for name in names) <= 14
+    assert 2 <= sum(needs_two_reviews(name, policy) for name in names) <= 14
 
 
 def test_golden_items_are_mixed_in_and_look_like_any_other(store):
@@ -168,14 +178,14 @@ def test_golden_items_are_mixed_in_and_look_like_any_other(store):
     attempt(store, "b9")
     rubric = SINGLE.judge.rubric
     store.judged.save_labels(
-        [Label(item="b9", rubric=rubric, label="fail", person="truth", golden=True)]
+        [HumanLabel(item="b9", rubric=rubric, label="fail", person="truth", golden=True)]
     )
     queue = queue_of(store, Settings(review=ReviewSettings(double=0.0, golden=0.4)))
     order = []
     while (found := next_item(queue, "ann", day(9))) is not None:
         order.append(found.id)
         assert "golden" not in str(found)
-        submit(queue, answers(found.id))
+        submit_review(queue, answers(found.id))
     assert "b9" in order
     assert sorted(order) == sorted({*order})
 
@@ -184,7 +194,7 @@ def test_a_named_reviewer_gets_the_item_and_nobody_else(store):
     attempt(store, "a1")
     attempt(store, "a2")
     queue = queue_of(store)
-    assign(queue, "a1", "bob", day(8))
+    assign_reviewer(queue, "a1", "bob", day(8))
     assert next_item(queue, "ann", day(9)).id == "a2"
     assert next_item(queue, "bob", day(9)).id == "a1"
 
@@ -194,38 +204,42 @@ def test_answers_are_labels_and_notes_are_corrections(store):
     queue = queue_of(store)
     degrees = {"quality": "no", "relevance": "partly"}
     notes = "This duplicates our helper."
-    submit(queue, answers("a1", merge=False, notes=notes, dimensions=degrees))
-    labels = store.judged.labels(SINGLE.judge.rubric)
+    submit_review(queue, answers("a1", merge=False, notes=notes, dimensions=degrees))
+    labels = store.judged.list_labels(SINGLE.judge.rubric)
     assert {(one.asked, one.label) for one in labels} == {("overall", "fail"), ("quality", "fail")}
-    (correction,) = store.memory.corrections()
+    (correction,) = store.memory.list_corrections()
     assert correction.suggested == ("context blindness",)
     assert correction.attempt == "a1"
-    assert [event.kind for event in store.events.after(0)][-1] == "review.answered"
+    assert [event.kind for event in store.events.list_after(0)][-1] == "review.answered"
 
 
 def test_a_note_is_learned_from_once_and_again_when_it_is_changed(store):
     attempt(store, "a1")
     queue = queue_of(store)
-    submit(queue, answers("a1", merge=False, notes="Use the project's logger instead of print."))
+    submit_review(
+        queue, answers("a1", merge=False, notes="Use the project's logger instead of print.")
+    )
     assert learned(store).proposed == 1
-    assert learned(store) == Learned()
-    submit(queue, answers("a1", merge=False, notes="Keep functions under fifty lines, please."))
+    assert learned(store) == LearningSummary()
+    submit_review(
+        queue, answers("a1", merge=False, notes="Keep functions under fifty lines, please.")
+    )
     assert learned(store).proposed == 1
-    assert len(store.memory.rules()) == 2
+    assert len(store.memory.list_rules()) == 2
 
 
 @pytest.mark.parametrize("missing", ["contained", "outside", "approach", "merge"])
 def test_a_question_left_open_is_bad_input(store, missing):
     attempt(store, "a1")
     with pytest.raises(BadInput):
-        submit(queue_of(store), answers("a1", **{missing: None}))
+        submit_review(queue_of(store), answers("a1", **{missing: None}))
 
 
 def test_the_queue_says_how_much_is_left(store):
     attempt(store, "a1")
     attempt(store, "a2")
-    submit(queue_of(store), answers("a1"))
-    found = standing(queue_of(store), "ann", day(9))
+    submit_review(queue_of(store), answers("a1"))
+    found = queue_status(queue_of(store), "ann", day(9))
     assert (found.items, found.reviewed, found.mine) == (2, 1, 1)
 
 
@@ -256,7 +270,7 @@ def test_the_three_questions_and_the_verdict_are_answered_by_keys(
     for question in ("intended scope?", "changed correctly?", "team would take?", "Merge it?"):
         assert question in said
     assert "+x = 1" in said
-    (kept,) = store.reviews.all()
+    (kept,) = store.reviews.list_reviews()
     assert (kept.state, kept.contained, kept.outside, kept.approach) == ("done", True, "yes", True)
     assert kept.merge is False
     assert kept.dimensions == {"completeness": "partly", "quality": "yes"}
@@ -267,7 +281,7 @@ def test_the_three_questions_and_the_verdict_are_answered_by_keys(
 def test_one_can_go_back_and_see_the_diff_from_the_tags_too(store, project, monkeypatch, capsys):
     assert typed(monkeypatch, "y n y y y y y d b n  Fine", "a1") == 0
     assert "+x = 1" in capsys.readouterr().out
-    (kept,) = store.reviews.all()
+    (kept,) = store.reviews.list_reviews()
     assert (kept.dimensions["relevance"], kept.notes) == ("no", "Fine")
 
 
@@ -275,14 +289,14 @@ def test_quitting_keeps_the_answers_and_the_same_command_goes_on(
     store, project, monkeypatch, capsys
 ):
     typed(monkeypatch, "y n q")
-    (draft,) = store.reviews.all()
+    (draft,) = store.reviews.list_reviews()
     assert (draft.state, draft.contained, draft.outside) == ("draft", True, "no")
     capsys.readouterr()
     typed(monkeypatch, "n y y y y  ")
     said = capsys.readouterr().out
     assert "You have answered 2 of 7 already." in said
     assert "intended scope?" not in said
-    (kept,) = store.reviews.all()
+    (kept,) = store.reviews.list_reviews()
     assert (kept.state, kept.outside, kept.approach, kept.merge) == ("done", "no", False, True)
     assert "Nothing waits for you." in said
 
@@ -292,10 +306,10 @@ def test_answers_count_until_all_of_them_are_given_anew(store, project, monkeypa
     capsys.readouterr()
     typed(monkeypatch, "n q", "a1")
     assert "Your earlier answers still count." in capsys.readouterr().out
-    (kept,) = store.reviews.all()
+    (kept,) = store.reviews.list_reviews()
     assert (kept.state, kept.contained, kept.merge) == ("done", True, True)
     typed(monkeypatch, "n n n n y y y  ", "a1")
-    (kept,) = store.reviews.all()
+    (kept,) = store.reviews.list_reviews()
     assert (kept.state, kept.contained, kept.merge) == ("done", False, False)
 
 
@@ -304,7 +318,7 @@ def test_the_end_of_the_input_is_a_quit(store, project, monkeypatch):
     with pytest.raises(SystemExit) as left:
         main(["review", "--reviewer", "ann"])
     assert left.value.code == 0
-    assert store.reviews.all() == []
+    assert store.reviews.list_reviews() == []
 
 
 def test_programs_get_the_item_and_send_the_answers(store, project, monkeypatch, capsys):
@@ -314,7 +328,7 @@ def test_programs_get_the_item_and_send_the_answers(store, project, monkeypatch,
     given = {"contained": True, "outside": "yes", "approach": True, "merge": True}
     (project / "answers.json").write_text(json.dumps(given))
     assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 0
-    assert store.reviews.all()[0].merge is True
+    assert store.reviews.list_reviews()[0].merge is True
     (project / "answers.json").write_text('{"merge": "perhaps"}')
     assert typed(monkeypatch, "", "a1", "--answers", "answers.json") == 2
     (project / "answers.json").write_text("[" * 5000)
@@ -324,15 +338,15 @@ def test_programs_get_the_item_and_send_the_answers(store, project, monkeypatch,
 def test_what_came_of_a_task_that_was_held_out_later_holds_nobody_up(store):
     attempt(store, "a1")
     sha = "c0ffee" * 7
-    described = Description(
+    described = PullDescription(
         title="T", author="robot", branch="closeloop/net-price/a1", opened=day(0), head=sha
     )
     fact = Fact(source="github", repo=REPO, pull=1, sha=sha, at=day(1), key="1d", what=described)
-    keep([fact], store, AGENTS)
+    save_facts([fact], store, AGENTS)
     known = {"rubric": SINGLE.judge.rubric, "asked": "overall", "label": "pass", "golden": True}
-    store.judged.save_labels([Label(item="a1", person="ann", at=day(1), **known)])
+    store.judged.save_labels([HumanLabel(item="a1", person="ann", at=day(1), **known)])
     golden = Settings(review=ReviewSettings(double=0.0, golden=1.0))
-    assert store.pulls.row(REPO, 1).attempt == "a1"
+    assert store.pulls.load_pull(REPO, 1).attempt == "a1"
     assert next_item(queue_of(store), "ann", day(9)) is not None
     task = Task(id="net-price", prompt="Round half a cent up.", digest="t1", split="held-out")
     store.save_task(task)

@@ -13,16 +13,22 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.mining import environments, proving
-from closeloop.mining.ledger import Entry, note, read_ledger
-from closeloop.mining.mine import Ground, Mined, Told, Wish, mine
-from closeloop.mining.rewording import open_rewording
+from closeloop.mining import candidate_proof, mining_environments
+from closeloop.mining.miner import (
+    MiningContext,
+    MiningEvent,
+    MiningOptions,
+    MiningResult,
+    mine_tasks,
+)
+from closeloop.mining.mining_ledger import LedgerEntry, append_entry, read_ledger
+from closeloop.mining.prompt_rewording import open_rewording
 from closeloop.model.errors import BadInput
-from closeloop.model.settings import Commands, SandboxSettings, Settings
-from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.model.settings import CommandSettings, SandboxSettings, Settings
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
-from closeloop.tasks.files import load_tasks
-from closeloop.tasks.mining import recipes
+from closeloop.tasks.mining import setup_recipes
+from closeloop.tasks.task_files import load_tasks
 from patience import SCALES
 
 TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
@@ -57,31 +63,31 @@ class Project:
 
     def mine(
         self,
-        wish: Wish,
+        wish: MiningOptions,
         test: str | None = TEST,
         model: str | None = None,
         sandbox: SandboxSettings | None = None,
-    ) -> Mined:
-        self.told: list[Told] = []
+    ) -> MiningResult:
+        self.told: list[MiningEvent] = []
 
-        async def go() -> Mined:
+        async def go() -> MiningResult:
             with open_store(str(self.folder / ".closeloop/closeloop.db")) as store:
-                async with Workspaces(
+                async with WorkspacePool(
                     self.folder / ".closeloop/cache", sandbox or SandboxSettings()
                 ) as workspaces:
-                    ground = Ground(
+                    ground = MiningContext(
                         repo=self.folder,
                         tasks=self.folder / "tasks",
                         ledger=self.folder / ".closeloop/mined.jsonl",
-                        commands=Commands(test=test),
+                        commands=CommandSettings(test=test),
                         workspaces=workspaces,
                         store=store,
                     )
                     if model is None:
-                        return await mine(ground, wish, self.told.append)
+                        return await mine_tasks(ground, wish, self.told.append)
                     async with open_rewording(model, Settings(), self.folder, {}) as reword:
                         ground = msgspec.structs.replace(ground, reword=reword)
-                        return await mine(ground, wish, self.told.append)
+                        return await mine_tasks(ground, wish, self.told.append)
 
         return anyio.run(go)
 
@@ -108,7 +114,7 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
             "test_shop.py": FIXED_TESTS + "\n\ndef test_more():\n    assert total([]) == 0\n",
         },
     )
-    mined = project.mine(Wish(repeats=1))
+    mined = project.mine(MiningOptions(repeats=1))
     assert mined.refused == {refactoring: "none of its tests fails only without the change"}
     (task,) = project.tasks()
     assert mined.tasks == (task.id,)
@@ -118,11 +124,11 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
     assert task.origin == f"mined:{fix}"
     assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
     with open_store(str(project.folder / ".closeloop/closeloop.db")) as store:
-        proof = store.proof(task.grading)
+        proof = store.load_proof(task.grading)
     assert proof is not None
     assert proof.state == "proved"
     assert "test_negative" not in (task.reference or "")
-    again = project.mine(Wish(repeats=1))
+    again = project.mine(MiningOptions(repeats=1))
     assert (again.tasks, again.before, again.tried) == ((), 1, 0)
 
 
@@ -134,7 +140,7 @@ def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:
             "test_shop.py": TESTS + "\n\ndef test_euro():\n    from shop import euro\n",
         },
     )
-    mined = project.mine(Wish(repeats=1))
+    mined = project.mine(MiningOptions(repeats=1))
     assert mined.tasks == ()
     assert "passes with" in next(iter(mined.refused.values()))
     assert not (project.folder / "tasks").exists()
@@ -153,7 +159,7 @@ def test_tests_that_cannot_even_be_loaded_without_the_work_fail_without_it(
             "    assert refund(2) == -2\n",
         },
     )
-    project.mine(Wish(repeats=2))
+    project.mine(MiningOptions(repeats=2))
     (task,) = project.tasks()
     assert "test_shop.py::test_refund" in task.acceptance.fail_to_pass
 
@@ -170,7 +176,7 @@ def test_flaky_tests_are_not_asked_for(project: Project, tmp_path: Path) -> None
     project.commit(
         "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS + flaky}
     )
-    project.mine(Wish(repeats=3), sandbox=SandboxSettings(kind="none"))
+    project.mine(MiningOptions(repeats=3), sandbox=SandboxSettings(kind="none"))
     assert runs.stat().st_size > 2
     (task,) = project.tasks()
     assert task.acceptance.fail_to_pass == ("test_shop.py::test_negative",)
@@ -181,13 +187,13 @@ def test_a_repository_without_tests_says_so(project: Project) -> None:
     project.git("rm", "-q", "test_shop.py")
     project.commit("Drop the tests, nobody runs them", {"shop.py": SHOP + "\n"})
     with pytest.raises(BadInput, match="name it as `test`"):
-        project.mine(Wish(), test=None)
+        project.mine(MiningOptions(), test=None)
 
 
 def test_a_repository_without_commits_says_so(project: Project) -> None:
     project.git("checkout", "-q", "--orphan", "new")
     with pytest.raises(BadInput, match="has no commits"):
-        project.mine(Wish())
+        project.mine(MiningOptions())
 
 
 def test_of_tests_that_fail_with_the_work_too_it_is_said(project: Project) -> None:
@@ -199,36 +205,36 @@ def test_of_tests_that_fail_with_the_work_too_it_is_said(project: Project) -> No
             "test_shop.py": TESTS.replace("total\n", "*\n", 1) + cut,
         },
     )
-    mined = project.mine(Wish(repeats=1))
+    mined = project.mine(MiningOptions(repeats=1))
     assert "1 fail with it too: they may need a network" in mined.refused[commit]
 
 
 def test_a_command_that_hides_its_runner_is_mined_all_the_same(project: Project) -> None:
     project.commit("Script", {"run.sh": f"{TEST}\n"})
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
-    assert len(project.mine(Wish(repeats=1), test="sh run.sh").tasks) == 1
+    assert len(project.mine(MiningOptions(repeats=1), test="sh run.sh").tasks) == 1
 
 
 def test_a_broken_environment_is_told_and_tried_again_another_day(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipes, "_UV", ("false",))  # quicker to fail
+    monkeypatch.setattr(setup_recipes, "_UV_SETUP", ("false",))  # quicker to fail
     project.commit("Use more", {"conftest.py": "import no_such_package\n"})
     fix = project.commit(
         "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
     )
-    mined = project.mine(Wish(repeats=1))
+    mined = project.mine(MiningOptions(repeats=1))
     assert "no environment" in mined.refused[fix]
     assert read_ledger(project.folder / ".closeloop/mined.jsonl")[fix].state == "failed"
     mended = f"touch no_such_package.py && {TEST}"
-    assert len(project.mine(Wish(repeats=1), test=mended).tasks) == 1
+    assert len(project.mine(MiningOptions(repeats=1), test=mended).tasks) == 1
 
 
 def test_where_no_recipe_works_each_is_tried_at_few_commits_and_why_is_said_alike(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipes, "_UV", ("false",))
-    monkeypatch.setattr(environments, "MOST_TRIALS", 3)
+    monkeypatch.setattr(setup_recipes, "_UV_SETUP", ("false",))
+    monkeypatch.setattr(mining_environments, "MAX_TRIALS", 3)
     project.commit("Use more", {"conftest.py": "import no_such_package\n"})
     shop, tests = SHOP, TESTS
     for number in range(5):
@@ -237,7 +243,7 @@ def test_where_no_recipe_works_each_is_tried_at_few_commits_and_why_is_said_alik
         project.commit(
             f"Add {number} to prices of the shop", {"shop.py": shop, "test_shop.py": tests}
         )
-    mined = project.mine(Wish(repeats=1, jobs=1))
+    mined = project.mine(MiningOptions(repeats=1, jobs=1))
     assert (len(mined.refused), len({*mined.refused.values()})) == (5, 1)
     assert mined.environments == 3 + 1 + 1
     assert "no test runs (" in next(iter(mined.refused.values()))
@@ -246,7 +252,7 @@ def test_where_no_recipe_works_each_is_tried_at_few_commits_and_why_is_said_alik
 def test_a_commit_whose_tests_fail_anywhere_says_nothing_of_its_neighbours(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipes, "_UV", ("false",))
+    monkeypatch.setattr(setup_recipes, "_UV_SETUP", ("false",))
     project.commit("Use what is nowhere", {"shop.py": f"import no_such_package\n{SHOP}"})
     broken = project.commit(
         "Negative prices do not count, as it should be in any shop",
@@ -254,7 +260,7 @@ def test_a_commit_whose_tests_fail_anywhere_says_nothing_of_its_neighbours(
     )
     project.git("revert", "--no-edit", "HEAD", "HEAD~1")
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
-    mined = project.mine(Wish(repeats=1, jobs=1))
+    mined = project.mine(MiningOptions(repeats=1, jobs=1))
     assert "no environment" in mined.refused[broken]
     assert len(mined.tasks) == 1
 
@@ -264,13 +270,13 @@ def test_of_a_suite_without_end_some_tests_are_selected(
 ) -> None:
     slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
     for scale in SCALES:
-        monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0 * scale)
+        monkeypatch.setattr(mining_environments, "TRIAL_SECONDS", 4.0 * scale)
         there = Project(project.folder.with_name(f"shop-{scale}"))
         there.commit("Take forty minutes", {"test_slow.py": slow})
         there.commit(
             "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
         )
-        if there.mine(Wish(repeats=1)).tasks:
+        if there.mine(MiningOptions(repeats=1)).tasks:
             break
     (task,) = there.tasks()
     assert (task.acceptance.run or "").endswith(" test_shop.py")
@@ -280,22 +286,22 @@ def test_of_a_suite_without_end_some_tests_are_selected(
 def test_tests_that_take_too_long_and_cannot_be_selected_end_the_matter(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "TRIAL_SECONDS", 4.0)
-    monkeypatch.setattr(proving, "FILE_SECONDS", 4.0)
+    monkeypatch.setattr(mining_environments, "TRIAL_SECONDS", 4.0)
+    monkeypatch.setattr(candidate_proof, "TEST_FILES_SECONDS", 4.0)
     slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
     project.commit("Take forty minutes", {"test_slow.py": slow, "run.sh": f"{TEST}\n"})
     fix = project.commit(
         "Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS}
     )
-    assert "take longer" in project.mine(Wish(repeats=1), test="sh run.sh").refused[fix]
+    assert "take longer" in project.mine(MiningOptions(repeats=1), test="sh run.sh").refused[fix]
 
 
 def test_time_is_kept_and_nothing_is_half_written(project: Project) -> None:
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
-    mined = project.mine(Wish(seconds=0.01))
+    mined = project.mine(MiningOptions(seconds=0.01))
     assert (mined.tasks, mined.tried, mined.left) == ((), 0, 1)
     assert not list(project.folder.glob("tasks/*"))
-    assert len(project.mine(Wish(repeats=1)).tasks) == 1
+    assert len(project.mine(MiningOptions(repeats=1)).tasks) == 1
     assert not list(project.folder.glob("tasks/.*"))
 
 
@@ -305,10 +311,10 @@ def test_tasks_whose_start_is_gone_from_a_rewritten_history_do_not_count(project
     (project.folder / "tasks").mkdir()
     for name, start in {"a": base, "b": "f" * 40}.items():
         (project.folder / "tasks" / f"{name}.md").touch()
-        entry = Entry(commit=name, state="proved", at=datetime.now(UTC), seconds=1.0)
+        entry = LedgerEntry(commit=name, state="proved", at=datetime.now(UTC), seconds=1.0)
         entry = msgspec.structs.replace(entry, task=name, change=name, base=start)
-        note(project.folder / ".closeloop/mined.jsonl", entry)
-    mined = project.mine(Wish(seconds=0.01))
+        append_entry(project.folder / ".closeloop/mined.jsonl", entry)
+    mined = project.mine(MiningOptions(seconds=0.01))
     assert (mined.before, mined.lost, mined.left) == (1, 1, 1)
 
 
@@ -318,19 +324,19 @@ def test_a_model_may_reword_the_request_and_is_named_as_its_author(project: Proj
     (project.folder / "script.yaml").write_text(
         f"name: wordy\ndialogues:\n- turns:\n  - say: '{said}'\n"
     )
-    project.mine(Wish(repeats=1), model="scripted:script.yaml")
+    project.mine(MiningOptions(repeats=1), model="scripted:script.yaml")
     (task,) = project.tasks()
     assert task.prompt_by == "model"
     assert task.prompt.startswith("Totals come out too small")
 
 
 def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:
-    entry = Entry(commit="a" * 40, state="refused", at=datetime.now(UTC), seconds=1.0)
+    entry = LedgerEntry(commit="a" * 40, state="refused", at=datetime.now(UTC), seconds=1.0)
     file = tmp_path / "mined.jsonl"
-    note(file, entry)
+    append_entry(file, entry)
     with file.open("ab") as opened:
         opened.write('{"commit":"é'.encode()[:-1])
-    note(file, Entry(commit="c", state="proved", at=datetime.now(UTC), seconds=1.0))
+    append_entry(file, LedgerEntry(commit="c", state="proved", at=datetime.now(UTC), seconds=1.0))
     assert set(read_ledger(file)) == {"a" * 40, "c"}
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.mining.mine import Ground, Mined, Wish, mine
+from closeloop.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
 from closeloop.model.record import Record
-from closeloop.model.settings import Commands, SandboxSettings
-from closeloop.runs.workspaces import Workspaces, resolve_commit
+from closeloop.model.settings import CommandSettings, SandboxSettings
+from closeloop.runs.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
-from closeloop.tasks.files import load_tasks
+from closeloop.tasks.task_files import load_tasks
 
 
 class Past(Record):
@@ -110,18 +110,18 @@ def test_work_in_other_languages_becomes_tasks(past: Past, tmp_path: Path) -> No
     test = past.test and past.test.format(cache=tmp_path)
     open_ = SandboxSettings(kind="none")
 
-    async def go() -> Mined:
+    async def go() -> MiningResult:
         with open_store(":memory:") as store:
-            async with Workspaces(tmp_path / "cache", open_) as workspaces:
-                ground = Ground(
+            async with WorkspacePool(tmp_path / "cache", open_) as workspaces:
+                ground = MiningContext(
                     repo=folder,
                     tasks=tmp_path / "tasks",
                     ledger=tmp_path / "mined.jsonl",
-                    commands=Commands(test=test),
+                    commands=CommandSettings(test=test),
                     workspaces=workspaces,
                     store=store,
                 )
-                return await mine(ground, Wish(repeats=1, jobs=1), lambda told: None)
+                return await mine_tasks(ground, MiningOptions(repeats=1, jobs=1), lambda told: None)
 
     mined = anyio.run(go)
     assert mined.refused == {}

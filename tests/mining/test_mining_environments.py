@@ -10,26 +10,37 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.mining.environments import (
-    Environment,
-    acceptance,
-    named,
-    narrowed,
-    selection,
-    telling,
+from closeloop.mining.mining_environments import (
+    MiningEnvironment,
+    acceptance_for_command,
+    choose_test_files,
+    extract_error_line,
+    narrow_to_files,
+    narrow_to_tests,
 )
-from closeloop.model.settings import Commands, SandboxSettings
+from closeloop.model.settings import CommandSettings, SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.mutants import mutants
-from closeloop.runs.workspaces import Workspaces
-from closeloop.runs.workspaces.lending import kinship
-from closeloop.tasks.mining.candidates import Candidate
-from closeloop.tasks.mining.recipes import Configured, Recipe, configured, recipes, until, wants
-from closeloop.tasks.mining.wanting import completed, done_without, packages_named
-from closeloop.tasks.projects.folder import Folder
+from closeloop.runs.mutants import make_mutants
+from closeloop.runs.workspaces import WorkspacePool
+from closeloop.runs.workspaces.environment_sharing import digest_environment
+from closeloop.tasks.mining.missing_packages import (
+    add_missing_packages,
+    describe_optional_modules,
+    find_named_packages,
+)
+from closeloop.tasks.mining.setup_recipes import (
+    ConfiguredCommands,
+    Recipe,
+    detect_edited_commands,
+    find_python_requirements,
+    list_recipes,
+    package_cutoff_day,
+)
+from closeloop.tasks.mining.task_candidates import TaskCandidate
+from closeloop.tasks.projects.manifest_folder import ManifestFolder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)
-NOTHING = Configured(commands=Commands(), edited=False)
+NOTHING = ConfiguredCommands(commands=CommandSettings(), edited=False)
 PYPROJECT = """[project]
 name = "shop"
 version = "1"
@@ -42,11 +53,11 @@ line-length = 80
 """
 
 
-def folder(tmp_path: Path, files: dict[str, str]) -> Folder:
+def folder(tmp_path: Path, files: dict[str, str]) -> ManifestFolder:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    return Folder(tmp_path, tuple(files))
+    return ManifestFolder(tmp_path, tuple(files))
 
 
 def git(repo: Path, *arguments: str) -> str:
@@ -69,19 +80,21 @@ def git(repo: Path, *arguments: str) -> str:
 def test_packages_are_those_of_the_quarter_but_never_older_than_python(
     day: datetime, found: str
 ) -> None:
-    assert until(day, minor=11) == found
+    assert package_cutoff_day(day, minor=11) == found
 
 
 def test_tests_are_installed_before_what_developers_like(tmp_path: Path) -> None:
-    both = wants(folder(tmp_path / "a", {"pyproject.toml": PYPROJECT}))
+    both = find_python_requirements(folder(tmp_path / "a", {"pyproject.toml": PYPROJECT}))
     assert both.extras == ("tests",)
-    less = wants(folder(tmp_path / "b", {"pyproject.toml": PYPROJECT.replace("tests", "docs")}))
+    less = find_python_requirements(
+        folder(tmp_path / "b", {"pyproject.toml": PYPROJECT.replace("tests", "docs")})
+    )
     assert less.extras == ("dev",)
 
 
 def test_plug_ins_of_the_runner_are_left_out_only_where_nothing_else_works(tmp_path: Path) -> None:
     tox = {"setup.py": "", "tox.ini": "[testenv]\ndeps =\n  pytest\n  pytest-old-plug-in"}
-    *others, last = recipes(folder(tmp_path, tox), NOTHING, AT)
+    *others, last = list_recipes(folder(tmp_path, tox), NOTHING, AT)
     assert last.last
     assert last.setup[-1].endswith(" -e . pytest")
     assert not any(one.last or "pytest-old-plug-in" not in one.setup[-1] for one in others)
@@ -117,14 +130,14 @@ def test_plug_ins_of_the_runner_are_left_out_only_where_nothing_else_works(tmp_p
 def test_each_way_to_name_test_requirements_is_known(
     tmp_path: Path, files: dict[str, str], part: str
 ) -> None:
-    first = recipes(folder(tmp_path, files), NOTHING, AT)[0]
+    first = list_recipes(folder(tmp_path, files), NOTHING, AT)[0]
     assert part in first.setup[-1]
     assert "--exclude-newer 2024-07-01" in first.setup[-1]
     assert first.test == ".venv/bin/pytest"
 
 
 def test_a_lock_of_uv_is_tried_second(tmp_path: Path) -> None:
-    ways = recipes(folder(tmp_path, {"pyproject.toml": PYPROJECT, "uv.lock": ""}), NOTHING, AT)
+    ways = list_recipes(folder(tmp_path, {"pyproject.toml": PYPROJECT, "uv.lock": ""}), NOTHING, AT)
     assert [way.how for way in ways][:2] == ["packages as of 2024-07-01", "as uv.lock says"]
     assert "uv sync --frozen --inexact" in ways[1].setup[-1]
     assert ways[1].setup[-1].endswith("--extra tests")
@@ -132,7 +145,7 @@ def test_a_lock_of_uv_is_tried_second(tmp_path: Path) -> None:
 
 def test_a_version_that_comes_from_tags_is_given(tmp_path: Path) -> None:
     text = PYPROJECT + "[build-system]\nrequires = ['hatch-vcs']\n"
-    way = recipes(folder(tmp_path, {"pyproject.toml": text}), NOTHING, AT, "v2.3.1")[0]
+    way = list_recipes(folder(tmp_path, {"pyproject.toml": text}), NOTHING, AT, "v2.3.1")[0]
     assert way.setup[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=2.3.1 ")
 
 
@@ -149,16 +162,18 @@ def test_npm_does_where_another_manager_of_packages_is_missing(
     tmp_path, lock, script, ways
 ) -> None:
     package = json.dumps({"scripts": {"test": script}})
-    made = recipes(folder(tmp_path, {"package.json": package, lock: ""}), NOTHING, AT)
+    made = list_recipes(folder(tmp_path, {"package.json": package, lock: ""}), NOTHING, AT)
     assert [way.test for way in made] == ways
 
 
 def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -> None:
     found = folder(tmp_path, {"go.mod": "module shop\n", "a_test.go": ""})
-    own = configured(Commands(test="make check"), found)
-    assert [way.test for way in recipes(found, own, AT)] == ["make check", "go test ./..."]
-    same = configured(Commands(test="go test ./...", setup=("go mod download",)), found)
-    assert [way.how for way in recipes(found, same, AT)] == ["as go.mod says"]
+    own = detect_edited_commands(CommandSettings(test="make check"), found)
+    assert [way.test for way in list_recipes(found, own, AT)] == ["make check", "go test ./..."]
+    same = detect_edited_commands(
+        CommandSettings(test="go test ./...", setup=("go mod download",)), found
+    )
+    assert [way.how for way in list_recipes(found, same, AT)] == ["as go.mod says"]
 
 
 WANTING = {
@@ -187,15 +202,22 @@ PIP = Recipe(setup=("make", "bin/uv pip install -e . pytest"), test="pytest", ho
 )
 def test_what_tests_lack_is_added_where_the_project_names_it(tmp_path, lacked, added) -> None:
     output = "\n".join(f"E   ModuleNotFoundError: No module named '{name}'" for name in lacked)
-    more = completed(PIP, output, packages_named(folder(tmp_path, WANTING)))
+    more = add_missing_packages(PIP, output, find_named_packages(folder(tmp_path, WANTING)))
     assert (more and more.setup) == (added and ("make", f"{PIP.setup[-1]} {added}"))
-    assert more is None or completed(more, output, packages_named(Folder(tmp_path, ()))) is None
+    assert (
+        more is None
+        or add_missing_packages(more, output, find_named_packages(ManifestFolder(tmp_path, ())))
+        is None
+    )
 
 
 def test_what_is_not_installed_by_name_is_left_as_it_is(tmp_path: Path) -> None:
-    output, names = "No module named 'simplejson'", packages_named(folder(tmp_path, WANTING))
+    output, names = "No module named 'simplejson'", find_named_packages(folder(tmp_path, WANTING))
     for setup in ((), ("uv sync --frozen",), ("make",)):
-        assert completed(Recipe(setup=setup, test="pytest", how="so"), output, names) is None
+        assert (
+            add_missing_packages(Recipe(setup=setup, test="pytest", how="so"), output, names)
+            is None
+        )
 
 
 def test_what_tests_skip_themselves_without_is_known_by_their_patch() -> None:
@@ -205,7 +227,7 @@ def test_what_tests_skip_themselves_without_is_known_by_their_patch() -> None:
     )
     tests += "+@pytest.mark.skipif(not HAS_NUMPY, reason='')\n"
     told = [f"No module named '{name}'" for name in ("trio", "rich", "yaml", "attr", "NUMPY")]
-    assert done_without(tests).split("\n") == told
+    assert describe_optional_modules(tests).split("\n") == told
 
 
 @pytest.fixture
@@ -245,8 +267,8 @@ INSTALL = ("python3 -m venv .venv", "X=1 .venv/bin/uv pip install --no-cache -e 
 def test_commits_share_an_environment_while_they_ask_for_the_same(
     repo: Path, name: str, text: str, same: bool
 ) -> None:
-    before = kinship(str(repo), git(repo, "rev-parse", "HEAD"), INSTALL, "/")
-    after = kinship(str(repo), changed(repo, name, text), INSTALL, "/")
+    before = digest_environment(str(repo), git(repo, "rev-parse", "HEAD"), INSTALL, "/")
+    after = digest_environment(str(repo), changed(repo, name, text), INSTALL, "/")
     assert before is not None
     assert (before == after) is same
 
@@ -256,7 +278,7 @@ def test_commits_share_an_environment_while_they_ask_for_the_same(
     ["make", "pip install .", "pip install ./lib", "npm ci && npm run build", "pip install $(x)"],
 )
 def test_what_builds_from_source_is_made_at_each_commit(repo: Path, command: str) -> None:
-    assert kinship(str(repo), git(repo, "rev-parse", "HEAD"), (command,), "/") is None
+    assert digest_environment(str(repo), git(repo, "rev-parse", "HEAD"), (command,), "/") is None
 
 
 def test_an_environment_is_made_once_and_linked_into_its_neighbours(
@@ -266,10 +288,10 @@ def test_an_environment_is_made_once_and_linked_into_its_neighbours(
     commits = [git(repo, "rev-parse", "HEAD"), changed(repo, "shop.py", "A = 2\n")]
 
     async def main() -> None:
-        async with Workspaces(tmp_path / "cache", SandboxSettings()) as workspaces:
+        async with WorkspacePool(tmp_path / "cache", SandboxSettings()) as workspaces:
             if not workspaces.sandbox.isolated:
                 pytest.skip("NOT TESTED HERE: no cage with a file system of its own")
-            bases = [await workspaces.base(str(repo), commit, setup) for commit in commits]
+            bases = [await workspaces.prepare_base(str(repo), commit, setup) for commit in commits]
             files = [Path(base.folder, "root/workspace/.venv/pyvenv.cfg") for base in bases]
             assert len({file.stat().st_ino for file in files}) == 1
             async with workspaces.open(bases[1], Limits()) as workspace:
@@ -286,7 +308,7 @@ def test_an_environment_is_made_once_and_linked_into_its_neighbours(
 def test_a_slow_suite_is_selected_from_by_kinship_time_and_presence(repo: Path) -> None:
     for name in ("test_shop.py", "test_shop_tax.py", "test_slow.py", "test_quick.py"):
         commit = changed(repo, name, "def test_a(): ...\n")
-    candidate = Candidate(
+    candidate = TaskCandidate(
         commit=commit,
         base=commit,
         at=AT,
@@ -298,20 +320,22 @@ def test_a_slow_suite_is_selected_from_by_kinship_time_and_presence(repo: Path) 
     )
     seconds = {"test_shop_tax.py": 9.0, "test_slow.py": 14.0, "test_shop.py": 2.0, "gone.py": 0.1}
     way = Recipe(setup=(), test="pytest", how="so")
-    environment = Environment(recipe=way, runner="pytest", seconds=60.0, files=seconds)
-    chosen = selection(repo, environment, candidate, commit)
+    environment = MiningEnvironment(recipe=way, runner="pytest", seconds=60.0, files=seconds)
+    chosen = choose_test_files(repo, environment, candidate, commit)
     assert chosen == ("test_quick.py", "test_shop.py", "test_shop_tax.py")
-    assert narrowed(environment, chosen) == "pytest test_quick.py test_shop.py test_shop_tax.py"
+    assert (
+        narrow_to_files(environment, chosen) == "pytest test_quick.py test_shop.py test_shop_tax.py"
+    )
 
 
 def test_only_what_must_pass_is_repeated_where_the_runner_can_be_told() -> None:
     way = Recipe(setup=(), test="pytest", how="so")
-    environment = Environment(recipe=way, runner="pytest", seconds=60.0, files={})
+    environment = MiningEnvironment(recipe=way, runner="pytest", seconds=60.0, files={})
     tests = ("tests/test_a.py::test_b[1]", "tests/test_a.py::test_b[2]", "tests/test_a.py::C::d")
-    line = named(environment, ("tests/test_a.py",), tests)
+    line = narrow_to_tests(environment, ("tests/test_a.py",), tests)
     assert line == "pytest tests/test_a.py::test_b tests/test_a.py::C::d"
     many = [f"tests/test_a.py::test_{number}" for number in range(99)]
-    assert named(environment, ("tests/test_a.py",), many) == "pytest tests/test_a.py"
+    assert narrow_to_tests(environment, ("tests/test_a.py",), many) == "pytest tests/test_a.py"
 
 
 @pytest.mark.parametrize(
@@ -325,14 +349,14 @@ def test_only_what_must_pass_is_repeated_where_the_runner_can_be_told() -> None:
 )
 def test_mocha_and_node_are_told_other_files_in_place_of_their_own(runner, test, kept) -> None:
     way = Recipe(setup=(), test=test, how="so")
-    environment = Environment(recipe=way, runner=runner, seconds=60.0, files={})
-    line = narrowed(environment, ("test/an app.js",))
+    environment = MiningEnvironment(recipe=way, runner=runner, seconds=60.0, files={})
+    line = narrow_to_files(environment, ("test/an app.js",))
     assert line == f"{kept or test.rpartition(' ')[0]} 'test/an app.js'"
 
 
 @pytest.mark.parametrize("line", ["mvn -B test", "./mvnw -B test", "./gradlew test"])
 def test_the_tools_of_java_are_read_by_their_reports(line: str) -> None:
-    wanted = acceptance(line, 1.0)
+    wanted = acceptance_for_command(line, 1.0)
     assert wanted.runner == "junit"
     assert (wanted.report or "").endswith("/TEST-*.xml")
 
@@ -348,8 +372,8 @@ def test_the_tools_of_java_are_read_by_their_reports(line: str) -> None:
 )
 def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run: str) -> None:
     recipe = Recipe(setup=(), test=test, how="so")
-    environment = Environment(recipe=recipe, runner="unittest", seconds=1.0, files={})
-    assert narrowed(environment, files) == test + run
+    environment = MiningEnvironment(recipe=recipe, runner="unittest", seconds=1.0, files={})
+    assert narrow_to_files(environment, files) == test + run
 
 
 @pytest.mark.parametrize(
@@ -374,7 +398,7 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
     ],
 )
 def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, reason: str) -> None:
-    assert telling(said) == reason
+    assert extract_error_line(said) == reason
 
 
 PATCH = """diff --git a/shop.py b/shop.py
@@ -391,7 +415,7 @@ PATCH = """diff --git a/shop.py b/shop.py
 
 
 def test_wrong_changes_differ_in_added_lines_only() -> None:
-    made = {mutant.how: mutant.patch for mutant in mutants(PATCH)}
+    made = {mutant.how: mutant.patch for mutant in make_mutants(PATCH)}
     assert "+    if len(prices) <= 3:" in made["its conditions turned round"]
     assert "+    return 8" in made["its values changed"]
     assert "+        pass\n+    pass" in made["its statements left out"]
@@ -402,4 +426,4 @@ def test_wrong_changes_differ_in_added_lines_only() -> None:
 
 
 def test_a_change_without_logic_has_no_wrong_kin() -> None:
-    assert mutants("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n") == []
+    assert make_mutants("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n") == []

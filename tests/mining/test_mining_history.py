@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.mining.digging import candidate, manifests, survey
+from closeloop.mining.candidate_builder import build_candidate, open_manifests, survey_work
 from closeloop.model.change import FileChange
-from closeloop.tasks.mining.candidates import Candidate, ranked, score
-from closeloop.tasks.mining.history import Work, is_shallow, works
-from closeloop.tasks.mining.parts import collects
+from closeloop.tasks.mining.change_parts import find_collection_rules
+from closeloop.tasks.mining.task_candidates import TaskCandidate, rank_work, score_work
+from closeloop.tasks.mining.work_history import PastWork, is_shallow_clone, list_past_work
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = {
@@ -66,7 +66,7 @@ def test_a_pull_request_is_one_piece_of_work_with_its_title(history: History) ->
     history.commit("first\n\nWhy it is wanted.", {"shop.py": "A = 2\n"})
     history.commit("oops", {"shop.py": "A = 3\n"})
     merge = history.merge("topic", "Merge pull request #3 from me/topic\n\nCount to three")
-    found = works(history.folder)
+    found = list_past_work(history.folder)
     assert [work.commit for work in found] == [merge]
     assert found[0].message == "Count to three\n\nWhy it is wanted."
 
@@ -76,7 +76,7 @@ def test_a_short_title_is_told_more_by_commits_that_speak_of_the_same(history: H
     for message in ("Add totals", "Formatted with black", "Round totals half up", "add: totals"):
         history.commit(message, {"shop.py": f"A = '{message}'\n"})
     history.merge("topic", "Merge pull request #3 from me/topic\n\nAdd totals")
-    assert works(history.folder)[0].message == "Add totals\n\nRound totals half up"
+    assert list_past_work(history.folder)[0].message == "Add totals\n\nRound totals half up"
 
 
 def test_a_pull_request_may_be_merged_under_its_own_title(history: History) -> None:
@@ -84,7 +84,7 @@ def test_a_pull_request_may_be_merged_under_its_own_title(history: History) -> N
     history.commit("first", {"shop.py": "A = 2\n"})
     history.commit("Count better\n\nBy hand.", {"shop.py": "A = 3\n"})
     merge = history.merge("topic", "Count to three (#3)")
-    found = works(history.folder)
+    found = list_past_work(history.folder)
     assert [work.commit for work in found] == [merge]
     assert found[0].message == "Count to three (#3)\n\nBy hand."
 
@@ -94,7 +94,7 @@ def test_a_merged_release_branch_counts_by_its_own_commits(history: History, mes
     history.branch("8.1.x")
     fix = history.commit("Mend it", {"shop.py": "A = 2\n"})
     history.merge("8.1.x", message)
-    assert [work.commit for work in works(history.folder)] == [fix]
+    assert [work.commit for work in list_past_work(history.folder)] == [fix]
 
 
 def test_the_first_commit_is_no_work_and_a_shallow_clone_says_so(
@@ -104,9 +104,9 @@ def test_the_first_commit_is_no_work_and_a_shallow_clone_says_so(
     shallow = tmp_path / "shallow"
     source = f"file://{history.folder}"
     subprocess.run(["git", "clone", "-q", "--depth=1", source, str(shallow)], check=True)
-    assert works(shallow) == []
-    assert is_shallow(shallow)
-    assert not is_shallow(history.folder)
+    assert list_past_work(shallow) == []
+    assert is_shallow_clone(shallow)
+    assert not is_shallow_clone(history.folder)
 
 
 def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
@@ -117,17 +117,17 @@ def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
         "Prices are never negative",
         {"shop.py": "A = 3\n", "test_shop.py": "def test_c():\n    pass\n", "CHANGES.md": "- x\n"},
     )
-    with manifests(history.folder, "HEAD") as folder:
-        rules = collects(folder, "pytest")
-    lode = survey(history.folder, rules, None, NOW)
+    with open_manifests(history.folder, "HEAD") as folder:
+        rules = find_collection_rules(folder, "pytest")
+    lode = survey_work(history.folder, rules, None, NOW)
     assert [work.commit for work in lode.works] == [both]
     assert sorted(lode.passed_over.values()) == [
         "it changes no source",
         "it changes no tests",
         "it changes no tests",
     ]
-    found = candidate(history.folder, lode.works[0], rules)
-    assert isinstance(found, Candidate)
+    found = build_candidate(history.folder, lode.works[0], rules)
+    assert isinstance(found, TaskCandidate)
     assert found.source_files == ("shop.py",)
     assert found.test_files == ("test_shop.py",)
     assert "CHANGES" not in found.source + found.tests
@@ -142,15 +142,15 @@ def test_a_name_that_the_base_has_somewhere_is_not_told(history: History) -> Non
             "test_shop.py": "def test_a():\n    known()\n    by_day()\n",
         },
     )
-    with manifests(history.folder, "HEAD") as folder:
-        rules = collects(folder, "pytest")
-    found = candidate(history.folder, works(history.folder)[0], rules)
-    assert isinstance(found, Candidate)
+    with open_manifests(history.folder, "HEAD") as folder:
+        rules = find_collection_rules(folder, "pytest")
+    found = build_candidate(history.folder, list_past_work(history.folder)[0], rules)
+    assert isinstance(found, TaskCandidate)
     assert "Names to use: `by_day`." in found.prompt
 
 
-def work(message: str, year: int = 2025) -> Work:
-    return Work(commit="c", base="b", at=datetime(year, 1, 1, tzinfo=UTC), message=message)
+def work(message: str, year: int = 2025) -> PastWork:
+    return PastWork(commit="c", base="b", at=datetime(year, 1, 1, tzinfo=UTC), message=message)
 
 
 def lines(count: int) -> list[FileChange]:
@@ -158,27 +158,27 @@ def lines(count: int) -> list[FileChange]:
 
 
 def test_an_hours_work_with_a_telling_message_comes_first() -> None:
-    good = score("Fix rounding of totals in refunds", False, lines(25), lines(20))
-    assert good > score("Fix rounding of totals in refunds", False, lines(700), lines(20))
-    assert good > score("Fix rounding of totals in refunds", False, lines(1), lines(20))
-    assert good > score("Refactor refunds and totals again", False, lines(25), lines(20))
-    assert good > score("oops", False, lines(25), lines(20))
-    assert good > 1 + score("Fix rounding of totals", False, lines(25), lines(20))
-    assert good > score("Add more tests for rounding of totals", False, lines(25), lines(20))
-    assert good > score("`shop.total`: add tests", False, lines(25), lines(20))
-    assert good > score("test: fix rounding of totals in refunds", False, lines(25), lines(20))
-    assert good > score("style(shop): fix rounding of totals", False, lines(25), lines(20))
-    assert good < score(
+    good = score_work("Fix rounding of totals in refunds", False, lines(25), lines(20))
+    assert good > score_work("Fix rounding of totals in refunds", False, lines(700), lines(20))
+    assert good > score_work("Fix rounding of totals in refunds", False, lines(1), lines(20))
+    assert good > score_work("Refactor refunds and totals again", False, lines(25), lines(20))
+    assert good > score_work("oops", False, lines(25), lines(20))
+    assert good > 1 + score_work("Fix rounding of totals", False, lines(25), lines(20))
+    assert good > score_work("Add more tests for rounding of totals", False, lines(25), lines(20))
+    assert good > score_work("`shop.total`: add tests", False, lines(25), lines(20))
+    assert good > score_work("test: fix rounding of totals in refunds", False, lines(25), lines(20))
+    assert good > score_work("style(shop): fix rounding of totals", False, lines(25), lines(20))
+    assert good < score_work(
         "fix(style): fix rounding of totals in refunds", False, lines(25), lines(20)
     )
     tests = "Fix tests being collected twice or more"
-    assert good < 2 + score(tests, False, lines(25), lines(20))
-    assert good < score("Fix rounding of totals in refunds", True, lines(25), lines(20))
+    assert good < 2 + score_work(tests, False, lines(25), lines(20))
+    assert good < score_work("Fix rounding of totals in refunds", True, lines(25), lines(20))
     changed = [FileChange(path="test_a.py", status="changed", added=20, removed=20)]
-    assert good > score("Fix rounding of totals in refunds", False, lines(25), changed)
+    assert good > score_work("Fix rounding of totals in refunds", False, lines(25), changed)
 
 
 def test_newer_work_comes_before_equal_older_work() -> None:
     old, new = work("a", 2019), work("b", 2025)
-    assert ranked([(1.0, old), (1.0, new)], NOW) == [new, old]
-    assert ranked([(9.0, old), (1.0, new)], NOW) == [old, new]
+    assert rank_work([(1.0, old), (1.0, new)], NOW) == [new, old]
+    assert rank_work([(9.0, old), (1.0, new)], NOW) == [old, new]

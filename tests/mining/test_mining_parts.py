@@ -9,43 +9,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.parts import Collects, collects, is_test, split
-from closeloop.tasks.projects.folder import Folder
+from closeloop.tasks.mining.change_parts import (
+    CollectionRules,
+    find_collection_rules,
+    is_collected_test,
+    split_change_paths,
+)
+from closeloop.tasks.projects.manifest_folder import ManifestFolder
 
 KNOWN = ("src/latest.py", "src/app/test/client.py", "tests/test_app.py", "tests/data/one.json")
 
 
-def folder(tmp_path: Path, **files: str) -> Folder:
+def folder(tmp_path: Path, **files: str) -> ManifestFolder:
     names = {name.replace("__", "."): text for name, text in files.items()}
     for name, text in names.items():
         (tmp_path / name).write_text(text)
-    return Folder(tmp_path, tuple(names))
+    return ManifestFolder(tmp_path, tuple(names))
 
 
 def test_a_name_with_test_in_it_is_no_test(tmp_path: Path) -> None:
-    rules = collects(folder(tmp_path), "pytest")
+    rules = find_collection_rules(folder(tmp_path), "pytest")
     paths = ("src/latest.py", "src/contest.py", "src/testing.py", "src/attestation/core.py")
-    assert split(paths, KNOWN, rules).source == paths
+    assert split_change_paths(paths, KNOWN, rules).source == paths
 
 
 def test_what_lies_beside_tests_goes_with_them(tmp_path: Path) -> None:
-    rules = collects(folder(tmp_path), "pytest")
+    rules = find_collection_rules(folder(tmp_path), "pytest")
     paths = ("tests/test_new.py", "tests/data/two.json", "tests/helpers.py", "src/conftest.py")
-    parts = split(paths, KNOWN, rules)
+    parts = split_change_paths(paths, KNOWN, rules)
     assert parts.tests == ("tests/test_new.py",)
     assert set(parts.support) == {"tests/data/two.json", "tests/helpers.py", "src/conftest.py"}
 
 
 def test_a_folder_named_test_that_holds_no_tests_is_source(tmp_path: Path) -> None:
-    rules = collects(folder(tmp_path), "pytest")
-    assert split(["src/app/test/client.py"], KNOWN, rules).source == ("src/app/test/client.py",)
+    rules = find_collection_rules(folder(tmp_path), "pytest")
+    assert split_change_paths(["src/app/test/client.py"], KNOWN, rules).source == (
+        "src/app/test/client.py",
+    )
 
 
 def test_a_program_named_like_a_change_log_is_source(tmp_path: Path) -> None:
     programs = ("src/history.py", "site/news/views.py", "web/changes.ts")
     notes = ("CHANGES", "HISTORY.rst", "docs/versionhistory.rst", "news/12.bugfix", "NEWS.md")
     notes += ("releasenotes/notes/rounding-12.yaml",)
-    parts = split((*programs, *notes), KNOWN, collects(folder(tmp_path), "pytest"))
+    parts = split_change_paths(
+        (*programs, *notes), KNOWN, find_collection_rules(folder(tmp_path), "pytest")
+    )
     assert parts.source == programs
     assert parts.changelog == notes
 
@@ -60,16 +69,16 @@ def test_a_program_named_like_a_change_log_is_source(tmp_path: Path) -> None:
     ],
 )
 def test_the_projects_own_pattern_decides(tmp_path: Path, file: str, text: str) -> None:
-    rules = collects(folder(tmp_path, **{file: text}), "pytest")
-    assert is_test("tests/check_sum.py", rules)
-    assert not is_test("tests/test_sum.py", rules)
+    rules = find_collection_rules(folder(tmp_path, **{file: text}), "pytest")
+    assert is_collected_test("tests/check_sum.py", rules)
+    assert not is_collected_test("tests/test_sum.py", rules)
 
 
 def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> None:
     text = '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
-    rules = collects(folder(tmp_path, pyproject__toml=text), "pytest")
-    assert is_test("tests/deep/test_a.py", rules)
-    assert not is_test("src/app/test_client.py", rules)
+    rules = find_collection_rules(folder(tmp_path, pyproject__toml=text), "pytest")
+    assert is_collected_test("tests/deep/test_a.py", rules)
+    assert not is_collected_test("src/app/test_client.py", rules)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +96,9 @@ def test_only_the_folders_that_pytest_looks_in_hold_tests(tmp_path: Path) -> Non
     ],
 )
 def test_each_runner_has_its_own_tests(tmp_path: Path, runner, tests: str, source: str) -> None:
-    parts = split([tests, source], [tests, source], collects(folder(tmp_path), runner))
+    parts = split_change_paths(
+        [tests, source], [tests, source], find_collection_rules(folder(tmp_path), runner)
+    )
     assert (parts.tests, parts.source) == ((tests,), (source,))
 
 
@@ -95,23 +106,27 @@ def test_node_and_mocha_look_where_their_script_says(tmp_path: Path) -> None:
     for runner, call in (("node", "node --test 'checks/**/*.js'"), ("mocha", "mocha checks/")):
         script = json.dumps({"scripts": {"test": f"xo lib && {call}"}})
         (tmp_path / "package.json").write_text(script)
-        known = Folder(tmp_path, ("package.json", "lib/sum.js", "lib/a.test.js", "checks/sum.js"))
-        rules = collects(known, runner)
-        assert [name for name in known.files if is_test(name, rules)] == ["checks/sum.js"]
+        known = ManifestFolder(
+            tmp_path, ("package.json", "lib/sum.js", "lib/a.test.js", "checks/sum.js")
+        )
+        rules = find_collection_rules(known, runner)
+        assert [name for name in known.files if is_collected_test(name, rules)] == ["checks/sum.js"]
 
 
 def test_documents_and_locks_are_no_part_of_a_task() -> None:
     paths = ("README.md", "docs/index.rst", "uv.lock", ".github/workflows/ci.yml")
-    assert split(paths, KNOWN, Collects(names=("test_*.py",))).rest == paths
+    assert split_change_paths(paths, KNOWN, CollectionRules(names=("test_*.py",))).rest == paths
 
 
 def test_the_change_log_is_known_as_such() -> None:
     paths = ("CHANGES.rst", "changelog.d/12.change.md", "newsfragments/3.bugfix", "HISTORY.md")
-    assert split(paths, KNOWN, Collects(names=("test_*.py",))).changelog == paths
+    assert (
+        split_change_paths(paths, KNOWN, CollectionRules(names=("test_*.py",))).changelog == paths
+    )
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), max_size=8))
 def test_every_path_has_exactly_one_place(paths: list[str]) -> None:
-    parts = split(paths, paths, Collects(names=("test_*.py",)))
+    parts = split_change_paths(paths, paths, CollectionRules(names=("test_*.py",)))
     found = (*parts.tests, *parts.support, *parts.source, *parts.changelog, *parts.rest)
     assert sorted(found) == sorted(paths)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.candidates import score
-from closeloop.tasks.mining.code import introduced, messages
-from closeloop.tasks.mining.leaks import leaked, without_leaks, without_the_way
-from closeloop.tasks.mining.notes import changelog_of
-from closeloop.tasks.mining.prompts import clean, compose, request
+from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
+from closeloop.tasks.mining.patch_words import find_expected_messages, find_introduced_names
+from closeloop.tasks.mining.prompt_leaks import find_leaks, remove_leaks, remove_solution
+from closeloop.tasks.mining.task_candidates import score_work
+from closeloop.tasks.mining.task_prompts import clean_message, compose_prompt, request_from_message
 from patience import takes
 
 
@@ -69,7 +69,7 @@ TESTS = patch(
     ],
 )
 def test_what_leads_to_the_answer_is_gone(answer: str) -> None:
-    told = clean(f"Round totals half up\n\nTotals were cut off.\n\n{answer}\n")
+    told = clean_message(f"Round totals half up\n\nTotals were cut off.\n\n{answer}\n")
     assert told.startswith("Round totals half up")
     assert "Totals were cut off." in told
     for trace in ("12", "a1b2c3", "example.org", "diff", "@@", "tests", "changelog"):
@@ -77,15 +77,17 @@ def test_what_leads_to_the_answer_is_gone(answer: str) -> None:
 
 
 def test_a_conventional_prefix_and_a_bare_reference_are_no_words() -> None:
-    assert request("fix!: round totals half up (#7)") == "Round totals half up"
-    assert request("#7 Round totals") == "Round totals"
+    assert request_from_message("fix!: round totals half up (#7)") == "Round totals half up"
+    assert request_from_message("#7 Round totals") == "Round totals"
 
 
 def test_what_a_conventional_prefix_says_of_the_place_is_part_of_the_request() -> None:
-    assert request("fix(total)!: handled half cents (#7)") == "total: handle half cents"
-    assert request("fix(http2): handle half cents") == "http2: handle half cents"
+    assert (
+        request_from_message("fix(total)!: handled half cents (#7)") == "total: handle half cents"
+    )
+    assert request_from_message("fix(http2): handle half cents") == "http2: handle half cents"
     for none in ("", "12", "SHOP-12"):
-        assert request(f"feat({none}): handle half cents") == "Handle half cents"
+        assert request_from_message(f"feat({none}): handle half cents") == "Handle half cents"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_what_a_conventional_prefix_says_of_the_place_is_part_of_the_request() -
     ],
 )
 def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str) -> None:
-    assert request(report) == asked
+    assert request_from_message(report) == asked
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_a_report_of_what_was_done_is_told_as_what_to_do(report: str, asked: str
     ],
 )
 def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) -> None:
-    told = clean(f"Round totals\n\n{said}")
+    told = clean_message(f"Round totals\n\n{said}")
     assert kept in told
     assert "12" not in told
 
@@ -185,31 +187,36 @@ def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) ->
     "more", [" and add comprehensive tests", "; add regression test", ", plus tests for it", ";"]
 )
 def test_tests_are_not_asked_for_in_a_title(more: str) -> None:
-    assert request(f"Round totals half up{more}") == "Round totals half up"
+    assert request_from_message(f"Round totals half up{more}") == "Round totals half up"
 
 
 def test_short_lines_that_are_sentences_of_their_own_stay_apart() -> None:
-    told = request("Round totals\n\nRound half up\nDocument it\nso that it is known")
+    told = request_from_message("Round totals\n\nRound half up\nDocument it\nso that it is known")
     assert told == "Round totals\n\nRound half up\nDocument it so that it is known"
 
 
 def test_names_keep_their_case() -> None:
-    assert request("make_class(): accept a namespace") == "make_class(): accept a namespace"
+    assert (
+        request_from_message("make_class(): accept a namespace")
+        == "make_class(): accept a namespace"
+    )
 
 
 def test_a_squashed_pull_request_is_asked_for_by_its_own_words() -> None:
     message = "Round totals (#7)\n\n* Round totals\n\nThey were cut off.\n\n* oops\n\n* fix CI"
-    assert request(message) == "Round totals\n\nThey were cut off."
+    assert request_from_message(message) == "Round totals\n\nThey were cut off."
 
 
 def test_what_the_change_log_says_is_added_unless_it_was_said() -> None:
-    noted = changelog_of(patch("CHANGES.rst", "+- Totals are rounded half up. :issue:`7`"))
-    assert request("Mend shop", noted) == "Mend shop\n\nTotals are rounded half up."
-    assert request("Totals are now rounded half up", noted).count("rounded") == 1
+    noted = extract_changelog_notes(
+        patch("CHANGES.rst", "+- Totals are rounded half up. :issue:`7`")
+    )
+    assert request_from_message("Mend shop", noted) == "Mend shop\n\nTotals are rounded half up."
+    assert request_from_message("Totals are now rounded half up", noted).count("rounded") == 1
     reno = patch(
         "releasenotes/notes/a.yaml", "+---", "+fixes:", "+  - |", "+    Totals are rounded."
     )
-    assert changelog_of(reno) == "Totals are rounded."
+    assert extract_changelog_notes(reno) == "Totals are rounded."
 
 
 def test_what_is_moved_or_edited_in_the_change_log_is_no_news() -> None:
@@ -221,7 +228,7 @@ def test_what_is_moved_or_edited_in_the_change_log_is_no_news() -> None:
         "+- Same for *refunds*.",
         "+- Refunds are possible.",
     )
-    assert changelog_of(patch("CHANGES.rst", *lines)) == "Refunds are possible."
+    assert extract_changelog_notes(patch("CHANGES.rst", *lines)) == "Refunds are possible."
 
 
 def test_entries_of_the_change_log_stay_apart_and_whole() -> None:
@@ -235,25 +242,25 @@ def test_entries_of_the_change_log_stay_apart_and_whole() -> None:
         "+  Whole or partly.",
     )
     told = "Totals are rounded - half up - since\n1997-07-16, as told.\n\n3.12 is known."
-    assert changelog_of(patch("CHANGES", *lines)) == told
+    assert extract_changelog_notes(patch("CHANGES", *lines)) == told
 
 
 def test_a_title_may_name_what_is_used_but_not_what_is_invented() -> None:
     brings = patch("shop.py", "+from decimal import ROUND_UP", "+def half_up(): ...")
-    assert leaked("Round with ROUND_UP", brings, "") == ["ROUND_UP"]
-    assert leaked("Round with ROUND_UP", brings, "", title=True) == []
-    assert leaked("Add half_up", brings, "", title=True) == ["half_up"]
+    assert find_leaks("Round with ROUND_UP", brings, "") == ["ROUND_UP"]
+    assert find_leaks("Round with ROUND_UP", brings, "", title=True) == []
+    assert find_leaks("Add half_up", brings, "", title=True) == ["half_up"]
 
 
 def test_a_sentence_does_not_end_behind_an_abbreviation() -> None:
     told = 'Totals are cut off (e.g. "1.5"). Use whole = _rounded_half_up(sum(prices)) there.'
-    assert without_leaks(told, SOURCE, TESTS) == 'Totals are cut off (e.g. "1.5").'
+    assert remove_leaks(told, SOURCE, TESTS) == 'Totals are cut off (e.g. "1.5").'
 
 
 def test_a_line_of_the_fix_is_a_leak() -> None:
     told = "Use `whole = _rounded_half_up(sum(prices))` there."
-    assert leaked(told, SOURCE, TESTS)
-    assert without_leaks(f"Totals are cut off. {told}", SOURCE, TESTS) == "Totals are cut off."
+    assert find_leaks(told, SOURCE, TESTS)
+    assert remove_leaks(f"Totals are cut off. {told}", SOURCE, TESTS) == "Totals are cut off."
 
 
 @pytest.mark.parametrize(
@@ -274,30 +281,30 @@ def test_a_line_of_the_fix_is_a_leak() -> None:
 def test_the_way_it_was_done_is_not_told(way: str) -> None:
     source = patch("shop.py", " def total(prices):", "+    return half_up(sum(prices))")
     aim = "Totals lose half a cent where they should be rounded up."
-    told = without_leaks(without_the_way(f"{aim}\n\n{way}", ""), source, "")
+    told = remove_leaks(remove_solution(f"{aim}\n\n{way}", ""), source, "")
     told = told.removeprefix(aim).strip()
     assert told in ("", "The totals are cut off.")
 
 
 def test_what_the_tests_use_may_be_told_as_a_way() -> None:
     told = "Refunds are possible in the shop, also of a part of an order. Use `partly=True` for it."
-    assert without_leaks(without_the_way(told, TESTS), SOURCE, TESTS) == told
+    assert remove_leaks(remove_solution(told, TESTS), SOURCE, TESTS) == told
 
 
 def test_a_comparison_is_no_way() -> None:
     told = "Totals of the shop are rounded half up, as they should.\n\nCompared to 1.4, it is late."
-    assert without_the_way(told, "") == told
+    assert remove_solution(told, "") == told
 
 
 def test_methods_that_python_names_may_be_asked_for() -> None:
     source = patch("shop.py", "+    def __contains__(self, order): ...")
-    assert leaked("Implement `__contains__` for shops", source, "", title=True) == []
+    assert find_leaks("Implement `__contains__` for shops", source, "", title=True) == []
 
 
 def test_what_others_made_need_not_be_named() -> None:
     source = patch("shop.py", "+def refund(): return config.getini(1)")
     tests = patch("test_shop.py", "+refund()", "+config.getini(1)")
-    assert introduced(source, tests) == {"refund"}
+    assert find_introduced_names(source, tests) == {"refund"}
 
 
 def test_what_a_comment_or_an_example_shows_is_no_message() -> None:
@@ -309,62 +316,68 @@ def test_what_a_comment_or_an_example_shows_is_no_message() -> None:
     )
     source = patch("shop.py", *(f"+{line}" for line in lines))
     tests = patch("test_shop.py", '+"one and two"', "+'one or two'", '+"one or no"')
-    assert messages(source, tests) == ("one or no",)
+    assert find_expected_messages(source, tests) == ("one or no",)
 
 
 def test_a_name_that_only_the_fix_brings_is_a_leak() -> None:
-    assert leaked("Add _rounded_half_up.", SOURCE, TESTS) == ["_rounded_half_up"]
+    assert find_leaks("Add _rounded_half_up.", SOURCE, TESTS) == ["_rounded_half_up"]
 
 
 def test_what_the_tests_use_is_no_leak_but_asked_for() -> None:
-    assert leaked("Add refund(order, partly=True).", SOURCE, TESTS) == []
-    assert introduced(SOURCE, TESTS) == {"refund", "order", "partly"}
-    assert messages(SOURCE, TESTS) == ("order without lines cannot",)
-    prompt = compose("Orders can be given back.", SOURCE, TESTS, ["refund"], ["order without"])
+    assert find_leaks("Add refund(order, partly=True).", SOURCE, TESTS) == []
+    assert find_introduced_names(SOURCE, TESTS) == {"refund", "order", "partly"}
+    assert find_expected_messages(SOURCE, TESTS) == ("order without lines cannot",)
+    prompt = compose_prompt(
+        "Orders can be given back.", SOURCE, TESTS, ["refund"], ["order without"]
+    )
     assert prompt is not None
     assert "`refund`" in prompt
     assert "- `order without`" in prompt
 
 
 def test_names_that_were_said_are_not_said_twice() -> None:
-    prompt = compose("Orders can be given back by refund.", SOURCE, TESTS, ["refund"], [])
+    prompt = compose_prompt("Orders can be given back by refund.", SOURCE, TESTS, ["refund"], [])
     assert prompt == "Orders can be given back by refund."
 
 
 @pytest.mark.parametrize("message", ["", "wip", "Fix it", "Call _rounded_half_up in total."])
 def test_a_message_that_says_too_little_asks_for_nothing(message: str) -> None:
-    assert compose(message, SOURCE, TESTS, [], []) is None
+    assert compose_prompt(message, SOURCE, TESTS, [], []) is None
 
 
 def test_a_short_message_is_enough_where_names_tell_the_rest() -> None:
-    assert compose("Support giving back", SOURCE, TESTS, [], []) is None
-    prompt = compose("Support giving back", SOURCE, TESTS, ["refund"], [])
+    assert compose_prompt("Support giving back", SOURCE, TESTS, [], []) is None
+    prompt = compose_prompt("Support giving back", SOURCE, TESTS, ["refund"], [])
     assert prompt == "Support giving back\n\nNames to use: `refund`."
 
 
 def test_a_short_message_is_enough_where_it_names_what_the_tests_use() -> None:
     tests = patch("tests/test_shop.py", "+    refund_all(order)")
-    assert compose("Correct refund_all rounding", SOURCE, TESTS, [], []) is None
-    assert compose("Correct refund_all rounding", SOURCE, tests, [], []) is not None
-    assert compose("Correct refund_all", SOURCE, tests, [], []) is None
+    assert compose_prompt("Correct refund_all rounding", SOURCE, TESTS, [], []) is None
+    assert compose_prompt("Correct refund_all rounding", SOURCE, tests, [], []) is not None
+    assert compose_prompt("Correct refund_all", SOURCE, tests, [], []) is None
 
 
 def test_what_is_left_without_its_title_must_say_more() -> None:
     title = "Add _rounded_half_up to totals"
-    assert compose(f"{title}\n\nTotals are rounded up", SOURCE, TESTS, [], []) is None
+    assert compose_prompt(f"{title}\n\nTotals are rounded up", SOURCE, TESTS, [], []) is None
     more = "Totals of all orders are cut off where they should be rounded"
-    assert compose(f"{title}\n\n{more}", SOURCE, TESTS, [], []) == more
+    assert compose_prompt(f"{title}\n\n{more}", SOURCE, TESTS, [], []) == more
 
 
 def test_tests_are_no_chore_where_the_project_is_about_them() -> None:
-    assert request("Fix tests being collected twice") == "Fix tests being collected twice"
-    assert request("Fix tests of totals") == ""
-    assert request("Add a test that fails for totals") == ""
+    assert (
+        request_from_message("Fix tests being collected twice") == "Fix tests being collected twice"
+    )
+    assert request_from_message("Fix tests of totals") == ""
+    assert request_from_message("Add a test that fails for totals") == ""
 
 
 def test_a_wrapped_sentence_of_tests_is_not_cut_in_two() -> None:
     told = "Add a test that shows how totals of prices\nare rounded."
-    assert request(f"Round totals\n\n{told}").endswith("how totals of prices are rounded.")
+    assert request_from_message(f"Round totals\n\n{told}").endswith(
+        "how totals of prices are rounded."
+    )
 
 
 def test_the_form_of_a_pull_request_is_no_part_of_what_is_asked() -> None:
@@ -374,14 +387,14 @@ def test_the_form_of_a_pull_request_is_no_part_of_what_is_asked() -> None:
         "- [x] I have rebased all commits so that reviewing this\npull request is easy.\n"
         "- [ ] Docs\n"
     )
-    assert request(message) == (
+    assert request_from_message(message) == (
         "Prices are rounded\n\n## Description\n\nHalf cents go up, see the rules."
     )
 
 
 @given(st.text(max_size=400))
 def test_no_message_is_too_strange(message: str) -> None:
-    assert len(request(message, message)) <= 2 * len(message) + 10
+    assert len(request_from_message(message, message)) <= 2 * len(message) + 10
 
 
 @pytest.mark.parametrize(
@@ -411,8 +424,8 @@ def test_no_message_is_too_strange(message: str) -> None:
     ],
 )
 def test_long_messages_are_cleaned_in_time(piece: str) -> None:
-    assert takes(lambda number: request(f"a{piece * (20_000 + number)}b"), 5) < 5
+    assert takes(lambda number: request_from_message(f"a{piece * (20_000 + number)}b"), 5) < 5
 
 
 def test_a_title_of_signs_is_scored_in_time() -> None:
-    assert takes(lambda number: score("-" * (20_000 - number), False, [], []), 1) < 1
+    assert takes(lambda number: score_work("-" * (20_000 - number), False, [], []), 1) < 1

@@ -15,19 +15,25 @@ import anyio
 import pytest
 
 import small_project
-from closeloop.cli.mine import _report
-from closeloop.cli.sources import ask_for_pulls, name_of
-from closeloop.mining.given import Given, dressed
-from closeloop.mining.mine import Mined
-from closeloop.mining.pulls import Pull, from_pulls, kept_requests, linked, read_requests
-from closeloop.mining.sessions import from_sessions
+from closeloop.cli.mine import _print_mining_report
+from closeloop.cli.mining_sources import fetch_merged_pulls, origin_repo_name
+from closeloop.mining.gathered_work import SourcedWork, with_source_tags
+from closeloop.mining.miner import MiningResult
+from closeloop.mining.pull_export import (
+    ExportedPull,
+    find_linked_issue,
+    gather_pull_work,
+    read_pull_exports,
+    read_saved_exports,
+)
+from closeloop.mining.session_work import gather_session_work
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Lane, Message, Trace
 from closeloop.store import open_store
-from closeloop.tasks.mining.history import works
+from closeloop.tasks.mining.work_history import list_past_work
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def export(folder: Path, **pull: object) -> Path:
 
 
 def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
-    gathered = from_pulls(list(read_requests(export(repo))), repo)
+    gathered = gather_pull_work(list(read_pull_exports(export(repo))), repo)
     [given] = gathered.given
     assert given.work.message == "Sums are wrong\n\nadd(2, 3) gives -1."
     assert given.work.base == small_project.git(repo, "rev-parse", "HEAD^").strip()
@@ -83,7 +89,7 @@ def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
     ],
 )
 def test_what_was_not_accepted_is_passed_over(repo, changes, why):
-    gathered = from_pulls(list(read_requests(export(repo, **changes))), repo)
+    gathered = gather_pull_work(list(read_pull_exports(export(repo, **changes))), repo)
     assert gathered.given == ()
     assert why in gathered.passed_over["pull request 7"]
 
@@ -91,20 +97,22 @@ def test_what_was_not_accepted_is_passed_over(repo, changes, why):
 def test_an_export_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"pull": {"number": "seven"}}\n')
     with pytest.raises(BadInput, match="line 1 is no pull request"):
-        list(read_requests(tmp_path / "x.jsonl"))
+        list(read_pull_exports(tmp_path / "x.jsonl"))
 
 
 def test_issues_are_linked_by_the_words_that_close_them():
-    assert linked(Pull(number=1, title="x", body="This fixes: #12 and #13")) == 12
-    assert linked(Pull(number=1, title="x", body="See #12")) is None
+    assert (
+        find_linked_issue(ExportedPull(number=1, title="x", body="This fixes: #12 and #13")) == 12
+    )
+    assert find_linked_issue(ExportedPull(number=1, title="x", body="See #12")) is None
 
 
 def test_tags_and_words_do_not_change_what_a_task_is(repo):
     task = Task(id="x", prompt="x", acceptance=Acceptance(run="x"), tags=("mined",), digest="d")
-    given = Given(work=works(repo)[0], tags=("reviewed", "mined"), rubric="Said.")
-    made = dressed(task, given)
+    given = SourcedWork(work=list_past_work(repo)[0], tags=("reviewed", "mined"), rubric="Said.")
+    made = with_source_tags(task, given)
     assert (made.tags, made.rubric, made.digest) == (("mined", "reviewed"), "Said.", "d")
-    assert dressed(task, None) == task
+    assert with_source_tags(task, None) == task
 
 
 # Sessions
@@ -144,8 +152,10 @@ def trace(path: str) -> Trace:
 )
 def test_a_session_is_the_work_whose_files_and_time_are_the_same(repo, day, path, found):
     with open_store(":memory:") as store:
-        store.keep(Made(attempt=session(repo, day=day), trace=trace(path.format(repo=repo))))
-        gathered = from_sessions(store, repo, {"session": ("scope-creep",)})
+        store.save_attempt(
+            AttemptResult(attempt=session(repo, day=day), trace=trace(path.format(repo=repo)))
+        )
+        gathered = gather_session_work(store, repo, {"session": ("scope-creep",)})
     assert bool(gathered.given) == found
     if found:
         [given] = gathered.given
@@ -212,16 +222,16 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     small_project.git(repo, "remote", "add", "origin", "git@example.org:ann/calculator.git")
     kept = tmp_path / "kept/pulls.jsonl"
     with pytest.raises(MachineFailed, match=r"no more requests for \d+ minutes"):
-        anyio.run(ask_for_pulls, repo, kept)
-    assert list(kept_requests(kept)) == [7]
+        anyio.run(fetch_merged_pulls, repo, kept)
+    assert list(read_saved_exports(kept)) == [7]
     kept.write_bytes(kept.read_bytes() + b'{"pull": {"num')
     before = len(asked)
-    first, second = anyio.run(ask_for_pulls, repo, kept)
-    assert first == next(read_requests(export(repo)))
+    first, second = anyio.run(fetch_merged_pulls, repo, kept)
+    assert first == next(read_pull_exports(export(repo)))
     assert (second.pull.number, second.issue) == (9, None)
     again = ["pulls", "pulls/9/comments", "pulls/9/commits"]
     assert asked[before:] == again, "what is kept is not asked for again"
-    assert list(kept_requests(kept)) == [7, 9]
+    assert list(read_saved_exports(kept)) == [7, 9]
 
 
 @pytest.mark.parametrize(
@@ -234,10 +244,10 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     ],
 )
 def test_a_source_without_work_says_so_in_its_own_words(capsys, source, passed_over, told):
-    _report(Mined(passed_over=passed_over), 20, source)
+    _print_mining_report(MiningResult(passed_over=passed_over), 20, source)
     assert re.search(told, " ".join(capsys.readouterr().out.split()))
 
 
 def test_a_clone_of_nowhere_has_no_name(repo):
     with pytest.raises(BadInput, match="no origin"):
-        name_of(repo)
+        origin_repo_name(repo)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.answers import heard
+from closeloop.model.provider_streams import read_provider_reply
 
 
 def stream(*events: Any, end: bytes = b"", gap: bytes = b"\n\n") -> bytes:
@@ -32,7 +32,7 @@ def test_chat_completions_are_put_together() -> None:
         {"choices": [], "usage": {"prompt_tokens": 1}},
         end=b"data: [DONE]\n\n",
     )
-    found = heard(body)
+    found = read_provider_reply(body)
     assert found.complete
     assert found.answer is not None
     message = found.answer["choices"][0]["message"]
@@ -65,7 +65,7 @@ def test_messages_are_put_together() -> None:
             "usage": {"output_tokens": 7},
         },
     ]
-    whole = heard(stream(*events, {"type": "message_stop"}, gap=b"\r\n\r\n"))
+    whole = read_provider_reply(stream(*events, {"type": "message_stop"}, gap=b"\r\n\r\n"))
     assert whole.complete
     assert whole.answer is not None
     assert whole.answer["content"] == [
@@ -74,7 +74,7 @@ def test_messages_are_put_together() -> None:
     ]
     assert whole.answer["usage"] == {**usage, "output_tokens": 7}
     assert whole.answer["stop_reason"] == "tool_use"
-    broken = heard(stream(*events[:8]))
+    broken = read_provider_reply(stream(*events[:8]))
     assert not broken.complete
     assert broken.answer is not None
     assert broken.answer["usage"]["input_tokens"] == 9
@@ -85,10 +85,10 @@ def test_a_response_is_told_at_its_end_or_item_by_item() -> None:
     begun = {"type": "response.created", "response": {"id": "r", "model": "m", "output": []}}
     done = {"type": "response.output_item.done", "item": item}
     end = {"type": "response.completed", "response": {"id": "r", "output": [], "usage": {"a": 1}}}
-    whole = heard(stream(begun, done, end))
+    whole = read_provider_reply(stream(begun, done, end))
     assert whole.complete
     assert whole.answer == {"id": "r", "output": [item], "usage": {"a": 1}}
-    broken = heard(stream(begun, done))
+    broken = read_provider_reply(stream(begun, done))
     assert not broken.complete
     assert broken.answer == {"id": "r", "model": "m", "output": [item]}
 
@@ -105,7 +105,7 @@ def test_generated_content_is_put_together() -> None:
         {**part(call, finishReason="STOP"), "usageMetadata": {"promptTokenCount": 3}},
     )
     for body in (stream(*events), json.dumps(events).encode()):
-        found = heard(body)
+        found = read_provider_reply(body)
         assert found.complete
         assert found.answer is not None
         assert found.answer["candidates"][0]["content"]["parts"] == [
@@ -121,20 +121,20 @@ def test_an_event_may_have_its_data_on_several_lines_among_others(gap: bytes) ->
     lines = (b"event: data: x", b'data: {"choices":', b"id: 7", b'data: [{"delta": ', b": a data:",
              b'data:{"content": "He"}}]}', b"", b"retry: 1", b"", b"", b" data: [DONE]", b"",
              b'data: {"choices": [{"delta": {"content": "y"}}]}')  # fmt: skip
-    found = heard(gap.join(lines))
+    found = read_provider_reply(gap.join(lines))
     assert found.answer is not None
     assert found.answer["choices"][0]["message"]["content"] == "Hey"
     assert not found.complete
-    assert heard(gap.join([*lines, b"", b"data: [DONE]"])).complete
+    assert read_provider_reply(gap.join([*lines, b"", b"data: [DONE]"])).complete
 
 
 def test_an_answer_that_came_at_once_is_as_it_is() -> None:
-    assert heard(b' {"a": 1}').answer == {"a": 1}
+    assert read_provider_reply(b' {"a": 1}').answer == {"a": 1}
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"7", b"<html>", b"data: ", b"[" * 99_999, b"\xff"])
 def test_garbage_is_no_answer(body: bytes) -> None:
-    assert heard(body).answer is None
+    assert read_provider_reply(body).answer is None
 
 
 NAMES = """type index delta choices content parts candidates message content_block usage text
@@ -155,8 +155,8 @@ events = st.recursive(
 
 @given(st.lists(events, max_size=5))
 def test_whatever_a_stream_holds_is_heard_without_a_fault(told: list[Any]) -> None:
-    heard(stream(*told))
-    heard(stream({"type": "message_start", "message": {}}, *told))
-    heard(stream({"choices": []}, *told))
-    heard(stream({"candidates": []}, *told))
-    heard(stream({"type": "response.created"}, *told))
+    read_provider_reply(stream(*told))
+    read_provider_reply(stream({"type": "message_start", "message": {}}, *told))
+    read_provider_reply(stream({"choices": []}, *told))
+    read_provider_reply(stream({"candidates": []}, *told))
+    read_provider_reply(stream({"type": "response.created"}, *told))

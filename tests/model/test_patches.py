@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from patience import takes
 
 
@@ -37,7 +37,7 @@ def repo(tmp_path: Path) -> Path:
 
 def changed(repo: Path, *options: str) -> Change:
     git(repo, "add", "-A")
-    return parse(git(repo, "diff", "--cached", "--binary", "-M", *options, "HEAD"), base="b")
+    return parse_patch(git(repo, "diff", "--cached", "--binary", "-M", *options, "HEAD"), base="b")
 
 
 def test_every_kind_of_change_is_told_apart(repo: Path) -> None:
@@ -112,26 +112,26 @@ def test_windows_line_ends_are_read_in_files_and_in_the_patch_itself(repo: Path)
     (repo / "gone.txt").write_bytes(b"bye\r\nagain\r\n\r\n")
     change = changed(repo)
     assert (change.files[0].added, change.files[0].removed) == (3, 1)
-    assert parse(change.patch.replace("\n", "\r\n")).files == change.files
+    assert parse_patch(change.patch.replace("\n", "\r\n")).files == change.files
 
 
 def test_plain_diffs_without_git_headers_are_read() -> None:
     patch = "--- a/x.py\t2020-01-01 00:00\n+++ b/x.py\t2020-01-02\n@@ -1 +1,2 @@\n-a\n+b\n+c\n"
-    (file,) = parse("Some words first.\n\n" + patch).files
+    (file,) = parse_patch("Some words first.\n\n" + patch).files
     assert (file.path, file.status, file.added, file.removed) == ("x.py", "changed", 2, 1)
-    (file,) = parse("--- /dev/null\n+++ new.py\n@@ -0,0 +1 @@\n+b\n").files
+    (file,) = parse_patch("--- /dev/null\n+++ new.py\n@@ -0,0 +1 @@\n+b\n").files
     assert (file.path, file.status) == ("new.py", "added")
 
 
 def test_mail_from_format_patch_is_read(repo: Path) -> None:
     (repo / "gone.txt").write_text("hello\n")
     git(repo, "commit", "-qam", "subject\n\n--- not a header\nbody")
-    (file,) = parse(git(repo, "format-patch", "-1", "--stdout")).files
+    (file,) = parse_patch(git(repo, "format-patch", "-1", "--stdout")).files
     assert (file.path, file.added, file.removed) == ("gone.txt", 1, 1)
 
 
 def test_nothing_changed_is_a_change_without_files() -> None:
-    assert parse("").files == parse("\n").files == ()
+    assert parse_patch("").files == parse_patch("\n").files == ()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_nothing_changed_is_a_change_without_files() -> None:
 )
 def test_garbage_is_refused_with_its_reason(patch: str, why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        parse(patch)
+        parse_patch(patch)
 
 
 def test_ten_thousand_files_are_read_quickly() -> None:
@@ -162,8 +162,8 @@ def test_ten_thousand_files_are_read_quickly() -> None:
         f"@@ -1,20 +1,21 @@\n{body}+new\n"
         for n in range(10_000)
     )
-    assert len(parse(patch).files) == 10_000
-    assert takes(lambda _: parse(patch), 5) < 5
+    assert len(parse_patch(patch).files) == 10_000
+    assert takes(lambda _: parse_patch(patch), 5) < 5
 
 
 @given(st.text(st.sampled_from('+- @\\\n\r"abd/x0,1\t\0'), max_size=200))
@@ -171,7 +171,7 @@ def test_ten_thousand_files_are_read_quickly() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for patch in (text, f"diff --git {text}", f"--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n{text}"):
         with contextlib.suppress(BadInput):
-            parse(patch)
+            parse_patch(patch)
 
 
 @given(
@@ -192,7 +192,7 @@ def test_counts_agree_with_git(
     command = ["git", "diff", "--no-index", "--text", "old", "new"]
     numbers = subprocess.run([*command, "--numstat"], cwd=folder, capture_output=True, check=False)
     patch = subprocess.run(command, cwd=folder, capture_output=True, check=False).stdout.decode()
-    files = parse(patch).files
+    files = parse_patch(patch).files
     if numbers.stdout:
         added, removed = numbers.stdout.split()[:2]
         assert (files[0].added, files[0].removed) == (int(added), int(removed))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.pieces import LEAST_BYTES, pieces
+from closeloop.model.request_pieces import MIN_PIECE_BYTES, split_into_pieces
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=30),
@@ -17,13 +17,13 @@ values = st.recursive(
 
 @given(st.binary() | values.map(lambda value: json.dumps(value).encode()))
 def test_the_pieces_of_anything_give_it_back(body: bytes) -> None:
-    assert b"".join(pieces(body)) == body
+    assert b"".join(split_into_pieces(body)) == body
 
 
 @given(st.dictionaries(st.text(), st.lists(st.text(max_size=3000), max_size=8), max_size=4))
 def test_the_pieces_of_a_conversation_give_it_back(payload: dict[str, Any]) -> None:
     for body in (json.dumps(payload), json.dumps(payload, indent=1, ensure_ascii=False)):
-        assert b"".join(pieces(body.encode())) == body.encode()
+        assert b"".join(split_into_pieces(body.encode())) == body.encode()
 
 
 def request(messages: list[str], **more: Any) -> bytes:
@@ -34,10 +34,10 @@ def request(messages: list[str], **more: Any) -> bytes:
 def test_a_longer_conversation_has_the_pieces_of_the_shorter_one(size: int) -> None:
     said = [str(number) * size for number in range(40)]
     tools = ["t" * 5000]
-    before = set(pieces(request(said, tools=tools)))
-    after = pieces(request([*said, "new", "newer"], tools=tools))
+    before = set(split_into_pieces(request(said, tools=tools)))
+    after = split_into_pieces(request([*said, "new", "newer"], tools=tools))
     added = sum(len(piece) for piece in after if piece not in before)
-    assert added < 2 * LEAST_BYTES + 3 * size
+    assert added < 2 * MIN_PIECE_BYTES + 3 * size
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_a_longer_conversation_has_the_pieces_of_the_shorter_one(size: int) -> N
     [b"", b"{}", b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b'{"a": [1, 2', b"[1]", b" {} "],
 )
 def test_what_is_no_request_is_one_piece(body: bytes) -> None:
-    assert b"".join(pieces(body)) == body
-    assert len(pieces(body)) <= 1
+    assert b"".join(split_into_pieces(body)) == body
+    assert len(split_into_pieces(body)) <= 1

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import closeloop.model
-from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed, unknown
-from closeloop.model.record import Record, digest
+from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed, unknown_name_error
+from closeloop.model.record import Record, content_digest
 from example_counts import scale_examples
 from record_strategies import holds_live_objects, records
 
@@ -31,7 +31,7 @@ def every_record(kind: type[Record] = Record) -> list[type[Record]]:
 
 RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
 # How a trace or a change is read lives in memory only: it is made again each time.
-READ = ("closeloop.model.steps", "closeloop.model.inspection")
+READ = ("closeloop.model.trace_steps", "closeloop.model.inspection")
 PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind) and kind.__module__ not in READ]
 
 
@@ -62,19 +62,22 @@ def test_every_record_is_frozen_and_takes_keywords_only(kind: type[Record]) -> N
 @given(st.dictionaries(st.text(), st.integers(0, 9)))
 def test_a_digest_ignores_the_order_of_keys_and_nothing_else(content: dict[str, int]) -> None:
     turned = dict(reversed(content.items()))
-    assert digest("a", content) == digest("a", turned)
-    assert digest("a", content) != digest("b", content)
-    assert digest("a", content) != digest("a", content | {"": 10})
-    assert digest("ab", "c") != digest("a", "bc")
+    assert content_digest("a", content) == content_digest("a", turned)
+    assert content_digest("a", content) != content_digest("b", content)
+    assert content_digest("a", content) != content_digest("a", content | {"": 10})
+    assert content_digest("ab", "c") != content_digest("a", "bc")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
-    fault = unknown("agent", "claud", ["codex", "claude"])
+    fault = unknown_name_error("agent", "claud", ["codex", "claude"])
     assert isinstance(fault, BadInput)
     assert str(fault) == "No agent named 'claud'. Did you mean 'claude'? Known: claude, codex."
-    assert str(unknown("agent", "zzz", iter(["codex"]))) == "No agent named 'zzz'. Known: codex."
+    assert (
+        str(unknown_name_error("agent", "zzz", iter(["codex"])))
+        == "No agent named 'zzz'. Known: codex."
+    )
     none = "No agent named 'codex'. None is known here: add one, or go to the project that has it."
-    assert str(unknown("agent", "codex", [])) == none
+    assert str(unknown_name_error("agent", "codex", [])) == none
 
 
 def test_every_fault_has_its_own_exit_code() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from closeloop.judges.rubric import load_rubric
-from closeloop.model.evaluation import RubricCheck
+from closeloop.model.evaluation import RubricQuestion
 from small_project import git
 
 CODE = load_rubric("code-change", Path())
@@ -78,7 +78,7 @@ JUDGE = [
 def says(verdict: str, quote: str, reason: str) -> str:
     answer = {"evidence": [quote], "reasoning": reason}
 
-    def of(check: RubricCheck) -> str:
+    def of(check: RubricQuestion) -> str:
         return "no" if verdict == "partly" and check.partly is None else verdict
 
     value = {

@@ -13,38 +13,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.errors import MachineFailed
-from closeloop.model.evaluation import Issue
+from closeloop.model.evaluation import EvaluationIssue
 from closeloop.model.orchestration import (
-    Assessment,
-    Execution,
     Orchestration,
-    Part,
-    Told,
-    Try,
+    OrchestrationProgress,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskSpec,
+    SubtaskTry,
 )
 from closeloop.model.settings import OrchestrateSettings
-from closeloop.runs.orchestrate.loop import Hands, Order, carry_out, ignores
+from closeloop.runs.orchestrate.subtask_loop import (
+    SubtaskCallbacks,
+    SubtaskOrder,
+    ignores_feedback,
+    run_subtasks,
+)
 from patience import PATIENCE
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
-WRONG = Issue(check="tested", criterion="quality", text="There is no test.")
+WRONG = EvaluationIssue(check="tested", criterion="quality", text="There is no test.")
 
 
 def plan(*tasks: tuple[str, tuple[str, ...]]) -> Orchestration:
-    parts = tuple(Part(id=name, prompt=f"Do {name}.", depends_on=needs) for name, needs in tasks)
+    parts = tuple(
+        SubtaskSpec(id=name, prompt=f"Do {name}.", depends_on=needs) for name, needs in tasks
+    )
     return Orchestration(id="p", at=NOW, request="All of it.", tasks=parts, worker="w")
 
 
-def execution(task: str, number: int = 1, **fields: object) -> Execution:
+def execution(task: str, number: int = 1, **fields: object) -> SubtaskExecution:
     known = {"plan": "p", "variant": "w", "agent": "a", "brief": "b", "exit": "finished"}
-    return Execution(
+    return SubtaskExecution(
         **{**known, "task": task, "number": number, "started": NOW, "ended": NOW, **fields}  # type: ignore[arg-type]
     )
 
 
-def assessment(one: Execution, passed: bool | None, **fields: object) -> Assessment:
+def assessment(one: SubtaskExecution, passed: bool | None, **fields: object) -> SubtaskAssessment:
     issues = (WRONG,) if passed is False else ()
-    return Assessment(
+    return SubtaskAssessment(
         plan="p",
         task=one.task,
         number=one.number,
@@ -59,22 +66,22 @@ class World:
 
     def __init__(
         self,
-        verdict: Callable[[Execution], bool | None] = lambda one: True,
-        exit_of: Callable[[Order], str] = lambda order: "finished",
+        verdict: Callable[[SubtaskExecution], bool | None] = lambda one: True,
+        exit_of: Callable[[SubtaskOrder], str] = lambda order: "finished",
     ) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[SubtaskOrder] = []
         self.judged: list[str] = []
-        self.kept: list[Assessment] = []
-        self.told: list[Told] = []
+        self.kept: list[SubtaskAssessment] = []
+        self.told: list[OrchestrationProgress] = []
         self.merged: list[list[str]] = []
         self.at_once = self.most = 0
         self.verdict = verdict
         self.exit_of = exit_of
-        self.clash: Callable[[Sequence[Execution]], str | None] = lambda made: None
+        self.clash: Callable[[Sequence[SubtaskExecution]], str | None] = lambda made: None
         self.hold: Callable[[], str | None] = lambda: None
-        self.ready: Callable[[Order], bool] = lambda order: True
+        self.ready: Callable[[SubtaskOrder], bool] = lambda order: True
 
-    async def work(self, order: Order) -> Execution:
+    async def work(self, order: SubtaskOrder) -> SubtaskExecution:
         self.orders.append(order)
         self.at_once += 1
         self.most = max(self.most, self.at_once)
@@ -91,21 +98,21 @@ class World:
             patch=f"{order.task.id} {order.number}",
         )
 
-    async def judge(self, one: Execution) -> Assessment:
+    async def judge(self, one: SubtaskExecution) -> SubtaskAssessment:
         self.judged.append(f"{one.task} {one.number}")
         return assessment(one, self.verdict(one))
 
-    async def merge(self, made: Sequence[Execution]) -> str | None:
+    async def merge(self, made: Sequence[SubtaskExecution]) -> str | None:
         self.merged.append([one.task for one in made])
         return self.clash(made)
 
-    async def keep(self, one: Assessment) -> None:
+    async def keep(self, one: SubtaskAssessment) -> None:
         self.kept.append(one)
 
     def run(
-        self, what: Orchestration, known: Sequence[Try] = (), **terms: object
+        self, what: Orchestration, known: Sequence[SubtaskTry] = (), **terms: object
     ) -> dict[str, str]:
-        hands = Hands(
+        hands = SubtaskCallbacks(
             work=self.work,
             judge=self.judge,
             merge=self.merge,
@@ -114,7 +121,7 @@ class World:
             tell=self.told.append,
         )
         wanted = OrchestrateSettings(**terms)  # type: ignore[arg-type]
-        return anyio.run(carry_out, what, wanted, hands, known)
+        return anyio.run(run_subtasks, what, wanted, hands, known)
 
     @property
     def tries(self) -> list[str]:
@@ -169,15 +176,15 @@ def test_a_try_that_mends_nothing_is_flagged_and_may_be_the_last() -> None:
 
 def test_feedback_is_ignored_only_where_nothing_is_better() -> None:
     one = execution("a")
-    other = Issue(check="scope", criterion=None, text="Too much.", source="fact")
+    other = EvaluationIssue(check="scope", criterion=None, text="Too much.", source="fact")
     before = assessment(one, False, score=0.3, issues=(WRONG, other))
-    reworded = Issue(check="tested", criterion="quality", text="Still not tested.")
-    assert ignores(assessment(one, False, score=0.3, issues=(other, reworded)), before)
-    assert not ignores(assessment(one, False, score=0.4, issues=(other, reworded)), before)
-    assert not ignores(assessment(one, False, score=0.3, issues=(other,)), before)
-    assert not ignores(assessment(one, True, score=0.3, issues=(WRONG, other)), before)
-    changed = Issue(check="scope", criterion=None, text="Less.", source="fact")
-    assert not ignores(assessment(one, False, score=0.3, issues=(changed, WRONG)), before)
+    reworded = EvaluationIssue(check="tested", criterion="quality", text="Still not tested.")
+    assert ignores_feedback(assessment(one, False, score=0.3, issues=(other, reworded)), before)
+    assert not ignores_feedback(assessment(one, False, score=0.4, issues=(other, reworded)), before)
+    assert not ignores_feedback(assessment(one, False, score=0.3, issues=(other,)), before)
+    assert not ignores_feedback(assessment(one, True, score=0.3, issues=(WRONG, other)), before)
+    changed = EvaluationIssue(check="scope", criterion=None, text="Less.", source="fact")
+    assert not ignores_feedback(assessment(one, False, score=0.3, issues=(changed, WRONG)), before)
 
 
 def test_what_the_machine_lost_is_begun_again_and_no_feedback() -> None:
@@ -197,7 +204,7 @@ def test_a_machine_that_fails_every_time_is_given_up() -> None:
 
 def test_what_the_machine_lost_is_tried_again_when_the_plan_goes_on() -> None:
     lost = [execution("a", number, exit="machine") for number in (1, 2, 3)]
-    known = [Try(execution=one, assessment=assessment(one, None)) for one in lost]
+    known = [SubtaskTry(execution=one, assessment=assessment(one, None)) for one in lost]
     world = World()
     assert world.run(plan(("a", ())), known) == {}
     assert world.tries == ["a 4"]
@@ -219,7 +226,7 @@ def test_a_change_that_does_not_go_together_with_others_is_made_again_on_top_of_
     world = World()
     world.ready = lambda order: order.task.id != "a" or any(one.task == "b" for one in world.kept)
 
-    def clash(made: Sequence[Execution]) -> str | None:
+    def clash(made: Sequence[SubtaskExecution]) -> str | None:
         first = [one.patch for one in made]
         return "calc.py does not apply." if "a 1" in first and "b 1" in first else None
 
@@ -255,9 +262,9 @@ def test_a_plan_goes_on_from_what_is_known() -> None:
     done, unjudged = execution("a"), execution("b")
     failed = execution("c")
     known = [
-        Try(execution=done, assessment=assessment(done, True)),
-        Try(execution=unjudged),
-        Try(execution=failed, assessment=assessment(failed, False)),
+        SubtaskTry(execution=done, assessment=assessment(done, True)),
+        SubtaskTry(execution=unjudged),
+        SubtaskTry(execution=failed, assessment=assessment(failed, False)),
     ]
     world = World()
     assert world.run(plan(("a", ()), ("b", ()), ("c", ()), ("d", ("a", "b", "c"))), known) == {}
@@ -267,7 +274,7 @@ def test_a_plan_goes_on_from_what_is_known() -> None:
 
 def test_a_fault_stops_the_plan_as_it_is() -> None:
     class Broken(World):
-        async def keep(self, one: Assessment) -> None:
+        async def keep(self, one: SubtaskAssessment) -> None:
             raise MachineFailed("The database is gone.")
 
     with pytest.raises(MachineFailed, match="The database is gone"):

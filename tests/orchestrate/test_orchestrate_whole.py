@@ -23,8 +23,8 @@ from sqlalchemy import create_engine, text
 import postgres_server
 from closeloop.cli import main
 from closeloop.model.chat import ModelRequest
-from closeloop.model.orchestration import PlanStory
-from closeloop.reviewing.memory import add
+from closeloop.model.orchestration import OrchestrationHistory
+from closeloop.reviewing.rule_editing import add_rule
 from closeloop.store import Store, open_store
 from small_project import git
 
@@ -52,12 +52,12 @@ def stored(project: Path) -> Store:
     return open_store(str(project / ".closeloop/closeloop.db"))
 
 
-def newest(project: Path) -> PlanStory:
+def newest(project: Path) -> OrchestrationHistory:
     with stored(project) as store:
-        return store.plans.story(store.plans.listed(1)[0].id)
+        return store.plans.load_story(store.plans.list_plans(1)[0].id)
 
 
-def tries(story: PlanStory) -> list[tuple[str, int, bool | None]]:
+def tries(story: OrchestrationHistory) -> list[tuple[str, int, bool | None]]:
     return sorted(
         (one.execution.task, one.execution.number, one.assessment and one.assessment.passed)
         for one in story.tries
@@ -105,25 +105,31 @@ def test_a_bad_task_is_judged_tried_again_with_what_was_wrong_and_passes(
     assert 0 < made["rates"]["retry_usage"]["cost"] < made["rates"]["usage"]["cost"]
 
     with open_store(store_url) as store:
-        first, *_ = [request_in(one.request) for one in store.plans.exchanges(plan, "double", 1)]
-        again, *_ = [request_in(one.request) for one in store.plans.exchanges(plan, "double", 2)]
+        first, *_ = [
+            request_in(one.request) for one in store.plans.load_exchanges(plan, "double", 1)
+        ]
+        again, *_ = [
+            request_in(one.request) for one in store.plans.load_exchanges(plan, "double", 2)
+        ]
         assert MISSING not in first.messages[0].text
         assert MISSING in again.messages[0].text
         # A provider has all of the first brief in its cache when the second comes.
         assert again.messages[0].text.startswith(first.messages[0].text.rstrip())
         assert (again.system, again.tools) == (first.system, first.tools)
         # And most of it when another task's comes.
-        other, *_ = [request_in(one.request) for one in store.plans.exchanges(plan, "notes", 1)]
+        other, *_ = [
+            request_in(one.request) for one in store.plans.load_exchanges(plan, "notes", 1)
+        ]
         shared, found, _ = first.messages[0].text.partition("# Your task: ")
         assert found
         assert other.messages[0].text.startswith(shared + found)
         assert len(shared) > 0.7 * len(other.messages[0].text)
-        assert store.attempt(made["ending"]["attempt"]).links == {"plan": plan}
-        change = store.change(made["ending"]["attempt"])
+        assert store.load_attempt(made["ending"]["attempt"]).links == {"plan": plan}
+        change = store.load_change(made["ending"]["attempt"])
         assert change is not None
         paths = [file.path for file in change.files]
         assert paths == ["NOTES.md", "add.py", "double.py", "test_double.py"]
-        assert len(store.judged.evaluations()) == 4
+        assert len(store.judged.list_evaluations()) == 4
 
     assert rows(store_url, "SELECT overall_pass, tasks, state FROM orchestrator_plans") == [
         (None, 3, "begun"),
@@ -313,7 +319,7 @@ def test_changes_that_clash_are_a_failed_try_and_made_again_on_top(project: Path
     assert "settings.py" in failed.assessment.issues[-1].text
     with stored(project) as store:
         assert story.ending is not None
-        change = store.change(story.ending.attempt or "")
+        change = store.load_change(story.ending.attempt or "")
         assert change is not None
         assert "+VERSION = 45" in change.patch
 
@@ -418,7 +424,7 @@ def test_weights_that_could_decide_nothing_are_refused_before_anything_is_paid(
     assert typed("orchestrate", "plan.json") == 2
     assert "every weight must be a number above 0" in capsys.readouterr().err
     with stored(project) as store:
-        assert store.plans.listed(1) == []
+        assert store.plans.list_plans(1) == []
 
 
 def test_a_secret_in_a_request_is_kept_nowhere(project: Path) -> None:
@@ -429,7 +435,7 @@ def test_a_secret_in_a_request_is_kept_nowhere(project: Path) -> None:
     assert secret not in story.tries[0].execution.brief
     assert story.ending is not None
     with stored(project) as store:
-        told = msgspec.json.encode(store.trace(story.ending.attempt or ""))
+        told = msgspec.json.encode(store.load_trace(story.ending.attempt or ""))
     assert secret.encode() not in told + msgspec.json.encode(story)
     assert "The token is [redacted" in story.plan.tasks[0].prompt
 
@@ -551,11 +557,11 @@ def test_a_database_that_goes_away_loses_nothing_that_is_finished(
     assert (project / "times").read_text() == "x"
     assert not list((project / ".closeloop/plans").iterdir())
     with open_store(postgres_url) as store:
-        assert tries(store.plans.story(resume[0])) == GOES_WELL
+        assert tries(store.plans.load_story(resume[0])) == GOES_WELL
     assert typed("orchestrate", "--resume", *resume) == 0
     with open_store(postgres_url) as store:
-        assert len(store.plans.story(resume[0]).tries) == 4
-        assert len(store.attempts()) == 1
+        assert len(store.plans.load_story(resume[0]).tries) == 4
+        assert len(store.list_attempts()) == 1
 
 
 def test_a_plan_that_is_killed_goes_on_where_it_was(project: Path) -> None:
@@ -597,7 +603,7 @@ def test_only_one_process_carries_out_a_plan(
     assert typed("orchestrate", "plan.json") == 1
     plan = newest(project).plan.id
     with stored(project) as store:
-        assert store.claim(f"plan/{plan}/0/0", "another:1:1", 600.0)
+        assert store.claim_job(f"plan/{plan}/0/0", "another:1:1", 600.0)
     capsys.readouterr()
     assert typed("orchestrate", "--resume", plan) == 2
     assert f"Another process carries out plan {plan}" in capsys.readouterr().err
@@ -633,15 +639,15 @@ def test_work_without_a_repository_is_judged_by_its_words(
 def test_sub_agents_are_told_what_reviewers_taught_where_that_is_set(project, capsys):
     with stored(project) as store:
         text = "Keep the tests of the calculator short."
-        rule = add(store, text, str(project), "ann", datetime(2026, 1, 1, tzinfo=UTC))
+        rule = add_rule(store, text, str(project), "ann", datetime(2026, 1, 1, tzinfo=UTC))
     with (project / "closeloop.toml").open("a") as file:
         file.write('[memory]\nhydrate = true\nencoder = "ngrams"\n')
     typed("orchestrate", "plan.json", "--json")
     story = newest(project)
     with stored(project) as store:
-        (whole,) = store.memory.offers(str(project), [story.ending.attempt])
-        every = store.memory.offers(str(project))
+        (whole,) = store.memory.list_offers(str(project), [story.ending.attempt])
+        every = store.memory.list_offers(str(project))
         assert len(every) == len(story.tries) + 1
         assert all(offer.rules == (rule.id,) for offer in every)
         assert whole.tokens == sum(offer.tokens for offer in every if offer.prompt)
-        assert all(rule.text in store.prompt(one.prompt).text for one in every if one.prompt)
+        assert all(rule.text in store.load_prompt(one.prompt).text for one in every if one.prompt)

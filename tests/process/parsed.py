@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from closeloop.model.steps import Failures
-from closeloop.process.failures.found import Found
-from closeloop.process.failures.tools import NAMED
-from closeloop.process.normalise import plain
+from closeloop.model.trace_steps import CheckFailures
+from closeloop.process.failures.failure_collector import FailureCollector
+from closeloop.process.failures.output_parsers import PARSERS_BY_NAME
+from closeloop.process.output_normalisation import strip_terminal_codes
 
 
-def parsed(parser: str, text: str) -> Failures:
+def parsed(parser: str, text: str) -> CheckFailures:
     """What it finds; there must be something."""
-    found = Found()
-    NAMED[parser].gather(plain(text), found)
-    told = found.told(parser)
+    found = FailureCollector()
+    PARSERS_BY_NAME[parser].collect_failures(strip_terminal_codes(text), found)
+    told = found.build_failures(parser)
     assert told is not None
     return told
 
@@ -22,4 +22,4 @@ def keys(parser: str, text: str) -> list[str]:
 
 
 def verdict(parser: str, text: str) -> bool | None:
-    return NAMED[parser].verdict(plain(text))
+    return PARSERS_BY_NAME[parser].read_verdict(strip_terminal_codes(text))

@@ -10,7 +10,7 @@ import msgspec
 from story import Told, story
 
 from closeloop.model.finding import Finding, Unmeasured
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
 
 def found(
@@ -19,7 +19,7 @@ def found(
     """What a rule says of these events."""
     detector = importlib.import_module(f"closeloop.process.detectors.{rule.replace('-', '_')}")
     lanes = known.pop("lanes", None)
-    reading = msgspec.structs.replace(read(story(events, lanes)), **known)
+    reading = msgspec.structs.replace(build_reading(story(events, lanes)), **known)
     said = detector.detect(reading, {**detector.rule.thresholds, **(limits or {})})
     assert isinstance(said, Unmeasured) or all(one.rule == rule for one in said)
     return said

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.model.steps import Check, Doing, Failures
 from closeloop.model.trace import Command
-from closeloop.process.checks import check_of
+from closeloop.model.trace_steps import CheckFailures, CommandEffect, TraceCheck
+from closeloop.process.check_results import check_from_command
 
 FAILING = (
     "FAILED a.py::test_x - assert 1 == 2\n"
@@ -22,16 +22,18 @@ def check(
     masked: bool = False,
     command: str = "x",
     stopped: str | None = None,
-) -> Check:
+) -> TraceCheck:
     event = Command(
         number=1, lane="root", command=command, output=output, exit_code=code, stopped=stopped
     )
-    made = check_of(event, Doing(checks=tools or ("pytest",), target="t", masked=masked))
+    made = check_from_command(
+        event, CommandEffect(checks=tools or ("pytest",), target="t", masked=masked)
+    )
     assert made is not None
     return made
 
 
-def failures(output: str, tool: str = "pytest", code: int | None = 1) -> Failures:
+def failures(output: str, tool: str = "pytest", code: int | None = 1) -> CheckFailures:
     told = check(output, code, tool).failures
     assert told is not None
     return told
@@ -39,7 +41,7 @@ def failures(output: str, tool: str = "pytest", code: int | None = 1) -> Failure
 
 def test_a_command_that_checks_nothing_is_no_check() -> None:
     event = Command(number=1, lane="root", command="ls", output="FAILED a.py::t", exit_code=1)
-    assert check_of(event, Doing(programs=("ls",))) is None
+    assert check_from_command(event, CommandEffect(programs=("ls",))) is None
 
 
 def test_an_exit_code_of_zero_is_a_pass_whatever_the_output_mentions() -> None:

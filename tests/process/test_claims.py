@@ -6,12 +6,12 @@ import pytest
 from story import story
 
 from closeloop.model.trace import Message
-from closeloop.process.claims import END, Claim, claim_of, closings
-from closeloop.process.reading import read
+from closeloop.process.agent_claims import NO_END, SuccessClaim, list_closings, parse_claim
+from closeloop.process.trace_reading import build_reading
 
 
-def said(text: str) -> Claim | None:
-    return claim_of(Message(number=1, lane="root", role="agent", text=text))
+def said(text: str) -> SuccessClaim | None:
+    return parse_claim(Message(number=1, lane="root", role="agent", text=text))
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_a_lane_closes_where_the_user_speaks_and_where_it_ends() -> None:
         {"user": "Wait", "intent": "interrupt"},
         {"say": "Stopped."},
     ]
-    (lane,) = read(story(events)).lanes.values()
-    assert [(one.message.number, one.until) for one in closings(lane)] == [(4, 5), (9, END)]
+    (lane,) = build_reading(story(events)).lanes.values()
+    assert [(one.message.number, one.until) for one in list_closings(lane)] == [(4, 5), (9, NO_END)]
 
 
 def test_questions_close_nothing() -> None:
-    (lane,) = read(story([{"user": "One"}, {"ask": "Which one?"}])).lanes.values()
-    assert closings(lane) == []
+    (lane,) = build_reading(story([{"user": "One"}, {"ask": "Which one?"}])).lanes.values()
+    assert list_closings(lane) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.process.commands import doing_of
+from closeloop.process.command_analysis import analyse_command
 
 WRITES = {
     "echo hi > a.txt": ["a.txt"],
@@ -65,7 +65,7 @@ WRITES = {
 
 @pytest.mark.parametrize(("line", "written"), WRITES.items())
 def test_what_is_written_is_told_and_named_where_it_can_be(line: str, written: list[str]) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert doing.writes
     assert list(doing.written) == written
 
@@ -105,7 +105,7 @@ def test_what_is_written_is_told_and_named_where_it_can_be(line: str, written: l
     ],
 )
 def test_what_changes_nothing_in_the_workspace_writes_nothing(line: str) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert (doing.writes, doing.written) == (False, ())
 
 
@@ -136,7 +136,7 @@ def test_what_changes_nothing_in_the_workspace_writes_nothing(line: str) -> None
     ],
 )
 def test_files_whose_content_is_shown(line: str, read: list[str]) -> None:
-    assert list(doing_of(line).read) == read
+    assert list(analyse_command(line).read) == read
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_files_whose_content_is_shown(line: str, read: list[str]) -> None:
     """.strip().splitlines(),
 )
 def test_a_search_may_find_nothing(line: str) -> None:
-    assert doing_of(line.strip()).searches
+    assert analyse_command(line.strip()).searches
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_search_may_find_nothing(line: str) -> None:
     ["ls a", "grep x a && pytest", "grep x a; ls b", "rg x | xargs rm", "git log", "cat a.py"],
 )
 def test_a_line_that_something_else_decides_is_no_search(line: str) -> None:
-    assert not doing_of(line).searches
+    assert not analyse_command(line).searches
 
 
 WAITS = """
@@ -194,7 +194,7 @@ flyctl status
 
 @pytest.mark.parametrize("line", WAITS.strip().splitlines())
 def test_waiting_and_polling_is_told(line: str) -> None:
-    assert doing_of(line).waits
+    assert analyse_command(line).waits
 
 
 @pytest.mark.parametrize(
@@ -211,4 +211,4 @@ def test_waiting_and_polling_is_told(line: str) -> None:
     ],
 )
 def test_what_does_more_than_wait_does_not_wait(line: str) -> None:
-    assert not doing_of(line).waits
+    assert not analyse_command(line).waits

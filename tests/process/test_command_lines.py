@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.commands import _known_doing, doing_of
+from closeloop.process.command_analysis import _analyse_cached_line, analyse_command
 from patience import takes
 
 WRAPPED = """
@@ -58,7 +58,7 @@ pytest # don't stop here
 
 @pytest.mark.parametrize("line", [*WRAPPED.strip().splitlines(), "pytest \\\n  -q", "\npytest\n"])
 def test_wrappers_flags_and_folders_do_not_change_what_is_checked(line: str) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert (doing.checks, doing.target, doing.masked) == (("pytest",), "pytest", False)
 
 
@@ -134,11 +134,11 @@ TARGETS = {
 
 @pytest.mark.parametrize(("line", "target"), TARGETS.items())
 def test_a_target_says_what_is_checked_and_nothing_else(line: str, target: str) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert doing.target == target
     assert doing.checks
-    assert doing_of(target).target == target
-    assert doing_of(target).checks == doing.checks
+    assert analyse_command(target).target == target
+    assert analyse_command(target).checks == doing.checks
 
 
 NO_CHECKS = """
@@ -173,7 +173,7 @@ rg 'npm test' README.md
 
 @pytest.mark.parametrize("line", NO_CHECKS.strip().splitlines())
 def test_what_only_looks_like_a_check_is_none(line: str) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert (doing.checks, doing.target, doing.masked) == ((), "", False)
 
 
@@ -208,36 +208,36 @@ def test_what_only_looks_like_a_check_is_none(line: str) -> None:
     ],
 )
 def test_masked_means_that_exit_code_0_does_not_say_passed(line: str, masked: bool) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert doing.checks
     assert doing.masked is masked
 
 
 def test_programs_come_in_order_without_paths_and_wrappers() -> None:
     line = "cd a && sudo /usr/bin/git pull; X=$(./scripts/rev.sh) uv run .venv/bin/pytest | tail"
-    assert doing_of(line).programs == ("cd", "git", "rev.sh", "pytest", "tail")
+    assert analyse_command(line).programs == ("cd", "git", "rev.sh", "pytest", "tail")
 
 
 def test_the_projects_own_commands_are_checks_however_they_are_called() -> None:
     own = ("cd app && ./dev verify --strict", "bazel run //lint")
-    doing = doing_of("cd app && timeout 60 ./dev verify --strict -v parser | tail", own)
+    doing = analyse_command("cd app && timeout 60 ./dev verify --strict -v parser | tail", own)
     assert (doing.checks, doing.target, doing.masked) == (
         ("dev",),
         "./dev verify --strict parser",
         True,
     )
-    assert doing_of(doing.target, own).target == doing.target
-    assert doing_of("./dev serve", own).checks == ()
-    assert doing_of("cd app", own).checks == ()
-    assert doing_of("./dev verify --strict").checks == ()
+    assert analyse_command(doing.target, own).target == doing.target
+    assert analyse_command("./dev serve", own).checks == ()
+    assert analyse_command("cd app", own).checks == ()
+    assert analyse_command("./dev verify --strict").checks == ()
 
 
 def test_a_very_long_target_is_told_by_its_digest_and_stays_the_same() -> None:
     names = " ".join(f"tests/test_{number}.py" for number in range(500))
-    doing = doing_of(f"pytest {names}")
+    doing = analyse_command(f"pytest {names}")
     assert len(doing.target) < 100
-    assert doing_of(doing.target).target == doing.target
-    assert doing_of(f"pytest {names} tests/more.py").target != doing.target
+    assert analyse_command(doing.target).target == doing.target
+    assert analyse_command(f"pytest {names} tests/more.py").target != doing.target
 
 
 WORDS = """
@@ -253,17 +253,17 @@ LINES = st.text() | st.lists(PIECES, max_size=25).map(" ".join) | st.lists(PIECE
 
 @given(LINES, st.lists(LINES, max_size=2).map(tuple))
 def test_any_text_is_read_without_a_fault_and_always_alike(line: str, own: tuple[str, ...]) -> None:
-    doing = doing_of(line, own)
-    _known_doing.cache_clear()
-    assert doing == doing_of(line, own)
+    doing = analyse_command(line, own)
+    _analyse_cached_line.cache_clear()
+    assert doing == analyse_command(line, own)
     assert bool(doing.checks) == bool(doing.target)
     assert doing.writes or not doing.written
 
 
 @given(LINES)
 def test_a_target_names_itself(line: str) -> None:
-    doing = doing_of(line)
-    again = doing_of(doing.target)
+    doing = analyse_command(line)
+    again = analyse_command(doing.target)
     assert (again.target, again.checks) == (doing.target, doing.checks)
 
 
@@ -275,7 +275,7 @@ def test_a_target_names_itself(line: str) -> None:
 )  # fmt: skip
 def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
     def read(number: int) -> None:
-        doing_of(piece * (1_000_000 // len(piece) + number))
-        doing_of(f"python - <<'EOF'\n{piece * (100_000 + number)}\nEOF")
+        analyse_command(piece * (1_000_000 // len(piece) + number))
+        analyse_command(f"python - <<'EOF'\n{piece * (100_000 + number)}\nEOF")
 
     assert takes(read, 2) < 2

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import story
 
-from closeloop.model.steps import LaneReading
-from closeloop.process.constraints import TESTS, stated
-from closeloop.process.held import constraints
-from closeloop.process.reading import read
+from closeloop.model.trace_steps import LaneReading
+from closeloop.process.constraint_lifetimes import list_constraints
+from closeloop.process.trace_reading import build_reading
+from closeloop.process.user_constraints import ALL_TESTS, parse_constraints
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "objects"),
     [
         ("Don't touch config.py.", "leave", ("config.py",)),
-        ("Fix it, but do not modify the tests.", "leave", (TESTS,)),
+        ("Fix it, but do not modify the tests.", "leave", (ALL_TESTS,)),
         ("DO NOT MODIFY: setup.cfg, tox.ini", "leave", ("setup.cfg", "tox.ini")),
         ("Never modify:\n- a.py\n- b/c.ts\nThanks", "leave", ("a.py", "b/c.ts")),
         ("Leave src/legacy/ alone.", "leave", ("src/legacy",)),
@@ -49,7 +49,7 @@ from closeloop.process.reading import read
     ],
 )
 def test_it_is_found(text: str, kind: str, objects: tuple[str, ...]) -> None:
-    assert [(one.kind, one.objects) for one in stated(text)] == [(kind, objects)]
+    assert [(one.kind, one.objects) for one in parse_constraints(text)] == [(kind, objects)]
 
 
 @pytest.mark.parametrize(
@@ -84,44 +84,48 @@ def test_it_is_found(text: str, kind: str, objects: tuple[str, ...]) -> None:
     ],
 )
 def test_what_is_no_checkable_constraint(text: str) -> None:
-    assert stated(text) == ()
+    assert parse_constraints(text) == ()
 
 
 def test_what_follows_a_quoted_line_is_read() -> None:
     text = "> do not edit config.py\n\nThat is old. Do not touch db/schema.sql."
-    assert [one.objects for one in stated(text)] == [("db/schema.sql",)]
+    assert [one.objects for one in parse_constraints(text)] == [("db/schema.sql",)]
     text = "You wrote:\n> <code>\nNever modify models.py."
-    assert [one.objects for one in stated(text)] == [("models.py",)]
+    assert [one.objects for one in parse_constraints(text)] == [("models.py",)]
 
 
 def _said(*texts: str) -> LaneReading:
-    return read(story([{"user": text} for text in texts])).lanes["root"]
+    return build_reading(story([{"user": text} for text in texts])).lanes["root"]
 
 
 def test_a_phase_ends_when_the_user_says_go() -> None:
-    (one,) = constraints(_said("Don't edit files yet, plan first.", "Go ahead."))
+    (one,) = list_constraints(_said("Don't edit files yet, plan first.", "Go ahead."))
     assert (one.passing, one.until) == (True, 2)
 
 
 def test_it_is_lifted_where_the_user_speaks_of_its_object_again() -> None:
-    (one,) = constraints(_said("Don't push.", "Looks good.", "Now push it."))
+    (one,) = list_constraints(_said("Don't push.", "Looks good.", "Now push it."))
     assert one.until == 3
 
 
 def test_to_ask_for_tests_lifts_that_they_be_left_alone() -> None:
-    (one,) = constraints(_said("Do not modify the tests.", "Now extend the test for empty rows."))
+    (one,) = list_constraints(
+        _said("Do not modify the tests.", "Now extend the test for empty rows.")
+    )
     assert one.until == 2
 
 
 def test_to_say_it_again_does_not_lift_it() -> None:
-    said = constraints(_said("Don't touch config.py.", "I said: don't touch config.py!"))
+    said = list_constraints(_said("Don't touch config.py.", "I said: don't touch config.py!"))
     assert [one.until for one in said] == [None, None]
 
 
 @given(st.text(max_size=400))
 def test_any_text_can_be_read(text: str) -> None:
-    stated(text)
+    parse_constraints(text)
 
 
 def test_a_long_hostile_text_takes_no_time() -> None:
-    stated("do not change " + "a/" * 9000 + "\nonly change " + "x " * 9000 + "keep " * 3000)
+    parse_constraints(
+        "do not change " + "a/" * 9000 + "\nonly change " + "x " * 9000 + "keep " * 3000
+    )

@@ -18,12 +18,12 @@ from story import labelled, story
 from closeloop import plugins
 from closeloop.model.protocols import Detector
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace
-from closeloop.process.contract import check_detector
-from closeloop.process.reading import read
+from closeloop.process.detector_contract import check_detector
+from closeloop.process.trace_reading import build_reading
 from example_counts import scale_examples
 from record_strategies import records
 
-DETECTORS = plugins.every("detectors")
+DETECTORS = plugins.load_plugins("detectors")
 CASES = labelled()
 EVENTS = [event for case in CASES for event in case.trace.events]
 LANES = (Lane(id="root"), Lane(id="child", parent="root"), Lane(id="lost", parent="gone"))
@@ -159,8 +159,8 @@ def _quicker(one: dict[str, float], other: dict[str, float]) -> dict[str, float]
 
 def _seconds(trace: Trace) -> dict[str, float]:
     """Of a reading, and of every rule on one that nobody has asked anything yet."""
-    told = {"reading": _spent(lambda: read(trace))}
-    reading = read(trace)
+    told = {"reading": _spent(lambda: build_reading(trace))}
+    reading = build_reading(trace)
     for detector in DETECTORS:
         work = partial(detector.detect, reading, detector.rule.thresholds)
         told[detector.rule.name] = _spent(work)

@@ -7,8 +7,8 @@ from rules import edit, found
 from story import story
 
 from closeloop.model.finding import Unmeasured
-from closeloop.process.measures.drift import drift_curve, drift_slope
-from closeloop.process.reading import read
+from closeloop.process.measures.goal_drift import drift_curve, drift_slope
+from closeloop.process.trace_reading import build_reading
 
 RULE = "drift"
 REQUEST = {"user": "Fix the invoice rounding in billing/invoice.py"}
@@ -82,7 +82,7 @@ def test_a_short_trace_without_a_plan_says_nothing() -> None:
 
 
 def test_the_curve_is_the_share_of_actions_on_the_goal() -> None:
-    lane = read(story([REQUEST, *ON, *OFF])).lanes["root"]
+    lane = build_reading(story([REQUEST, *ON, *OFF])).lanes["root"]
     assert drift_curve(lane) == (1.0, 0.0)
     assert drift_slope((1.0, 0.0)) == -1.0
     assert drift_slope((0.5, 0.5, 0.5)) == 0.0
@@ -90,9 +90,9 @@ def test_the_curve_is_the_share_of_actions_on_the_goal() -> None:
 
 
 def test_a_very_long_lane_has_a_bounded_curve() -> None:
-    lane = read(story([REQUEST, *(ON * 80)])).lanes["root"]
+    lane = build_reading(story([REQUEST, *(ON * 80)])).lanes["root"]
     assert len(drift_curve(lane)) == 25
 
 
 def test_without_a_goal_there_is_no_curve() -> None:
-    assert drift_curve(read(story(ON * 3)).lanes["root"]) == ()
+    assert drift_curve(build_reading(story(ON * 3)).lanes["root"]) == ()

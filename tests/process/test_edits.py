@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from story import story
 
 from closeloop.model.trace import Edit
-from closeloop.process.edits import (
-    code_changes,
-    created,
-    is_source,
-    is_test,
-    lines_of,
-    only_comments,
-    own_changes,
+from closeloop.process.edit_contents import (
+    changes_only_comments,
+    diff_edit,
+    find_created_files,
+    is_source_path,
+    is_test_source,
+    list_code_changes,
+    list_trace_changes,
 )
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
 
 def change(**given: str) -> Edit:
@@ -25,33 +25,33 @@ def change(**given: str) -> Edit:
 
 
 def test_lines_are_added_and_removed_and_moved_ones_are_neither() -> None:
-    lines = lines_of(change(before="a\nb\nc", after="  c\nb\nd"))
+    lines = diff_edit(change(before="a\nb\nc", after="  c\nb\nd"))
     assert lines is not None
     assert (lines.added, lines.removed) == (("d",), ("a",))
 
 
 def test_a_patch_is_read_as_well() -> None:
-    lines = lines_of(change(patch="--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new\n same"))
+    lines = diff_edit(change(patch="--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new\n same"))
     assert lines is not None
     assert (lines.added, lines.removed) == (("new",), ("old",))
 
 
 def test_of_a_created_file_every_line_is_added() -> None:
-    lines = lines_of(change(action="create", after="a\na"))
+    lines = diff_edit(change(action="create", after="a\na"))
     assert lines is not None
     assert lines.added == ("a", "a")
 
 
 def test_nothing_is_said_of_a_file_that_was_overwritten_or_of_an_edit_without_text() -> None:
-    assert lines_of(change(after="a")) is None
-    assert lines_of(change()) is None
+    assert diff_edit(change(after="a")) is None
+    assert diff_edit(change()) is None
 
 
 @given(st.text(), st.text())
 def test_what_is_added_one_way_is_removed_the_other(one: str, other: str) -> None:
     there, back = (
-        lines_of(change(before=one, after=other)),
-        lines_of(change(before=other, after=one)),
+        diff_edit(change(before=one, after=other)),
+        diff_edit(change(before=other, after=one)),
     )
     assert there is not None
     assert back is not None
@@ -66,24 +66,26 @@ def test_what_is_added_one_way_is_removed_the_other(one: str, other: str) -> Non
     ],
 )  # fmt: skip
 def test_these_are_tests(path: str) -> None:
-    assert is_test(path)
+    assert is_test_source(path)
 
 
 @pytest.mark.parametrize("path", ["cart.py", "latest.py", "src/attest.go", "tests/README.md", ""])
 def test_these_are_not(path: str) -> None:
-    assert not is_test(path)
+    assert not is_test_source(path)
 
 
 def test_documents_and_settings_are_no_program_text() -> None:
-    assert is_source("a/b.py")
-    assert not any(map(is_source, ["README.md", "notes.txt", "pyproject.toml", "Makefile", "py"]))
+    assert is_source_path("a/b.py")
+    assert not any(
+        map(is_source_path, ["README.md", "notes.txt", "pyproject.toml", "Makefile", "py"])
+    )
 
 
 def test_comments_alone_are_told_from_code() -> None:
-    assert only_comments(change(before="# one\nx = 1", after="# two\nx = 1"))
-    assert not only_comments(change(before="x = 1", after="x = 2"))
-    assert not only_comments(change(before="--colour", after="--color"))
-    assert not only_comments(change(before="x", after="x"))
+    assert changes_only_comments(change(before="# one\nx = 1", after="# two\nx = 1"))
+    assert not changes_only_comments(change(before="x = 1", after="x = 2"))
+    assert not changes_only_comments(change(before="--colour", after="--color"))
+    assert not changes_only_comments(change(before="x", after="x"))
 
 
 def test_scratch_files_documents_and_layout_are_no_changes_of_code() -> None:
@@ -97,12 +99,12 @@ def test_scratch_files_documents_and_layout_are_no_changes_of_code() -> None:
         {"run": {"command": "black cart.py", "exit": 0}},
         {"edit": {"path": "cart.py", "before": "a", "after": "b", "ok": False}},
     ]
-    (lane,) = read(story(events)).lanes.values()
-    assert [step.number for step in code_changes(lane)] == [1, 5]
-    assert created(lane.changes)["helper.py"] == 1
+    (lane,) = build_reading(story(events)).lanes.values()
+    assert [step.number for step in list_code_changes(lane)] == [1, 5]
+    assert find_created_files(lane.changes)["helper.py"] == 1
 
 
 def test_a_change_of_a_child_is_told_once() -> None:
     events = [{"edit": "a.py"}, {"lane": "child", "edit": "b.py"}, {"edit": "c.py"}]
-    reading = read(story(events, {"child": "root"}))
-    assert [step.number for step in own_changes(reading)] == [1, 2, 3]
+    reading = build_reading(story(events, {"child": "root"}))
+    assert [step.number for step in list_trace_changes(reading)] == [1, 2, 3]

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.failures import tail
-from closeloop.process.failures.found import MOST_ERRORS, MOST_NAMES, Found
-from closeloop.process.failures.tools import NAMED, failures_in, parser_of
+from closeloop.process.failures import output_tail
+from closeloop.process.failures.failure_collector import MAX_ERRORS, MAX_NAMES, FailureCollector
+from closeloop.process.failures.output_parsers import (
+    PARSERS_BY_NAME,
+    find_failures,
+    find_parser_name,
+)
 from patience import takes
 
 FRAGMENTS = [
@@ -28,55 +32,55 @@ outputs = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=8), max_size=60
 
 @given(outputs)
 def test_no_output_breaks_a_parser_or_leaves_its_bounds(text: str) -> None:
-    for name, parser in NAMED.items():
-        found = Found()
-        parser.gather(text, found)
-        assert parser.verdict(text) in (True, False, None)
-        told = found.told(name)
+    for name, parser in PARSERS_BY_NAME.items():
+        found = FailureCollector()
+        parser.collect_failures(text, found)
+        assert parser.read_verdict(text) in (True, False, None)
+        told = found.build_failures(name)
         if told is not None:
-            assert 0 < len(told.errors) <= MOST_ERRORS + 1
-            assert len(told.paths) <= MOST_NAMES
-            assert len(told.symbols) <= MOST_NAMES
+            assert 0 < len(told.errors) <= MAX_ERRORS + 1
+            assert len(told.paths) <= MAX_NAMES
+            assert len(told.symbols) <= MAX_NAMES
             assert all(key and len(key) < 300 for key in told.errors)
-    assert tail.failures_of(text).errors
+    assert output_tail.failures_from_tail(text).errors
 
 
 @given(outputs)
 def test_the_same_output_is_read_the_same(text: str) -> None:
-    assert failures_in(text, ["pytest", "places"]) == failures_in(text, ["pytest", "places"])
+    assert find_failures(text, ["pytest", "places"]) == find_failures(text, ["pytest", "places"])
 
 
 @pytest.mark.parametrize("piece", FRAGMENTS)
 def test_no_output_takes_long(piece: str) -> None:
     def read(number: int) -> None:
         text = piece * (200_000 // len(piece) + number)
-        for parser in NAMED.values():
-            parser.gather(text, Found())
-            parser.verdict(text)
+        for parser in PARSERS_BY_NAME.values():
+            parser.collect_failures(text, FailureCollector())
+            parser.read_verdict(text)
 
     assert takes(read, 5) < 5
 
 
 def test_beyond_the_bound_failures_are_only_counted() -> None:
-    found = Found()
-    for number in range(MOST_ERRORS + 37):
-        found.test(f"a.py::test_{number}")
-    told = found.told("pytest")
+    found = FailureCollector()
+    for number in range(MAX_ERRORS + 37):
+        found.add_test(f"a.py::test_{number}")
+    told = found.build_failures("pytest")
     assert told is not None
     assert list(told.errors)[-1] == "and 37 more"
 
 
 def test_files_of_libraries_are_named_only_where_there_are_no_others() -> None:
-    found = Found()
-    found.test("t")
-    found.path("/venv/lib/python3.11/site-packages/x.py")
-    assert found.told("x").paths == ("/venv/lib/python3.11/site-packages/x.py",)  # type: ignore[union-attr]
-    found.path("pkg/a.py")
-    assert found.told("x").paths == ("pkg/a.py",)  # type: ignore[union-attr]
+    found = FailureCollector()
+    found.add_test("t")
+    found.add_path("/venv/lib/python3.11/site-packages/x.py")
+    assert found.build_failures("x").paths == ("/venv/lib/python3.11/site-packages/x.py",)  # type: ignore[union-attr]
+    found.add_path("pkg/a.py")
+    assert found.build_failures("x").paths == ("pkg/a.py",)  # type: ignore[union-attr]
 
 
 def test_tools_have_their_parsers_and_runners_of_others_have_none() -> None:
-    assert [parser_of(tool) for tool in ("pytest", "go", "go test", "mypy", "mvn", "django")] == [
+    assert [find_parser_name(tool) for tool in ("pytest", "go", "go test", "mypy", "mvn", "django")] == [
         "pytest", "go", "go", "places", "java", "unittest",
     ]  # fmt: skip
-    assert [parser_of(tool) for tool in ("make", "npm", "tox", "script", "")] == [None] * 5
+    assert [find_parser_name(tool) for tool in ("make", "npm", "tox", "script", "")] == [None] * 5

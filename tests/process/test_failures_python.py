@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from parsed import keys, parsed, verdict
 
-from closeloop.process.normalise import alike
+from closeloop.process.output_normalisation import is_same_message
 
 SECTIONS = """\
 FF.F                                                                     [100%]
@@ -118,8 +118,8 @@ def test_only_the_tail_or_only_the_head_tells_the_same_failures() -> None:
     head, tail = parsed("pytest", SECTIONS).errors, parsed("pytest", SUMMARY).errors
     assert head.keys() == tail.keys() == whole.keys()
     for key, message in whole.items():
-        assert alike(message, head[key])
-        assert alike(message, tail[key])
+        assert is_same_message(message, head[key])
+        assert is_same_message(message, tail[key])
 
 
 def test_the_short_style_says_the_same_as_the_long_one() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.model.rates import rate
-from closeloop.process.measures.feedback import feedback, feedback_uses
-from closeloop.process.reading import read
+from closeloop.model.rates import wilson_rate
+from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
+from closeloop.process.trace_reading import build_reading
 
 VAT = "tests/test_vat.py::test_greek_prefix"
 
 
 def uses(*events: dict[str, object]) -> list[str]:
-    lanes = read(story(events)).lanes
-    return [use.use for use in feedback_uses(lanes["root"])]
+    lanes = build_reading(story(events)).lanes
+    return [use.use for use in list_feedback_uses(lanes["root"])]
 
 
 def test_opening_or_editing_what_the_output_names_is_use() -> None:
@@ -58,7 +58,7 @@ def test_claiming_success_is_not_use_but_owning_up_is() -> None:
 
 def test_a_trace_that_was_cut_off_says_nothing() -> None:
     assert uses(pytest_run(VAT)) == []
-    assert feedback([]) is None
+    assert feedback_rate([]) is None
 
 
 def test_the_rate_counts_failing_checks() -> None:
@@ -67,8 +67,8 @@ def test_the_rate_counts_failing_checks() -> None:
         pytest_run(VAT), edit("README.md", after="words"),
         pytest_run(VAT), edit("src/vat.py"), pytest_run(),
     ]  # fmt: skip
-    root = read(story(events)).lanes["root"]
-    assert feedback(feedback_uses(root)) == rate(2, 3)
+    root = build_reading(story(events)).lanes["root"]
+    assert feedback_rate(list_feedback_uses(root)) == wilson_rate(2, 3)
 
 
 def test_the_rule_reports_what_was_not_used() -> None:

@@ -10,8 +10,8 @@ from story import story
 
 from closeloop.model.rates import Rate
 from closeloop.model.task import Task
-from closeloop.process.measures.handoffs import Handoffs, handoffs
-from closeloop.process.reading import read
+from closeloop.process.measures.handoff_rates import HandoffRates, handoff_rates_by_lane
+from closeloop.process.trace_reading import build_reading
 
 LANES = {"child": "root"}
 GOOD = (
@@ -20,9 +20,11 @@ GOOD = (
 )
 
 
-def rates(events: list[Any], facts: tuple[str, ...] = (), **known: Any) -> dict[Any, Handoffs]:
-    reading = read(story(events, known.get("lanes", LANES)))
-    return handoffs(msgspec.structs.replace(reading, task=Task(id="t", prompt="", facts=facts)))
+def rates(events: list[Any], facts: tuple[str, ...] = (), **known: Any) -> dict[Any, HandoffRates]:
+    reading = build_reading(story(events, known.get("lanes", LANES)))
+    return handoff_rates_by_lane(
+        msgspec.structs.replace(reading, task=Task(id="t", prompt="", facts=facts))
+    )
 
 
 def share(rate: Rate | None) -> tuple[float, int] | None:

@@ -6,21 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.needs import Fact, facts_of, holds, said, same_path, targets_of
-from closeloop.process.words import sentences, stems, words_of
+from closeloop.process.text_facts import (
+    TextFact,
+    find_targets,
+    is_same_path,
+    parse_facts,
+    prepare_text,
+    states_fact,
+)
+from closeloop.process.text_words import normalise_words, split_sentences, word_stems
 from patience import takes
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
-    return [(fact.kind, fact.text) for fact in facts_of(text)]
+    return [(fact.kind, fact.text) for fact in parse_facts(text)]
 
 
-def held(fact: Fact, text: str) -> bool:
-    return holds(said(text), fact)
+def held(fact: TextFact, text: str) -> bool:
+    return states_fact(prepare_text(text), fact)
 
 
-def only(text: str, kind: str) -> Fact:
-    (fact,) = (fact for fact in facts_of(text) if fact.kind == kind)
+def only(text: str, kind: str) -> TextFact:
+    (fact,) = (fact for fact in parse_facts(text) if fact.kind == kind)
     return fact
 
 
@@ -53,7 +60,7 @@ def test_a_request_is_taken_apart_into_its_facts() -> None:
     ],
 )
 def test_what_the_work_must_not_do_is_a_prohibition(text: str) -> None:
-    (fact,) = (fact for fact in facts_of(text) if fact.kind == "prohibition")
+    (fact,) = (fact for fact in parse_facts(text) if fact.kind == "prohibition")
     assert fact.always
 
 
@@ -68,7 +75,7 @@ def test_what_the_work_must_not_do_is_a_prohibition(text: str) -> None:
     ],
 )
 def test_what_is_told_of_the_program_is_no_prohibition(text: str) -> None:
-    assert not [fact for fact in facts_of(text) if fact.kind == "prohibition"]
+    assert not [fact for fact in parse_facts(text) if fact.kind == "prohibition"]
 
 
 def test_lines_that_were_wrapped_are_one_sentence_and_list_items_are_several() -> None:
@@ -76,8 +83,8 @@ def test_lines_that_were_wrapped_are_one_sentence_and_list_items_are_several() -
         "`tally.reports.rule(width, mark)` stays where it is: the finance notebooks import\nit.\n"
         "- one\n- two\n3. three"
     )
-    assert sentences(text)[1:] == ("one", "two", "three")
-    assert sentences(text)[0].endswith("import it.")
+    assert split_sentences(text)[1:] == ("one", "two", "three")
+    assert split_sentences(text)[0].endswith("import it.")
 
 
 def test_code_blocks_say_nothing_but_the_commands_that_check() -> None:
@@ -102,7 +109,7 @@ def test_code_blocks_say_nothing_but_the_commands_that_check() -> None:
     ],
 )
 def test_a_number_is_held_with_its_sign_and_unit(one: str, other: str, same: bool) -> None:
-    assert held(Fact(kind="number", text=one, sentence=one), other) is same
+    assert held(TextFact(kind="number", text=one, sentence=one), other) is same
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_a_number_is_held_with_its_sign_and_unit(one: str, other: str, same: boo
     ],
 )
 def test_a_file_may_be_named_by_its_last_parts(path: str, text: str, same: bool) -> None:
-    assert held(Fact(kind="path", text=path, sentence=path), text) is same
+    assert held(TextFact(kind="path", text=path, sentence=path), text) is same
 
 
 @pytest.mark.parametrize(
@@ -135,15 +142,15 @@ def test_a_prohibition_is_held_in_other_words(text: str, same: bool) -> None:
 
 
 def test_words_match_only_whole_and_without_regard_to_case_and_marks() -> None:
-    assert words_of("On HOLD,") in words_of("who are on hold, however late")
-    assert words_of("on hold") not in words_of("on holdings")
+    assert normalise_words("On HOLD,") in normalise_words("who are on hold, however late")
+    assert normalise_words("on hold") not in normalise_words("on holdings")
 
 
 def test_targets_leave_out_what_is_to_be_left_alone_and_plain_words() -> None:
     text = (
         "Use `row` and `late_fee` in tally/reports.py. Do not touch tally/statements.py. And/or x."
     )
-    assert targets_of(text) == ("late_fee", "tally/reports.py")
+    assert find_targets(text) == ("late_fee", "tally/reports.py")
 
 
 def test_addresses_dates_and_fractions_are_no_paths_and_no_numbers() -> None:
@@ -151,21 +158,23 @@ def test_addresses_dates_and_fractions_are_no_paths_and_no_numbers() -> None:
 
 
 def test_paths_are_compared_by_their_ends() -> None:
-    assert same_path("/home/me/project/src/a.py", "src/a.py")
-    assert same_path("./src/a.py", "src/a.py")
-    assert not same_path("src/aa.py", "a.py")
-    assert not same_path("", "a.py")
+    assert is_same_path("/home/me/project/src/a.py", "src/a.py")
+    assert is_same_path("./src/a.py", "src/a.py")
+    assert not is_same_path("src/aa.py", "a.py")
+    assert not is_same_path("", "a.py")
 
 
 def test_endings_do_not_make_another_word() -> None:
-    assert stems(words_of("modifying files")) == stems(words_of("Edit the file"))
+    assert word_stems(normalise_words("modifying files")) == word_stems(
+        normalise_words("Edit the file")
+    )
 
 
 @given(st.text(max_size=300))
 def test_any_text_holds_its_own_facts(text: str) -> None:
-    whole = said(text)
-    for fact in facts_of(text):
-        assert holds(whole, fact) or not words_of(fact.text).strip(), fact
+    whole = prepare_text(text)
+    for fact in parse_facts(text):
+        assert states_fact(whole, fact) or not normalise_words(fact.text).strip(), fact
 
 
 @pytest.mark.parametrize(
@@ -191,8 +200,8 @@ def test_any_text_holds_its_own_facts(text: str) -> None:
 def test_no_text_takes_long(part: str) -> None:
     def read(number: int) -> None:
         text = part * (40_000 // len(part) + number)
-        facts_of(text)
-        said(text)
-        targets_of(text)
+        parse_facts(text)
+        prepare_text(text)
+        find_targets(text)
 
     assert takes(read, 2) < 2

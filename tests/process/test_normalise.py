@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.normalise import LONGEST, ORIGIN, alike, normalised, plain, skeleton
+from closeloop.process.output_normalisation import (
+    MAX_TEXT_CHARS,
+    ORIGIN_MARK,
+    is_same_message,
+    message_skeleton,
+    normalise_output,
+    strip_terminal_codes,
+)
 from patience import takes
 
 
@@ -40,7 +47,7 @@ from patience import takes
     ],
 )
 def test_what_changes_from_run_to_run_is_gone(one: str, other: str) -> None:
-    assert normalised(one) == normalised(other)
+    assert normalise_output(one) == normalise_output(other)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +66,7 @@ def test_what_changes_from_run_to_run_is_gone(one: str, other: str) -> None:
     ],
 )
 def test_what_tells_failures_apart_stays(one: str, other: str) -> None:
-    assert normalised(one) != normalised(other)
+    assert normalise_output(one) != normalise_output(other)
 
 
 @pytest.mark.parametrize(
@@ -81,32 +88,35 @@ def test_what_tells_failures_apart_stays(one: str, other: str) -> None:
     ],
 )  # fmt: skip
 def test_a_skeleton_is_the_shape_of_a_message(message: str, shape: str) -> None:
-    assert skeleton(message) == shape
+    assert message_skeleton(message) == shape
 
 
 def test_the_same_assertion_with_other_values_is_the_same_failure() -> None:
-    assert skeleton("assert 3 == 4") == skeleton("assert 5 == 4")
-    assert skeleton("assert 3 == 4") != skeleton("assert 3 in x")
-    assert skeleton("TypeError: no") != skeleton("ValueError: no")
-    assert skeleton("NameError: name 'a' is not defined") != skeleton(
+    assert message_skeleton("assert 3 == 4") == message_skeleton("assert 5 == 4")
+    assert message_skeleton("assert 3 == 4") != message_skeleton("assert 3 in x")
+    assert message_skeleton("TypeError: no") != message_skeleton("ValueError: no")
+    assert message_skeleton("NameError: name 'a' is not defined") != message_skeleton(
         "NameError: name 'b' is not defined"
     )
 
 
 def test_a_message_that_was_cut_is_like_the_whole_one() -> None:
-    whole = skeleton("AttributeError: 'Shape' object has no attribute 'widht'")
-    assert alike(skeleton("AttributeError: 'Shape' object has no ..."), whole)
-    assert alike(whole, skeleton("AttributeErr..."))
-    assert alike(skeleton("FileNotFoundError: [Errno 2] No such file: '/tmp/py..."),
-                 skeleton("FileNotFoundError: [Errno 2] No such file: '/tmp/pytest-1/a'"))  # fmt: skip
-    assert not alike(skeleton("TypeError: 'Shape' object has no ..."), whole)
-    assert alike("", whole)
+    whole = message_skeleton("AttributeError: 'Shape' object has no attribute 'widht'")
+    assert is_same_message(message_skeleton("AttributeError: 'Shape' object has no ..."), whole)
+    assert is_same_message(whole, message_skeleton("AttributeErr..."))
+    assert is_same_message(message_skeleton("FileNotFoundError: [Errno 2] No such file: '/tmp/py..."),
+                 message_skeleton("FileNotFoundError: [Errno 2] No such file: '/tmp/pytest-1/a'"))  # fmt: skip
+    assert not is_same_message(message_skeleton("TypeError: 'Shape' object has no ..."), whole)
+    assert is_same_message("", whole)
 
 
 def test_two_assertions_of_one_test_differ_by_the_line_they_come_from() -> None:
-    one, other = f"assert # == #{ORIGIN}assert a == 1", f"assert # == #{ORIGIN}assert b == 1"
-    assert not alike(one, other)
-    assert alike(one, "assert # == #")
+    one, other = (
+        f"assert # == #{ORIGIN_MARK}assert a == 1",
+        f"assert # == #{ORIGIN_MARK}assert b == 1",
+    )
+    assert not is_same_message(one, other)
+    assert is_same_message(one, "assert # == #")
 
 
 PIECES = """a 1 . , : :: / /tmp/ tmp 0x % = - _ # ' " ` ( ) [ ] s ms \x1b[3m f00dfeed1 12:34:56
@@ -118,24 +128,24 @@ pieces = st.lists(st.sampled_from([*PIECES.split(), " ", "\n", "\r", "\t"]), max
 
 @given(st.text() | pieces)
 def test_to_normalise_twice_is_to_normalise_once(text: str) -> None:
-    once = normalised(text)
-    assert normalised(once) == once
-    assert len(once) <= LONGEST
-    assert "\x1b[" not in plain(text)
+    once = normalise_output(text)
+    assert normalise_output(once) == once
+    assert len(once) <= MAX_TEXT_CHARS
+    assert "\x1b[" not in strip_terminal_codes(text)
 
 
 @given(st.text() | pieces)
 def test_a_skeleton_is_one_short_line(text: str) -> None:
-    shape = skeleton(text)
+    shape = message_skeleton(text)
     assert "\n" not in shape
     assert len(shape) <= 1000
-    assert alike(shape, shape)
+    assert is_same_message(shape, shape)
 
 
 @pytest.mark.parametrize("piece", ["a", "1", "::", "'", "/tmp/", " ", "-", "test_", "f1", "1-", "12:", "\n", "\r", "\x1b[", "#, "])  # fmt: skip
 def test_no_text_takes_long(piece: str) -> None:
     def read(number: int) -> None:
-        normalised(piece * (1_000_000 // len(piece) + number))
-        skeleton(piece * (1_000_000 // len(piece) + number))
+        normalise_output(piece * (1_000_000 // len(piece) + number))
+        message_skeleton(piece * (1_000_000 // len(piece) + number))
 
     assert takes(read, 2) < 2

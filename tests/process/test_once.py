@@ -7,22 +7,22 @@ import gc
 import msgspec
 from story import story
 
-from closeloop.model.steps import Reading
 from closeloop.model.task import Task
-from closeloop.process.once import once
-from closeloop.process.reading import read
+from closeloop.model.trace_steps import TraceReading
+from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.trace_reading import build_reading
 
 
 def test_a_reading_is_asked_once_and_another_one_by_itself() -> None:
     asked: list[str | None] = []
 
-    @once
-    def task_of(reading: Reading) -> str | None:
+    @cache_on_reading
+    def task_of(reading: TraceReading) -> str | None:
         name = reading.task.id if reading.task else None
         asked.append(name)
         return name
 
-    reading = read(story([{"user": "Fix it"}]))
+    reading = build_reading(story([{"user": "Fix it"}]))
     with_task = msgspec.structs.replace(reading, task=Task(id="one", prompt=""))
     assert [task_of(reading), task_of(with_task)] * 2 == [None, "one"] * 2
     assert [task_of(with_task), task_of(reading)] == ["one", None]
@@ -39,11 +39,11 @@ def test_what_was_said_of_a_reading_goes_with_it() -> None:
         def __del__(self) -> None:
             Answer.alive -= 1
 
-    @once
-    def answer(reading: Reading) -> Answer:
+    @cache_on_reading
+    def answer(reading: TraceReading) -> Answer:
         return Answer()
 
-    readings = [read(story([])) for _ in range(3)]
+    readings = [build_reading(story([])) for _ in range(3)]
     assert len({id(answer(reading)) for reading in readings}) == 3
     del readings[1:]
     gc.collect()

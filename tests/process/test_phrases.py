@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.suppression import SWALLOWS
-from closeloop.process.claims import _SENTENCE
-from closeloop.process.detectors.kept_going_after_done import _COMPLETE, _begins
-from closeloop.process.detectors.suppressed_error import _handlers
-from closeloop.process.phrases import automaton, first, lines_with, phrases
-from closeloop.process.wordings import PASTED, QUOTED
+from closeloop.model.suppression import SWALLOWED_ERROR
+from closeloop.process.agent_claims import _SENTENCE_BREAK
+from closeloop.process.constraint_patterns import PASTED_BLOCK, QUOTED_LINE
+from closeloop.process.detectors.kept_going_after_done import (
+    _COMPLETION,
+    _completion_start_automaton,
+)
+from closeloop.process.detectors.suppressed_error import _handler_automaton
+from closeloop.process.phrase_search import (
+    build_automaton,
+    compile_phrases,
+    find_first_match,
+    find_matching_lines,
+)
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")
-holds = phrases(*KNOWN)
+holds = compile_phrases(*KNOWN)
 PIECES = ["readonly", "read-only", "limits", " to", " yourself", "summarise", "win", "s", " ", "do",
           " not", "no other", "é", "\n", "-"]  # fmt: skip
 
@@ -38,14 +46,17 @@ CODE = ["except", " Exception", ":", "\n", "pass", " ", "catch", " (e)", " {", "
     st.lists(st.sampled_from(CODE), max_size=12).map("".join),
 )
 def test_the_first_that_is_found_is_the_one_that_a_search_finds(said: str, code: str) -> None:
-    for pattern, search, text in ((_COMPLETE, _begins(), said), (SWALLOWS, _handlers(), code)):
-        found, sought = first(pattern, search, text), pattern.search(text)
+    for pattern, search, text in (
+        (_COMPLETION, _completion_start_automaton(), said),
+        (SWALLOWED_ERROR, _handler_automaton(), code),
+    ):
+        found, sought = find_first_match(pattern, search, text), pattern.search(text)
         assert (found and found.span()) == (sought and sought.span())
 
 
 @given(st.text(" \t\n.!?a\u2028\x1c", max_size=20))
 def test_sentences_end_where_the_plain_pattern_ends_them(text: str) -> None:
-    assert _SENTENCE.split(text) == re.split(r"(?<=[.!?])\s+|\n+", text)
+    assert _SENTENCE_BREAK.split(text) == re.split(r"(?<=[.!?])\s+|\n+", text)
 
 
 MARKED = [
@@ -66,18 +77,18 @@ MARKED = [
 @given(st.lists(st.sampled_from(MARKED), max_size=12).map("".join))
 def test_what_is_pasted_or_quoted_ends_where_the_plain_patterns_end_it(text: str) -> None:
     names = r"<(code|issue)>.*?(?:</\1>|\Z)"
-    assert PASTED.sub("-", text) == re.sub(names, "-", text, flags=re.DOTALL | re.IGNORECASE)
+    assert PASTED_BLOCK.sub("-", text) == re.sub(names, "-", text, flags=re.DOTALL | re.IGNORECASE)
     plain = re.sub(r"^[ \t]*>[^\n]*", "", text, flags=re.MULTILINE)
-    assert QUOTED.sub("\n", "\n" + text)[1:] == plain
+    assert QUOTED_LINE.sub("\n", "\n" + text)[1:] == plain
 
 
 @given(st.lists(st.text("ab x", max_size=4), max_size=9))
 def test_lines_are_told_by_their_place(lines: list[str]) -> None:
-    search = automaton(("ab", "x"))
+    search = build_automaton(("ab", "x"))
     wanted = [place for place, line in enumerate(lines) if "ab" in line or "x" in line]
-    assert list(lines_with(search, "\n".join(lines))) == wanted
+    assert list(find_matching_lines(search, "\n".join(lines))) == wanted
 
 
 def test_a_phrase_must_begin_plainly() -> None:
     with pytest.raises(AssertionError, match="plain letters"):
-        phrases(r"(?:a|b)c")
+        compile_phrases(r"(?:a|b)c")

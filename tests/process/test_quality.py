@@ -11,8 +11,8 @@ from story import labelled, story
 
 from closeloop import plugins
 from closeloop.model.finding import Rule
-from closeloop.model.rates import rate
-from closeloop.process.quality import measured, quality
+from closeloop.model.rates import wilson_rate
+from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "quality"))
@@ -23,7 +23,7 @@ from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
 
 PAGES = ROOT / "docs" / "rules"
 MODEL = (PAGES / "spiral.md").read_text(encoding="utf-8")
-RULES = [detector.rule for detector in plugins.every("detectors")]
+RULES = [detector.rule for detector in plugins.load_plugins("detectors")]
 TESTS = "\n".join(
     path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
 )
@@ -37,7 +37,9 @@ def own() -> dict[str, Score]:
 
 
 def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
-    assert measured().rules == page.counts(own.values()), "run `make quality ARGS=--write`"
+    assert load_measured_quality().rules == page.counts(own.values()), (
+        "run `make quality ARGS=--write`"
+    )
 
 
 def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -> None:
@@ -46,7 +48,7 @@ def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -
         assert page.between(text, name) == table(list(own.values())), (
             "run `make quality ARGS=--write`"
         )
-    assert f"Measured on {measured().date}." in text
+    assert f"Measured on {load_measured_quality().date}." in text
 
 
 @every_rule
@@ -110,10 +112,10 @@ def test_a_finding_at_another_place_is_wrong_and_does_not_count_as_right() -> No
 
 
 def test_quality_is_told_with_intervals() -> None:
-    told = quality()
+    told = quality_by_rule()
     assert told.keys() == {rule.name for rule in RULES}
-    counts = measured().rules["spiral"]
-    assert told["spiral"].precision == rate(counts.right, counts.right + counts.wrong)
+    counts = load_measured_quality().rules["spiral"]
+    assert told["spiral"].precision == wilson_rate(counts.right, counts.right + counts.wrong)
     assert told["spiral"].labelled > 60
 
 

@@ -6,9 +6,9 @@ import pytest
 from story import labelled
 
 from closeloop.model.trace import Command, Edit, Handoff, ToolUse
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
-READINGS = [read(one.trace) for one in labelled()]
+READINGS = [build_reading(one.trace) for one in labelled()]
 
 
 @pytest.mark.parametrize(

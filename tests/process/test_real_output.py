@@ -10,12 +10,12 @@ from parsed import keys, parsed, verdict
 from rules import edit, found
 
 from closeloop.model.trace import Command, Edit
-from closeloop.process.checks import check_of
-from closeloop.process.commands import doing_of
-from closeloop.process.edits import only_comments
-from closeloop.process.failures import places, playwright
-from closeloop.process.failures.found import Found
-from closeloop.process.missing_names import missing_names
+from closeloop.process.check_results import check_from_command
+from closeloop.process.command_analysis import analyse_command
+from closeloop.process.edit_contents import changes_only_comments
+from closeloop.process.failures import playwright_output, source_places
+from closeloop.process.failures.failure_collector import FailureCollector
+from closeloop.process.missing_names import find_missing_names
 from patience import takes
 
 CHECKS = {
@@ -39,9 +39,9 @@ CHECKS = {
 
 @pytest.mark.parametrize(("line", "target"), CHECKS.items())
 def test_these_lines_check(line: str, target: str) -> None:
-    doing = doing_of(line)
+    doing = analyse_command(line)
     assert doing.target == target
-    assert doing_of(target).target == target
+    assert analyse_command(target).target == target
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_these_lines_check(line: str, target: str) -> None:
      "node -e '1'", r"grep 'a\b' x.bat", "django runserver", "uv tool run"],
 )  # fmt: skip
 def test_these_lines_do_not(line: str) -> None:
-    assert doing_of(line).checks == ()
+    assert analyse_command(line).checks == ()
 
 
 def judged(command: str, output: str, code: int | None = 0) -> bool | None:
     event = Command(number=1, lane="root", command=command, output=output, exit_code=code)
-    check = check_of(event, doing_of(command))
+    check = check_from_command(event, analyse_command(command))
     assert check is not None
     return check.passed
 
@@ -132,8 +132,10 @@ def test_go_names_the_test_that_goes_on_and_the_last_line_that_it_logs() -> None
 
 
 def test_that_a_runner_failed_is_no_reason_where_there_are_other_words() -> None:
-    found_lines = Found()
-    places.gather("Format issues found in above 3 files.\n[ELIFECYCLE] failed", found_lines)
+    found_lines = FailureCollector()
+    source_places.collect_failures(
+        "Format issues found in above 3 files.\n[ELIFECYCLE] failed", found_lines
+    )
     assert found_lines.errors == {}
     texts = [
         f"Format issues found in above {left} files.\n[ELIFECYCLE] failed." for left in (9, 5, 2)
@@ -150,21 +152,21 @@ def test_that_a_runner_failed_is_no_reason_where_there_are_other_words() -> None
 
 
 def test_options_are_told_whole_and_made_up_ones_not_at_all() -> None:
-    (missing,) = missing_names("Error: unknown flag: --no-stat\nunknown flag: --bogus-one")
+    (missing,) = find_missing_names("Error: unknown flag: --no-stat\nunknown flag: --bogus-one")
     assert (missing.name, missing.words) == ("--no-stat", "unknown flag: --no-stat")
 
 
 def test_an_option_that_only_holds_such_letters_is_not_made_up() -> None:
-    assert [one.name for one in missing_names("Error: unknown flag: --footer")] == ["--footer"]
+    assert [one.name for one in find_missing_names("Error: unknown flag: --footer")] == ["--footer"]
 
 
 @pytest.mark.parametrize("command", ["bash deploy.sh -n", "node server.js -c conf.json"])
 def test_a_scripts_own_option_makes_it_no_check(command: str) -> None:
-    assert doing_of(command).checks == ()
+    assert analyse_command(command).checks == ()
 
 
 def comment_only(before: str, after: str, path: str = "a.go") -> bool:
-    return only_comments(Edit(number=1, lane="root", path=path, before=before, after=after))
+    return changes_only_comments(Edit(number=1, lane="root", path=path, before=before, after=after))
 
 
 def test_a_remark_behind_code_is_a_comment_and_a_string_is_not() -> None:
@@ -188,9 +190,9 @@ def test_a_class_in_brackets_does_not_hide_what_a_linter_says() -> None:
 
 @given(st.text(alphabet="━╭─,-[]:1 a.tsx\n×!lint/format(at)", max_size=400))
 def test_drawn_lines_never_break_anything(text: str) -> None:
-    for parser in (places, playwright):
-        parser.gather(text, Found())
-        parser.verdict(text)
+    for parser in (source_places, playwright_output):
+        parser.collect_failures(text, FailureCollector())
+        parser.read_verdict(text)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +202,10 @@ def test_much_of_it_takes_no_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
 
     def work(number: int) -> None:
-        for parser in (places, playwright):
-            parser.gather(text, Found())
-            parser.verdict(text)
-        doing_of(text[: 3900 + number])
+        for parser in (source_places, playwright_output):
+            parser.collect_failures(text, FailureCollector())
+            parser.read_verdict(text)
+        analyse_command(text[: 3900 + number])
         comment_only(text[: 5000 - number], text[:4900])
 
     assert takes(work, 2) < 2

@@ -10,9 +10,9 @@ from rules import edit, found, pytest_run
 from story import story
 
 from closeloop.model.task import Task
-from closeloop.process.measures.context import context_losses
-from closeloop.process.measures.recovery import recovery, surprises
-from closeloop.process.reading import read
+from closeloop.process.measures.context_loss import count_context_losses
+from closeloop.process.measures.recovery import find_surprises, recovery_rate
+from closeloop.process.trace_reading import build_reading
 
 FAILED = {"edit": {"path": "a.py", "before": "x", "after": "y", "ok": False, "error": "not found"}}
 MISSING = {"read": {"path": "a.py", "ok": False, "error": "File does not exist."}}
@@ -30,11 +30,11 @@ def _run(command: str) -> dict[str, Any]:
 
 
 def _met(events: list[dict[str, Any]], **task: Any) -> list[tuple[str, bool]]:
-    reading = read(story([{"user": "Fix it"}, *events]))
+    reading = build_reading(story([{"user": "Fix it"}, *events]))
     if task:
         known = Task(id="t", prompt="", **task)
         reading = msgspec.structs.replace(reading, task=known)
-    return [(item.surprise, item.met) for item in surprises(reading)["root"]]
+    return [(item.surprise, item.met) for item in find_surprises(reading)["root"]]
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,21 @@ def test_an_underspecified_request() -> None:
 
 
 def test_the_rate_counts_what_was_met() -> None:
-    reading = read(story([FAILED, {"read": "a.py"}, FAILED, pytest_run()]))
-    share = recovery(surprises(reading)["root"])
+    reading = build_reading(story([FAILED, {"read": "a.py"}, FAILED, pytest_run()]))
+    share = recovery_rate(find_surprises(reading)["root"])
     assert share is not None
     assert (share.hits, share.of) == (1, 2)
-    assert recovery([]) is None
+    assert recovery_rate([]) is None
 
 
 def test_context_losses_are_findings_that_count() -> None:
     look = {"read": {"path": "a.py", "text": "x"}}
     findings = found("needless-reread", [look, look, look])
     assert not hasattr(findings, "reason")
-    assert context_losses(findings) == 1
+    assert count_context_losses(findings) == 1
     silenced = [msgspec.structs.replace(one, silenced="known") for one in findings]
-    assert context_losses(silenced) == 0
+    assert count_context_losses(silenced) == 0
 
 
 def test_an_empty_trace_has_no_surprises() -> None:
-    assert not any(surprises(read(story([]))).values())
+    assert not any(find_surprises(build_reading(story([]))).values())

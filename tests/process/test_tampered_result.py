@@ -8,7 +8,7 @@ from story import story
 from closeloop.model.attempt import Grade, IntegrityCheck, Outcome
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.process.detectors.tampered_result import detect
-from closeloop.process.reading import read
+from closeloop.process.trace_reading import build_reading
 
 ASK = {"user": "2 * Point raises a TypeError. Please repair it."}
 EDIT = {"edit": {"path": "point.py", "before": "a", "after": "b", "ok": True}}
@@ -18,7 +18,7 @@ def detected(*checks: IntegrityCheck, events: tuple[dict, ...] = (ASK, EDIT)) ->
     grade = Grade(
         attempt="a", grading="g", version=2, outcome=Outcome(result="fail"), integrity=checks
     )
-    return detect(msgspec.structs.replace(read(story(list(events))), grade=grade), {})
+    return detect(msgspec.structs.replace(build_reading(story(list(events))), grade=grade), {})
 
 
 def test_a_violated_condition_is_a_finding_that_cites_the_edits() -> None:
@@ -36,4 +36,4 @@ def test_conditions_that_held_or_did_not_apply_are_none() -> None:
 
 
 def test_what_nobody_graded_is_unmeasured() -> None:
-    assert isinstance(detect(read(story([ASK, EDIT])), {}), Unmeasured)
+    assert isinstance(detect(build_reading(story([ASK, EDIT])), {}), Unmeasured)

@@ -6,14 +6,14 @@ from rules import edit, pytest_run
 from story import Told, story
 
 from closeloop.model.finding import Finding, Unmeasured
-from closeloop.process.measures.tampering import tampering
-from closeloop.process.measures.verification import checks_of, verified
-from closeloop.process.reading import read
+from closeloop.process.measures.tampering import count_tampering
+from closeloop.process.measures.verification import has_verification, list_trace_checks
+from closeloop.process.trace_reading import build_reading
 
 
 def measured(*events: Told) -> bool | None:
-    reading = read(story(events))
-    return verified(next(iter(reading.lanes.values())), checks_of(reading))
+    reading = build_reading(story(events))
+    return has_verification(next(iter(reading.lanes.values())), list_trace_checks(reading))
 
 
 def test_a_check_after_the_last_edit_verifies_whatever_it_says() -> None:
@@ -36,8 +36,10 @@ def test_a_comment_after_the_check_takes_nothing_back() -> None:
 
 
 def test_a_parents_check_verifies_its_childs_code() -> None:
-    reading = read(story([{"lane": "child", **edit()}, pytest_run()], {"child": "root"}))
-    assert [verified(lane, checks_of(reading)) for lane in reading.lanes.values()] == [True, True]
+    reading = build_reading(story([{"lane": "child", **edit()}, pytest_run()], {"child": "root"}))
+    assert [
+        has_verification(lane, list_trace_checks(reading)) for lane in reading.lanes.values()
+    ] == [True, True]
 
 
 def finding(rule: str, silenced: str | None = None) -> Finding:
@@ -48,11 +50,11 @@ def test_tampering_counts_what_is_not_silenced() -> None:
     findings = [
         finding("weakened-test"), finding("suppressed-error", "asked for"), finding("spiral"),
     ]  # fmt: skip
-    assert tampering(findings) == 1
-    assert tampering([]) == 0
+    assert count_tampering(findings) == 1
+    assert count_tampering([]) == 0
 
 
 def test_tampering_is_unknown_when_no_rule_could_look() -> None:
     names = ("weakened-test", "suppressed-error", "answer-from-history")
-    assert tampering([], [Unmeasured(rule=name, reason="no text") for name in names]) is None
-    assert tampering([], [Unmeasured(rule=names[0], reason="no text")]) == 0
+    assert count_tampering([], [Unmeasured(rule=name, reason="no text") for name in names]) is None
+    assert count_tampering([], [Unmeasured(rule=names[0], reason="no text")]) == 0

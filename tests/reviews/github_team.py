@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.review import Fact
-from closeloop.reviews.pulls_webhooks import EVENTS, read_github
+from closeloop.model.pull_request import Fact
+from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 
 REPO = "ann/tally"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -269,8 +269,8 @@ class Team:
         return [
             fact
             for event, body in self.bodies()
-            if event in EVENTS
-            for fact in read_github(event, body, self.now)
+            if event in GITHUB_EVENTS
+            for fact in read_github_event(event, body, self.now)
         ]
 
 

@@ -9,18 +9,18 @@ import pytest
 from github_team import CLAUDE, REPO, START, Team
 
 from closeloop.model.attempt import Attempt
-from closeloop.model.plan import Made
-from closeloop.model.review import Commit, Description
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.pull_request import PullCommit, PullDescription
 from closeloop.model.session import Session
 from closeloop.model.settings import AgentSigns
 from closeloop.model.trace import Trace
-from closeloop.reviewing.lives import keep
-from closeloop.reviews.authorship import agents_of, authorship
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.authorship import detect_authorship, merge_known_agents
 from closeloop.store import Store, open_store
-from closeloop.store.bodies import pack
-from closeloop.store.sessions import key_of, packed
+from closeloop.store.record_bodies import pack_record
+from closeloop.store.session_rows import build_packed_session, session_key
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def store() -> Iterator[Store]:
 
 
 def whose(message: str = "x", author: str = "ann", **told: Any) -> tuple[str | None, list[str]]:
-    description = Description(title="x", opened=START, author=author, **told)
-    commit = Commit(sha="a" * 40, at=START, message=message, author=author)
-    found = authorship(description, [commit], AGENTS)
+    description = PullDescription(title="x", opened=START, author=author, **told)
+    commit = PullCommit(sha="a" * 40, at=START, message=message, author=author)
+    found = detect_authorship(description, [commit], AGENTS)
     return found.agent, [sign.kind for sign in found.signs]
 
 
@@ -76,10 +76,10 @@ def test_people_who_are_called_like_agents_stay_people(given: dict[str, Any]) ->
 
 def test_the_settings_name_agents_of_the_teams_own_and_replace_known_ones() -> None:
     own = {"housekeeper": AgentSigns(branches=("tidy/*",)), "codex": AgentSigns()}
-    told = Description(title="x", opened=START, branch="tidy/x")
-    assert authorship(told, [], agents_of(own)).agent == "housekeeper"
-    told = Description(title="x", opened=START, branch="codex/x")
-    assert authorship(told, [], agents_of(own)).agent is None
+    told = PullDescription(title="x", opened=START, branch="tidy/x")
+    assert detect_authorship(told, [], merge_known_agents(own)).agent == "housekeeper"
+    told = PullDescription(title="x", opened=START, branch="codex/x")
+    assert detect_authorship(told, [], merge_known_agents(own)).agent is None
 
 
 def session(store: Store, name: str, **given: Any) -> None:
@@ -94,7 +94,9 @@ def session(store: Store, name: str, **given: Any) -> None:
     attempt = Attempt(
         id=name, origin="production", exit="finished", started=START, links=links, **given
     )
-    store.keep_sessions([packed(attempt, told, key_of(told, name), pack(told.trace))], [])
+    store.save_sessions(
+        [build_packed_session(attempt, told, session_key(told, name), pack_record(told.trace))], []
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,19 +115,21 @@ def test_recorded_work_is_found_by_what_it_names_and_where_it_was_done(
     session(store, "the-session", **given)
     team = Team()
     team.open("ann", "No sign of an agent")
-    keep(team.facts(), store, AGENTS)
-    row = store.pulls.row(REPO, 1)
+    save_facts(team.facts(), store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.attempt, row.agent) == (("the-session", "agent") if linked else (None, None))
 
 
 def test_an_attempts_own_branch_leads_back_to_it(store: Store) -> None:
-    store.keep(
-        Made(attempt=Attempt(id="abc123", origin="experiment", exit="finished", started=START))
+    store.save_attempt(
+        AttemptResult(
+            attempt=Attempt(id="abc123", origin="experiment", exit="finished", started=START)
+        )
     )
     team = Team()
     team.open("ann", branch="closeloop/task/abc123")
-    keep(team.facts(), store, AGENTS)
-    row = store.pulls.row(REPO, 1)
+    save_facts(team.facts(), store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.attempt, row.agent) == ("abc123", "closeloop")

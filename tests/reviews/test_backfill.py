@@ -14,16 +14,16 @@ from github_api import TOKEN, Api, serving
 from github_team import CLAUDE, REPO, Team
 from starlette.responses import JSONResponse, Response
 
-from closeloop.checking.github import open_github
+from closeloop.checking.code_host import open_github
 from closeloop.cli import main
 from closeloop.model.errors import MachineFailed
-from closeloop.model.review import Comment, PullRow
-from closeloop.reviewing.backfill import Backfill, backfill_github
-from closeloop.reviewing.lives import keep
-from closeloop.reviews.authorship import agents_of
+from closeloop.model.pull_request import PullRow, ReviewComment
+from closeloop.reviewing.github_backfill import BackfillRequest, backfill_github
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.store import Store, open_store
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def asked(api: Api, store: Store, **given: Any) -> int:
         waits.append(seconds)
 
     async def ask() -> int:
-        wanted = Backfill(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
+        wanted = BackfillRequest(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
         async with open_github(REPO, TOKEN, api.address, pause) as hub:
             return await backfill_github(hub, wanted)
 
@@ -76,13 +76,13 @@ def test_the_api_tells_the_same_as_the_webhooks_did(store: Store) -> None:
     team = worked()
     assert asked(Api(team), store) == 3
     with open_store(":memory:") as other:
-        keep(team.facts(), other, AGENTS)
-        assert [bare(row) for row in store.pulls.rows()] == [
-            bare(row) for row in other.pulls.rows()
+        save_facts(team.facts(), other, AGENTS)
+        assert [bare(row) for row in store.pulls.list_pulls()] == [
+            bare(row) for row in other.pulls.list_pulls()
         ]
-        for row in other.pulls.rows():
+        for row in other.pulls.list_pulls():
             if row.attempt:
-                ours, theirs = (one.pulls.delivery(row.attempt) for one in (store, other))
+                ours, theirs = (one.pulls.load_delivery(row.attempt) for one in (store, other))
                 assert ours is not None
                 assert theirs is not None
                 same = msgspec.structs.replace(ours, at=theirs.at)
@@ -91,9 +91,9 @@ def test_the_api_tells_the_same_as_the_webhooks_did(store: Store) -> None:
 
 def test_people_s_edits_come_with_their_size(store: Store) -> None:
     asked(Api(worked()), store)
-    from closeloop.reviewing.lives import shown
+    from closeloop.reviewing.pull_updates import load_pull
 
-    (edit,) = shown(REPO, 1, store, AGENTS).edits
+    (edit,) = load_pull(REPO, 1, store, AGENTS).edits
     assert [(file.path, file.added, file.removed) for file in edit.files or ()] == [
         ("tests/test_b.py", 3, 1)
     ]
@@ -143,8 +143,11 @@ def test_what_moves_from_page_to_page_while_it_is_asked_for_is_not_missed(store:
 
     api.answer = answer  # type: ignore[method-assign]
     asked(api, store)
-    assert sorted(row.pull for row in store.pulls.rows()) == [1, 2, 3, 4, 5, 6]
-    assert len([one for one in store.pulls.facts(REPO, 1) if isinstance(one.what, Comment)]) == 1
+    assert sorted(row.pull for row in store.pulls.list_pulls()) == [1, 2, 3, 4, 5, 6]
+    assert (
+        len([one for one in store.pulls.list_facts(REPO, 1) if isinstance(one.what, ReviewComment)])
+        == 1
+    )
 
 
 def test_a_limit_is_waited_for(store: Store) -> None:
@@ -179,10 +182,10 @@ def test_what_was_asked_for_before_a_long_limit_is_kept_and_not_asked_again(stor
     api.answer = answer  # type: ignore[method-assign]
     with pytest.raises(MachineFailed, match="50 minutes: run the job again"):
         asked(api, store)
-    assert [row.pull for row in store.pulls.rows()] == [1]
+    assert [row.pull for row in store.pulls.list_pulls()] == [1]
     api.asked.clear()
     assert asked(api, store) >= 2
-    assert sorted(row.pull for row in store.pulls.rows()) == [1, 2, 3]
+    assert sorted(row.pull for row in store.pulls.list_pulls()) == [1, 2, 3]
 
 
 def test_the_command_reads_lists_and_shows(

@@ -20,12 +20,12 @@ from starlette.responses import Response
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput
-from closeloop.model.event import Event
-from closeloop.model.plan import Made
+from closeloop.model.event_log import LogEvent
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.settings import WebhookSettings
 from closeloop.model.task import Task
-from closeloop.reviewing.sending import Target, follow, target_of
-from closeloop.running.announcing import ended
+from closeloop.reviewing.webhook_sending import WebhookTarget, build_target, follow_target
+from closeloop.running.attempt_events import ended_events
 from closeloop.store import Store, open_store
 from patience import PATIENCE
 
@@ -38,8 +38,10 @@ def store(store_url: str) -> Iterator[Store]:
         yield opened
 
 
-def happened(*kinds: str) -> list[Event]:
-    return [Event(kind=kind, at=START, repo="ann/tally", details={"by": "bob"}) for kind in kinds]
+def happened(*kinds: str) -> list[LogEvent]:
+    return [
+        LogEvent(kind=kind, at=START, repo="ann/tally", details={"by": "bob"}) for kind in kinds
+    ]
 
 
 class Ear:
@@ -47,7 +49,7 @@ class Ear:
 
     def __init__(self, refuse: int = 0) -> None:
         self.refuse = refuse
-        self.heard: list[Event] = []
+        self.heard: list[LogEvent] = []
         self.tries = 0
 
     async def answer(self, request: Request) -> Response:
@@ -57,7 +59,7 @@ class Ear:
         self.tries += 1
         if self.tries <= self.refuse:
             return Response(status_code=500)
-        event = msgspec.json.decode(body, type=Event)
+        event = msgspec.json.decode(body, type=LogEvent)
         assert request.headers["x-closeloop-delivery"] == str(event.number)
         self.heard.append(event)
         return Response(status_code=204)
@@ -72,10 +74,10 @@ def tell(store: Store, ear: Ear, until: int, **given: Any) -> list[float]:
         await anyio.sleep(0.005)
 
     async def go(url: str) -> None:
-        target = Target(name="team", url=url, secret=SECRET, **given)
+        target = WebhookTarget(name="team", url=url, secret=SECRET, **given)
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group:
-                group.start_soon(follow, store, target, pause)
+                group.start_soon(follow_target, store, target, pause)
                 while len(ear.heard) < until or not pauses:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
@@ -97,7 +99,7 @@ def test_a_new_webhook_hears_what_happens_from_then_on_in_order(store: Store) ->
 
 
 def test_what_is_refused_is_sent_again_with_longer_and_longer_pauses(store: Store) -> None:
-    store.events.move("webhook:team", "0")
+    store.events.save_position("webhook:team", "0")
     store.events.add(happened("a", "b"))
     ear = Ear(refuse=4)
     pauses = tell(store, ear, 2)
@@ -106,7 +108,7 @@ def test_what_is_refused_is_sent_again_with_longer_and_longer_pauses(store: Stor
 
 
 def test_only_what_was_asked_for_is_sent(store: Store) -> None:
-    store.events.move("webhook:team", "0")
+    store.events.save_position("webhook:team", "0")
     store.events.add(happened("check.passed", "pull.merged", "review.round"))
     ear = Ear()
     tell(store, ear, 2, events=("pull.*", "review.round"))
@@ -114,7 +116,7 @@ def test_only_what_was_asked_for_is_sent(store: Store) -> None:
 
 
 def test_after_a_restart_sending_goes_on_where_it_was(store: Store) -> None:
-    store.events.move("webhook:team", "0")
+    store.events.save_position("webhook:team", "0")
     store.events.add(happened("a", "b", "c"))
     first, second = Ear(), Ear()
     tell(store, first, 3)
@@ -126,19 +128,19 @@ def test_after_a_restart_sending_goes_on_where_it_was(store: Store) -> None:
 def test_an_attempt_and_what_stopped_it_are_told_once(store: Store) -> None:
     task = Task(id="t", prompt="do", digest="d" * 64, grading="g", split="held-out")
     attempt = Attempt(id="one", origin="experiment", exit="out_of_budget", cause="$2 were used")
-    made = Made(attempt=attempt)
+    made = AttemptResult(attempt=attempt)
     for _ in range(2):
-        store.keep(replace(made, events=ended(made, task)))
-    told = [(event.kind, event.task, event.attempt) for event in store.events.after(0)]
+        store.save_attempt(replace(made, events=ended_events(made, task)))
+    told = [(event.kind, event.task, event.attempt) for event in store.events.list_after(0)]
     sealed = "sealed-dddddddd"
     assert told == [("guardrail.stopped", sealed, "one"), ("attempt.ended", sealed, "one")]
 
 
 def test_keys_are_not_sent_in_the_clear_and_must_be_there() -> None:
     with pytest.raises(BadInput, match="begins with https"):
-        target_of("team", WebhookSettings(url="http://example.org/hook"), "key")
+        build_target("team", WebhookSettings(url="http://example.org/hook"), "key")
     with pytest.raises(BadInput, match="set CLOSELOOP_WEBHOOK_SECRET"):
-        target_of("team", WebhookSettings(url="https://example.org/hook"), None)
+        build_target("team", WebhookSettings(url="https://example.org/hook"), None)
 
 
 def test_the_log_is_never_changed(store: Store) -> None:

@@ -12,17 +12,17 @@ from github_api import serving
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from closeloop.checking.github import open_gitlab
-from closeloop.model.review import PullRequest
-from closeloop.reviewing.backfill import Backfill
-from closeloop.reviewing.backfill_gitlab import backfill_gitlab
-from closeloop.reviewing.lives import keep, shown
-from closeloop.reviews.authorship import agents_of
-from closeloop.reviews.gitlab import read_gitlab
+from closeloop.checking.code_host import open_gitlab
+from closeloop.model.pull_request import PullRequest
+from closeloop.reviewing.github_backfill import BackfillRequest
+from closeloop.reviewing.gitlab_backfill import backfill_gitlab
+from closeloop.reviewing.pull_updates import load_pull, save_facts
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.gitlab_pulls import read_gitlab_event
 from closeloop.store import open_store
 
 REPO = "ann/tools/tally"
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 HEARD = datetime(2026, 1, 5, 20, tzinfo=UTC)
 ONE, TWO, MERGE = "a" * 40, "b" * 40, "c" * 40
 CLAUDE = "Co-Authored-By: Claude <noreply@anthropic.com>"
@@ -128,8 +128,10 @@ def test_webhooks_tell_the_life_of_a_merge_request() -> None:
     for story in (STORY, STORY[::-1]):
         with open_store(":memory:") as store:
             for event, told in story:
-                keep(read_gitlab(event, msgspec.json.encode(told), HEARD), store, AGENTS)
-            check(shown(REPO, 7, store, AGENTS))
+                save_facts(
+                    read_gitlab_event(event, msgspec.json.encode(told), HEARD), store, AGENTS
+                )
+            check(load_pull(REPO, 7, store, AGENTS))
 
 
 def z(hour: int) -> str:
@@ -202,11 +204,11 @@ def test_the_api_tells_it_too() -> None:
     with open_store(":memory:") as store, serving(answer) as address:
 
         async def ask() -> int:
-            wanted = Backfill(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
+            wanted = BackfillRequest(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
             async with open_gitlab(REPO, "t0ken", address) as hub:
                 return await backfill_gitlab(hub, wanted)
 
         assert anyio.run(ask) == 1
-        pull = shown(REPO, 7, store, AGENTS)
+        pull = load_pull(REPO, 7, store, AGENTS)
         check(pull)
         assert [file.path for file in pull.files or ()] == ["a.py"]

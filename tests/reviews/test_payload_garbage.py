@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.errors import BadInput
-from closeloop.reviewing.lives import keep
-from closeloop.reviews.authorship import agents_of
-from closeloop.reviews.gitlab import EVENTS as GITLAB
-from closeloop.reviews.gitlab import read_gitlab
-from closeloop.reviews.lifecycle_pointers import pointers_of
-from closeloop.reviews.pulls_webhooks import EVENTS, read_github
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
+from closeloop.reviews.gitlab_pulls import GITLAB_EVENTS as GITLAB
+from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.reviews.pull_pointers import parse_pointers
 from closeloop.store import open_store
 from patience import takes
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 ODD = st.one_of(
     st.none(),
     st.booleans(),
@@ -70,20 +70,22 @@ def test_a_delivery_with_anything_anywhere_is_read_or_refused(data: st.DataObjec
         inner[last] = data.draw(ODD)
         told = msgspec.json.decode(msgspec.json.encode(told))
     with contextlib.suppress(BadInput):
-        facts = read_github(event, msgspec.json.encode(told), Team().now)
-        keep(facts, STORE, AGENTS)
+        facts = read_github_event(event, msgspec.json.encode(told), Team().now)
+        save_facts(facts, STORE, AGENTS)
 
 
 STORE = open_store(":memory:")
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(EVENTS)), st.sampled_from(sorted(GITLAB)), st.binary(max_size=200))
+@given(
+    st.sampled_from(sorted(GITHUB_EVENTS)), st.sampled_from(sorted(GITLAB)), st.binary(max_size=200)
+)
 def test_bytes_of_any_kind_are_refused_in_one_way(github: str, gitlab: str, body: bytes) -> None:
     with contextlib.suppress(BadInput):
-        read_github(github, body, Team().now)
+        read_github_event(github, body, Team().now)
     with contextlib.suppress(BadInput):
-        read_gitlab(gitlab, body, Team().now)
+        read_gitlab_event(gitlab, body, Team().now)
 
 
 @settings(max_examples=200)
@@ -97,5 +99,5 @@ def test_bytes_of_any_kind_are_refused_in_one_way(github: str, gitlab: str, body
 )
 def test_messages_are_looked_through_quickly(parts: list[str]) -> None:
     text, now = "".join(parts) * 20, Team().now
-    assert len(pointers_of(text, REPO, "#1", now)) <= 20
-    assert takes(lambda _: pointers_of(text, REPO, "#1", now), 2) < 2
+    assert len(parse_pointers(text, REPO, "#1", now)) <= 20
+    assert takes(lambda _: parse_pointers(text, REPO, "#1", now), 2) < 2

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from github_team import CLAUDE, START
 
-from closeloop.git import lacks
+from closeloop.git import is_missing_object
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.reviewing.history import import_history
-from closeloop.reviewing.lives import shown
-from closeloop.reviews.authorship import agents_of
+from closeloop.reviewing.git_history import import_git_history
+from closeloop.reviewing.pull_updates import load_pull
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.store import Store, open_store
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 
 
 @pytest.fixture
@@ -77,19 +77,19 @@ def test_merges_reverts_and_fixes_are_read(tmp_path: Path, store: Store) -> None
     clone.git("revert", "--no-edit", squashed)
     clone.commit("Straight to the main line", "ann", "d.py", "d = 1\n")
 
-    assert import_history(clone.folder, None, store, AGENTS, lambda done: None) == 2
+    assert import_git_history(clone.folder, None, store, AGENTS, lambda done: None) == 2
     name = str(clone.folder)
-    merged = shown(name, 4, store, AGENTS)
+    merged = load_pull(name, 4, store, AGENTS)
     assert (merged.title, merged.branch, merged.agent) == ("Add b", "claude/add", "claude-code")
     assert [(edit.by, [file.path for file in edit.files or ()]) for edit in merged.edits] == [
         ("bob", ["test_b.py"])
     ]
     assert [(pointer.kind, pointer.how) for pointer in merged.pointers] == [("fix", "blame")]
     assert merged.reviewed
-    squash = shown(name, 5, store, AGENTS)
+    squash = load_pull(name, 5, store, AGENTS)
     assert (squash.task, squash.prompt, squash.title) == ("c-1", "abc12345", "Add c")
     assert [(pointer.kind, pointer.how) for pointer in squash.pointers] == [("revert", "message")]
-    deliveries = [store.pulls.delivery(row.id) for row in store.attempts()]
+    deliveries = [store.pulls.load_delivery(row.id) for row in store.list_attempts()]
     assert [one.regressed for one in deliveries if one] == [True, True]
     assert [one.cycles for one in deliveries if one] == [None, None]
 
@@ -100,15 +100,15 @@ def test_a_merge_without_a_number_keeps_its_own(tmp_path: Path, store: Store) ->
     clone.commit("Work", "bob", "e.py", "e = 1\n")
     sha = clone.merge("feature", "Merge branch 'feature'")
     for _ in range(2):
-        import_history(clone.folder, "ann/tally", store, AGENTS, lambda done: None)
-    (row,) = store.pulls.rows()
+        import_git_history(clone.folder, "ann/tally", store, AGENTS, lambda done: None)
+    (row,) = store.pulls.list_pulls()
     assert (row.pull, row.branch, row.agent) == (int(sha[:8], 16), "feature", None)
 
 
 def test_what_the_host_told_stays_and_git_adds_the_fixes(tmp_path: Path, store: Store) -> None:
     from github_team import REPO, Team
 
-    from closeloop.reviewing.lives import keep
+    from closeloop.reviewing.pull_updates import save_facts
 
     team = Team()
     number = team.open("ann", f"Add b\n\n{CLAUDE}", branch="claude/add")
@@ -117,10 +117,10 @@ def test_what_the_host_told_stays_and_git_adds_the_fixes(tmp_path: Path, store: 
     clone = Clone(tmp_path / "clone")
     sha = clone.commit(f"Add b (#{number})", "ann", "b.py", "def b():\n    return 1\n")
     team.deliveries[-1][1]["pull_request"]["merge_commit_sha"] = sha
-    keep(team.facts(), store, AGENTS)
+    save_facts(team.facts(), store, AGENTS)
     clone.commit("Fix crash in b", "cat", "b.py", "def b():\n    return 2\n")
-    import_history(clone.folder, REPO, store, AGENTS, lambda done: None)
-    pull = shown(REPO, number, store, AGENTS)
+    import_git_history(clone.folder, REPO, store, AGENTS, lambda done: None)
+    pull = load_pull(REPO, number, store, AGENTS)
     assert (pull.source, pull.reviewed) == ("github", True)
     assert [pointer.how for pointer in pull.pointers] == ["blame"]
 
@@ -131,8 +131,8 @@ def test_no_message_can_hide_what_came_before_it(tmp_path: Path, store: Store) -
     clone.commit(f"One\n\n{CLAUDE}", "ann", "b.py", "b = 1\n")
     clone.merge("claude/one", "Merge pull request #7 from ann/claude/one")
     clone.commit("Two\x01\x01 and more", "mallory", "c.py", "c = 1\n")
-    assert import_history(clone.folder, None, store, AGENTS, lambda done: None) >= 1
-    assert 7 in {row.pull for row in store.pulls.rows(agent=True)}
+    assert import_git_history(clone.folder, None, store, AGENTS, lambda done: None) >= 1
+    assert 7 in {row.pull for row in store.pulls.list_pulls(agent=True)}
 
 
 def test_a_folder_with_a_telling_name_is_not_taken_for_what_git_says(
@@ -142,7 +142,7 @@ def test_a_folder_with_a_telling_name_is_not_taken_for_what_git_says(
     broken = Clone(tmp_path / "missing" / "bad tree")
     (broken.folder / ".git" / "HEAD").write_text("")
     with pytest.raises(MachineFailed, match="not a git repository"):
-        import_history(broken.folder, None, store, AGENTS, lambda done: None)
+        import_git_history(broken.folder, None, store, AGENTS, lambda done: None)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_folder_with_a_telling_name_is_not_taken_for_what_git_says(
     ],
 )
 def test_what_git_says_of_content_that_it_lacks_is_understood(said: str) -> None:
-    assert lacks(f"Git says: {said.format('75e71c70e36ab1186bf1140cba5d25aa96be97e8')}")
+    assert is_missing_object(f"Git says: {said.format('75e71c70e36ab1186bf1140cba5d25aa96be97e8')}")
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_a_clone_that_lacks_a_part_is_refused_with_what_to_do(
     part = tmp_path / "part"
     whole.git("clone", "-q", *options, whole.folder.as_uri(), str(part))
     with pytest.raises(BadInput) as refused:
-        import_history(part, None, store, AGENTS, lambda done: None)
+        import_git_history(part, None, store, AGENTS, lambda done: None)
     assert advice in str(refused.value)
     assert str(refused.value).count(". ") == 0
-    assert store.pulls.rows() == []
+    assert store.pulls.list_pulls() == []
     # What git tidies up afterwards it must not do while we read.
     command = ["git", "-c", "gc.autoDetach=false", *advice.split()[1:]]
     subprocess.run(command, cwd=part, check=True, capture_output=True)
-    assert import_history(part, None, store, AGENTS, lambda done: None) == 3
+    assert import_git_history(part, None, store, AGENTS, lambda done: None) == 3

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from closeloop.model.review import Fact, PullRequest
-from closeloop.reviewing.lives import keep, renew, renew_all, shown
-from closeloop.reviews.authorship import agents_of
-from closeloop.reviews.lifecycle import held, life
+from closeloop.model.pull_request import Fact, PullRequest
+from closeloop.reviewing.pull_updates import load_pull, refresh_all_pulls, refresh_pull, save_facts
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_lifecycle import block_reason, build_pull_request
 from closeloop.store import Store, open_store
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 SECRET = f"gh{'p'}_" + "x9Kd7Lm2Qp4Rt6Vw8Yz1Bc3Fg5Hj0Nn7Ss2A"
 
 
@@ -30,11 +30,11 @@ def only(facts: list[Fact], number: int) -> list[Fact]:
     """What a store would find of a pull request."""
     with open_store(":memory:") as store:
         store.pulls.add_facts(facts)
-        return store.pulls.facts(REPO, number)
+        return store.pulls.list_facts(REPO, number)
 
 
 def lived(team: Team, number: int = 1) -> PullRequest:
-    found = life(only(team.facts(), number), number, AGENTS)
+    found = build_pull_request(only(team.facts(), number), number, AGENTS)
     assert found is not None
     return found
 
@@ -84,7 +84,7 @@ BUSY = busy().facts()
 @settings(max_examples=50, deadline=None)
 @given(st.permutations(BUSY))
 def test_any_order_tells_the_same_life(facts: list[Fact]) -> None:
-    assert life(facts, 1, AGENTS) == life(BUSY, 1, AGENTS)
+    assert build_pull_request(facts, 1, AGENTS) == build_pull_request(BUSY, 1, AGENTS)
 
 
 @settings(max_examples=5, deadline=None)
@@ -92,11 +92,11 @@ def test_any_order_tells_the_same_life(facts: list[Fact]) -> None:
 def test_a_store_that_hears_them_one_by_one_comes_to_the_same(order: list[int]) -> None:
     with open_store(":memory:") as store, open_store(":memory:") as other:
         for place in [*order, *order[::5]]:
-            keep([BUSY[place]], store, AGENTS)
-        keep(BUSY, other, AGENTS)
-        assert store.pulls.rows() == other.pulls.rows()
-        (attempt,) = [row.id for row in store.attempts()]
-        assert store.pulls.delivery(attempt) == other.pulls.delivery(attempt)
+            save_facts([BUSY[place]], store, AGENTS)
+        save_facts(BUSY, other, AGENTS)
+        assert store.pulls.list_pulls() == other.pulls.list_pulls()
+        (attempt,) = [row.id for row in store.list_attempts()]
+        assert store.pulls.load_delivery(attempt) == other.pulls.load_delivery(attempt)
 
 
 def test_approval_alone_is_no_round_and_merges_at_first_review() -> None:
@@ -232,25 +232,25 @@ def test_nobody_is_asked_about_a_change_that_fails_its_checks(
     team = Team()
     number = team.open("ann", branch="claude/x")
     team.check(number, conclusion)
-    assert held(lived(team)) == why
+    assert block_reason(lived(team)) == why
 
 
 def test_a_draft_and_what_is_merged_are_not_put_before_people() -> None:
     team = Team()
     number = team.open("ann", branch="claude/x", draft=True)
-    assert held(lived(team)) == "it is a draft"
+    assert block_reason(lived(team)) == "it is a draft"
     team.merge(number)
-    assert held(lived(team)) == "it is merged"
+    assert block_reason(lived(team)) == "it is merged"
 
 
 def test_secrets_in_comments_are_taken_out(store: Store) -> None:
     team = Team()
     number = team.open("ann", branch="claude/x", body=f"token {SECRET}")
     team.say(number, "bob", f"Do not write {SECRET} here")
-    keep(team.facts(), store, AGENTS)
-    pull = shown(REPO, number, store, AGENTS)
+    save_facts(team.facts(), store, AGENTS)
+    pull = load_pull(REPO, number, store, AGENTS)
     assert pull.comments[0].body == "Do not write [redacted: github-token] here"
-    assert SECRET not in repr(store.pulls.facts(REPO, number))
+    assert SECRET not in repr(store.pulls.list_facts(REPO, number))
 
 
 def test_a_later_revert_changes_the_life_of_what_it_names(store: Store) -> None:
@@ -265,13 +265,13 @@ def test_a_later_revert_changes_the_life_of_what_it_names(store: Store) -> None:
     facts = team.facts()
     early = len([fact for fact in facts if fact.at < facts[-1].at])
     assert before < len(team.deliveries)
-    keep(facts[:early], store, AGENTS)
-    keep(facts[early:], store, AGENTS)
-    row = store.pulls.row(REPO, first)
+    save_facts(facts[:early], store, AGENTS)
+    save_facts(facts[early:], store, AGENTS)
+    row = store.pulls.load_pull(REPO, first)
     assert row is not None
     assert (row.pointers, row.rounds) == (1, 0)
-    (attempt,) = [one.id for one in store.attempts()]
-    delivery = store.pulls.delivery(attempt)
+    (attempt,) = [one.id for one in store.list_attempts()]
+    delivery = store.pulls.load_delivery(attempt)
     assert delivery is not None
     assert (delivery.merged, delivery.regressed, delivery.corrected) == (True, True, False)
 
@@ -300,28 +300,28 @@ def test_a_branch_of_a_fork_is_not_taken_for_ours(store: Store) -> None:
         for event, payload in team.deliveries
         if event != "push" or payload["sender"]["login"] != "eve"
     ]
-    keep(team.facts(), store, AGENTS)
-    pull = shown(REPO, fork, store, AGENTS)
+    save_facts(team.facts(), store, AGENTS)
+    pull = load_pull(REPO, fork, store, AGENTS)
     assert (pull.branch, pull.commits, pull.agent) == ("patch-1", (), None)
-    assert len(shown(REPO, 1, store, AGENTS).commits) == 1
+    assert len(load_pull(REPO, 1, store, AGENTS).commits) == 1
 
 
 def test_what_other_code_has_made_of_the_facts_is_made_again(store: Store) -> None:
-    keep(BUSY, store, AGENTS)
-    (row,) = store.pulls.rows()
-    store.pulls.save(replace(row, rounds=77, version=row.version + 1), lambda old: [])
-    assert renew_all(store, AGENTS) == 1
-    assert store.pulls.rows() == [row]
-    assert renew_all(store, AGENTS) == 0
+    save_facts(BUSY, store, AGENTS)
+    (row,) = store.pulls.list_pulls()
+    store.pulls.save_pull(replace(row, rounds=77, version=row.version + 1), lambda old: [])
+    assert refresh_all_pulls(store, AGENTS) == 1
+    assert store.pulls.list_pulls() == [row]
+    assert refresh_all_pulls(store, AGENTS) == 0
 
 
 def test_renewing_what_is_known_says_nothing_new(store: Store) -> None:
-    keep(BUSY, store, AGENTS)
-    count = store.events.last()
-    keep(BUSY, store, AGENTS)
-    renew(REPO, 1, store, AGENTS)
-    assert store.events.last() == count
-    kinds = [event.kind for event in store.events.after(0)]
+    save_facts(BUSY, store, AGENTS)
+    count = store.events.last_number()
+    save_facts(BUSY, store, AGENTS)
+    refresh_pull(REPO, 1, store, AGENTS)
+    assert store.events.last_number() == count
+    kinds = [event.kind for event in store.events.list_after(0)]
     assert kinds.count("pull.opened") == kinds.count("pull.merged") == 1
     assert kinds.count("review.round") == 2
     assert kinds.count("pull.reverted") == 1

@@ -11,28 +11,28 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from msgspec.structs import replace
 
-from closeloop.checking.keeping import keep as keep_report
-from closeloop.measuring.attempts import book_of
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import work_of
+from closeloop.checking.report_saving import save_report as keep_report
+from closeloop.measuring.attempt_measuring import project_rulebook
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_figures import compute_metrics
 from closeloop.model.attempt import Attempt
 from closeloop.model.change import Change
-from closeloop.model.figure import Figure
-from closeloop.model.report import Report, Risk
-from closeloop.model.review import Description, Fact
+from closeloop.model.change_report import ChangeReport, Risk
+from closeloop.model.metric_values import MetricValue
+from closeloop.model.pull_request import Fact, PullDescription
 from closeloop.model.session import Session
 from closeloop.model.settings import Settings
 from closeloop.model.trace import Trace
-from closeloop.reviewing.learning import School, learn
-from closeloop.reviewing.lives import keep
-from closeloop.reviewing.shelf import Shelf
-from closeloop.reviews.authorship import agents_of
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviewing.rule_index import RuleIndex
+from closeloop.reviewing.rule_learning import LearningContext, learn_from_reviews
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
 from closeloop.store import Store, open_store
-from closeloop.store.bodies import pack
-from closeloop.store.sessions import key_of, packed
+from closeloop.store.record_bodies import pack_record
+from closeloop.store.session_rows import build_packed_session, session_key
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 WEEKS = 52
 CLOCK = "Please use the shared clock instead of datetime.now()."
 EMPTY = "Add a test for the empty list."
@@ -66,8 +66,10 @@ def recorded(team: Team, number: int, store: Store, minutes: int) -> None:
         repo=address,
         branch=branch,
     )
-    made = packed(attempt, session, key_of(session, name), pack(session.trace))
-    store.keep_sessions([made], [])
+    made = build_packed_session(
+        attempt, session, session_key(session, name), pack_record(session.trace)
+    )
+    store.save_sessions([made], [])
 
 
 def clean(team: Team, number: int) -> None:
@@ -124,19 +126,19 @@ def year(store: Store) -> Team:
     return team
 
 
-def figures(store: Store) -> dict[str, Figure]:
-    found = metrics_of(work_of(store, book_of(Settings())), ()).figures
+def figures(store: Store) -> dict[str, MetricValue]:
+    found = compute_metrics(load_attempt_table(store, project_rulebook(Settings())), ()).figures
     return {figure.metric: figure for figure in found}
 
 
 def learned(store: Store) -> None:
-    school = School(shelf=Shelf(store, ngrams), agents=AGENTS, always=True)
-    anyio.run(learn, school)
+    school = LearningContext(shelf=RuleIndex(store, ngrams), agents=AGENTS, always=True)
+    anyio.run(learn_from_reviews, school)
 
 
 def kept(facts: list[Fact], store: Store) -> None:
     for place in range(0, len(facts), 100):
-        keep(facts[place : place + 100], store, AGENTS)
+        save_facts(facts[place : place + 100], store, AGENTS)
 
 
 EXPECTED = {
@@ -176,7 +178,7 @@ def test_the_same_year_in_any_order_and_told_twice_gives_the_same(store: Store) 
     found = figures(store)
     for name, (value, n) in EXPECTED.items():
         assert (found[name].value, found[name].n) == (pytest.approx(value), n), name
-    assert len(store.attempts()) == WEEKS
+    assert len(store.list_attempts()) == WEEKS
 
 
 @pytest.mark.parametrize("about", ["the commit before", "the attempt after", "a label wins"])
@@ -188,21 +190,21 @@ def test_the_level_that_a_check_gave_counts_where_no_label_says_one(
     number = team.open("ann", f"x\n\n{CLAUDE}", labels=labels)
     team.merge(number)
     facts = team.facts()
-    (head,) = {one.what.head for one in facts if isinstance(one.what, Description)}
+    (head,) = {one.what.head for one in facts if isinstance(one.what, PullDescription)}
     risk = Risk(level="high", reasons=("large",))
-    report = Report(change=Change(head=head), title="x", verdict="pass", risk=risk)
+    report = ChangeReport(change=Change(head=head), title="x", verdict="pass", risk=risk)
     if about != "the attempt after":
         keep_report(report, store, REPO)
         keep_report(replace(report, risk=None, tiers=("tools",)), store, REPO)
-    keep(facts, store, AGENTS)
-    (row,) = store.attempts()
+    save_facts(facts, store, AGENTS)
+    (row,) = store.list_attempts()
     if about == "the attempt after":
         keep_report(replace(report, change=Change()), store, REPO, row.id)
     level = "critical" if labels else "high"
-    assert store.pulls.delivery(row.id).risk == level
+    assert store.pulls.load_delivery(row.id).risk == level
     assert figures(store)[f"{level} risk"].value == 1.0
-    keep(facts, store, AGENTS)
-    assert store.pulls.delivery(row.id).risk == level
+    save_facts(facts, store, AGENTS)
+    assert store.pulls.load_delivery(row.id).risk == level
 
 
 def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Store) -> None:
@@ -212,8 +214,8 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
     team.review(number, "bob", "approved")
     team.merge(number)
     team.open("bob", "A person's own")
-    keep(team.facts(), store, AGENTS)
-    (row,) = store.attempts()
+    save_facts(team.facts(), store, AGENTS)
+    (row,) = store.list_attempts()
     assert (row.origin, row.task, row.repo, row.agent) == (
         "production",
         "t-9",
@@ -233,7 +235,7 @@ def test_without_ci_nothing_is_a_completion_and_nothing_is_not(store: Store) -> 
         if mend:
             team.push(number, "bob", "Mend it")
         team.merge(number)
-    keep(team.facts(), store, AGENTS)
+    save_facts(team.facts(), store, AGENTS)
     assert figures(store)["task completion rate"].value is None
     assert figures(store)["review loop count"].value == 0.5
 
@@ -244,16 +246,16 @@ def test_a_recording_that_comes_later_takes_the_place_of_what_stood_for_it(store
     recorded_late = team.now
     team.check(number)
     facts = team.facts()
-    keep(facts, store, AGENTS)
-    (stand_in,) = [row.id for row in store.attempts()]
+    save_facts(facts, store, AGENTS)
+    (stand_in,) = [row.id for row in store.list_attempts()]
     team.now = recorded_late
     recorded(team, number, store, minutes=10)
     team.merge(number)
-    keep(team.facts(), store, AGENTS)
-    row = store.pulls.row(REPO, number)
+    save_facts(team.facts(), store, AGENTS)
+    row = store.pulls.load_pull(REPO, number)
     assert row is not None
     assert row.attempt == f"{number:012x}"
-    old, new = store.pulls.delivery(stand_in), store.pulls.delivery(f"{number:012x}")
+    old, new = store.pulls.load_delivery(stand_in), store.pulls.load_delivery(f"{number:012x}")
     assert old is not None
     assert new is not None
     assert (old.merged, old.first_push) == (None, None)

@@ -24,30 +24,30 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from closeloop.model.errors import BadInput
-from closeloop.reviewing import schooling
-from closeloop.reviewing.learning import Learned, School, learn
-from closeloop.reviewing.memory import put
-from closeloop.reviewing.reading import read_arrivals
-from closeloop.reviewing.shelf import Shelf
-from closeloop.reviews.authorship import agents_of
+from closeloop.reviewing import learning_worker
+from closeloop.reviewing.rule_editing import set_rule_state
+from closeloop.reviewing.rule_index import RuleIndex
+from closeloop.reviewing.rule_learning import LearningContext, LearningSummary, learn_from_reviews
+from closeloop.reviewing.webhook_arrivals import read_arrivals
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
-from closeloop.reviews.pulls_webhooks import EVENTS, read_github
+from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 from closeloop.store import Store, open_store
-from closeloop.store.pulls import Arrival
+from closeloop.store.pull_section import WebhookArrival
 from closeloop.web import webhooks
-from closeloop.web.webhooks import Doors, Webhooks
+from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
 from patience import PATIENCE, ROUNDS, until
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "github" / "payloads"
 SECRET, TOKEN = "the team's secret", "the project's token"
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schooling, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(schooling, "PATIENCE", 0)
+    monkeypatch.setattr(learning_worker, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(learning_worker, "IDLE_FACTOR", 0)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 def client(store: Store, **doors: Any) -> TestClient:
     given = {"github": SECRET, "gitlab": TOKEN, "agents": AGENTS, **doors}
-    return TestClient(Webhooks(nothing, store, Doors(**given)))
+    return TestClient(WebhookMiddleware(nothing, store, WebhookSecrets(**given)))
 
 
 def signed(event: str, body: bytes, **given: str) -> dict[str, str]:
@@ -93,7 +93,7 @@ def story() -> Team:
 
 
 def wait_until_read(store: Store) -> None:
-    assert until(lambda: not store.pulls.unread(1))
+    assert until(lambda: not store.pulls.list_unread(1))
 
 
 def test_deliveries_become_a_pull_request(store: Store) -> None:
@@ -101,7 +101,7 @@ def test_deliveries_become_a_pull_request(store: Store) -> None:
         for event, body in story().bodies():
             assert send(web, event, body) == 202
         wait_until_read(store)
-    (row,) = store.pulls.rows()
+    (row,) = store.pulls.list_pulls()
     assert (row.repo, row.state, row.agent, row.first_push) == (
         REPO,
         "merged",
@@ -116,37 +116,39 @@ def test_a_secret_that_a_delivery_brings_never_reaches_the_store() -> None:
     number = team.open("ann", f"Add\n\n{CLAUDE}", branch="claude/add")
     team.say(number, "bob", f"Use {token} for now.")
     arrivals = [
-        Arrival(source="github", delivery=str(at), event=event, at=datetime.now(UTC), body=body)
+        WebhookArrival(
+            source="github", delivery=str(at), event=event, at=datetime.now(UTC), body=body
+        )
         for at, (event, body) in enumerate(team.bodies())
     ]
 
     async def keep_all() -> None:
-        writer = webhooks.Writer(store)
+        writer = webhooks.ArrivalWriter(store)
         async with anyio.create_task_group() as group:
-            group.start_soon(writer.run)
+            group.start_soon(writer.run_batches)
             for one in arrivals:
-                await writer.keep(one)
+                await writer.save_arrival(one)
             group.cancel_scope.cancel()
 
     assert any(token.encode() in (one.body or b"") for one in arrivals)
     with open_store(":memory:") as store:
         anyio.run(keep_all)
-        held = store.pulls.unread()
+        held = store.pulls.list_unread()
         assert len(held) == len(arrivals)
         assert not any(token.encode() in one.body for one in held)
         assert read_arrivals(store, AGENTS) == len(arrivals)
-        assert store.pulls.rows()[0].comments == 1
+        assert store.pulls.list_pulls()[0].comments == 1
 
 
 SAID = "Please use the project's logger instead of print."
 
 
 def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store) -> None:
-    team, calls = Team(), list[Learned]()
+    team, calls = Team(), list[LearningSummary]()
 
     def learn_now() -> None:
-        school = School(shelf=Shelf(store, ngrams), agents=AGENTS)
-        calls.append(anyio.run(learn, school))
+        school = LearningContext(shelf=RuleIndex(store, ngrams), agents=AGENTS)
+        calls.append(anyio.run(learn_from_reviews, school))
 
     def say_it(web: TestClient) -> None:
         before = len(team.bodies())
@@ -157,31 +159,33 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
 
     def settled() -> bool:
         before = len(calls)
-        time.sleep(10 * schooling.LOOK_SECONDS)
+        time.sleep(10 * learning_worker.LOOK_SECONDS)
         return len(calls) == before
 
     with client(store, learn=learn_now) as web:
         say_it(web)
-        (rule,) = until(store.memory.rules)
+        (rule,) = until(store.memory.list_rules)
         assert rule.state == "proposed"
-        put(store, rule, "active", "bob", rule.since)
+        set_rule_state(store, rule, "active", "bob", rule.since)
         team.wait(days=1)
         say_it(web)
-        assert until(store.memory.repeats)
+        assert until(store.memory.list_repeats)
         assert any(settled() for _ in range(20)), "nothing is looked at while nothing is new"
-    assert [one.state for one in store.memory.repeats()] == ["confirmed"]
+    assert [one.state for one in store.memory.list_repeats()] == ["confirmed"]
 
 
 def test_what_was_read_is_news_also_when_its_facts_were_seen_too_early(store: Store) -> None:
     team, at = Team(), datetime.now(UTC)
     team.say(team.open("ann", f"Add\n\n{CLAUDE}", branch="claude/add"), "bob", SAID)
     for number, (event, body) in enumerate(team.bodies()):
-        arrival = Arrival(source="github", delivery=f"{number}", event=event, at=at, body=body)
-        store.pulls.arrive([arrival])
-        store.pulls.add_facts(read_github(event, body, at))
-        early = store.memory.news()
+        arrival = WebhookArrival(
+            source="github", delivery=f"{number}", event=event, at=at, body=body
+        )
+        store.pulls.save_arrivals([arrival])
+        store.pulls.add_facts(read_github_event(event, body, at))
+        early = store.memory.learning_marker()
         read_arrivals(store, AGENTS)
-        assert store.memory.news() != early
+        assert store.memory.learning_marker() != early
 
 
 def test_a_server_that_cannot_learn_goes_on_receiving(store: Store) -> None:
@@ -192,7 +196,7 @@ def test_a_server_that_cannot_learn_goes_on_receiving(store: Store) -> None:
         for event, body in story().bodies():
             assert send(web, event, body) == 202
         wait_until_read(store)
-    assert len(store.pulls.rows()) == 1
+    assert len(store.pulls.list_pulls()) == 1
 
 
 BODY = b'{"zen": "x"}'
@@ -219,7 +223,7 @@ def test_what_is_not_believed_is_refused_and_leaves_nothing(
         assert send(web, "ping", BODY, **headers) == status
         assert web.get("/webhooks/github").status_code == 405
         assert web.post("/webhooks/elsewhere").status_code == 404
-        assert store.pulls.arrived() == {}
+        assert store.pulls.count_arrivals() == {}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +239,7 @@ def test_what_is_not_believed_is_refused_and_leaves_nothing(
 def test_bodies_that_are_no_objects_or_too_deep_are_refused(body: bytes, status: int) -> None:
     with open_store(":memory:") as store, client(store) as web:
         assert send(web, "pull_request", body) == status
-        assert store.pulls.arrived() == {}
+        assert store.pulls.count_arrivals() == {}
 
 
 def test_too_large_is_refused_however_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +250,13 @@ def test_too_large_is_refused_however_it_is_sent(monkeypatch: pytest.MonkeyPatch
         chunks = (body[place : place + 100] for place in range(0, len(body), 100))
         answer = web.post("/webhooks/github", content=chunks, headers=signed("ping", body))
         assert answer.status_code == 413
-        assert store.pulls.arrived() == {}
+        assert store.pulls.count_arrivals() == {}
 
 
 def test_without_a_secret_nothing_is_taken() -> None:
     with open_store(":memory:") as store, client(store, github=None) as web:
         assert send(web, "ping", BODY) == 503
-        assert store.pulls.arrived() == {}
+        assert store.pulls.count_arrivals() == {}
 
 
 def test_a_delivery_that_comes_again_is_kept_once(store: Store) -> None:
@@ -261,15 +265,15 @@ def test_a_delivery_that_comes_again_is_kept_once(store: Store) -> None:
         for _ in range(3):
             assert send(web, event, body, **{"x-github-delivery": "the same"}) == 202
         wait_until_read(store)
-    assert store.pulls.arrived() == {("github", event): 1}
+    assert store.pulls.count_arrivals() == {("github", event): 1}
 
 
 def test_unknown_events_are_acknowledged_and_counted() -> None:
     with open_store(":memory:") as store, client(store) as web:
         assert send(web, "ping", BODY) == 202
         assert send(web, "sponsorship", BODY) == 202
-        assert store.pulls.unread() == []
-        assert store.pulls.arrived() == {("github", "ping"): 1, ("github", "sponsorship"): 1}
+        assert store.pulls.list_unread() == []
+        assert store.pulls.count_arrivals() == {("github", "ping"): 1, ("github", "sponsorship"): 1}
 
 
 def test_a_known_event_with_nonsense_in_it_stops_nothing(store: Store) -> None:
@@ -286,7 +290,7 @@ def test_a_known_event_with_nonsense_in_it_stops_nothing(store: Store) -> None:
         for event, body in rest:
             assert send(web, event, body) == 202
         wait_until_read(store)
-    states = {row.pull: row.state for row in store.pulls.rows()}
+    states = {row.pull: row.state for row in store.pulls.list_pulls()}
     assert states[1] == "merged"
     assert set(states) <= {1, 7}
 
@@ -318,9 +322,9 @@ def test_gitlab_is_believed_by_its_token(store: Store) -> None:
             given = headers | {"x-gitlab-token": token}
             assert web.post("/webhooks/gitlab", content=body, headers=given).status_code == status
         wait_until_read(store)
-    (row,) = store.pulls.rows()
+    (row,) = store.pulls.list_pulls()
     assert (row.repo, row.pull, row.author, row.agent) == ("ann/tools/tally", 4, "ann", "agent")
-    assert store.pulls.arrived() == {("gitlab", "Merge Request Hook"): 1}
+    assert store.pulls.count_arrivals() == {("gitlab", "Merge Request Hook"): 1}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="GitHub's published examples are not here")
@@ -332,11 +336,15 @@ def test_githubs_published_examples_are_all_read() -> None:
         wait_until_read(store)
         while read_arrivals(store, AGENTS):
             pass
-        (row,) = store.pulls.rows()
+        (row,) = store.pulls.list_pulls()
         assert (row.repo, row.pull, row.state) == ("Codertocat/Hello-World", 2, "closed")
-        known = sum(count for (_, event), count in store.pulls.arrived().items() if event in EVENTS)
+        known = sum(
+            count
+            for (_, event), count in store.pulls.count_arrivals().items()
+            if event in GITHUB_EVENTS
+        )
         assert known > 60
-        kinds = {event.kind for event in store.events.after(0)}
+        kinds = {event.kind for event in store.events.list_after(0)}
         assert {"pull.opened", "pull.closed", "review.comment", "check.passed"} <= kinds
 
 
@@ -402,7 +410,7 @@ def test_a_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -
             thread.join()
     assert len(acknowledged) < len(told)
     with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
-        assert sum(store.pulls.arrived().values()) >= len(acknowledged)
+        assert sum(store.pulls.count_arrivals().values()) >= len(acknowledged)
     with serving(tmp_path) as (_, address):
         # Some of these were kept before the kill, and only their answer was lost, as it may be
         # again where a server closes a connection that was long unused.
@@ -411,7 +419,7 @@ def test_a_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -
         assert set(acknowledged) == {name for name, _, _ in told}
         with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
             wait_until_read(store)
-            rows = store.pulls.rows()
-            assert sum(store.pulls.arrived().values()) == len(told)
+            rows = store.pulls.list_pulls()
+            assert sum(store.pulls.count_arrivals().values()) == len(told)
     assert [row.state for row in rows] == ["merged"] * 40
     assert all(row.reviewed for row in rows)

@@ -12,15 +12,15 @@ import pytest
 
 import small_project
 from closeloop import flow
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import Fault, MachineFailed
-from closeloop.model.plan import Made, Progress, Try
+from closeloop.model.experiment_plan import AttemptOrder, AttemptResult, RunProgress
 from closeloop.model.settings import ExperimentSettings
-from closeloop.running.attempting import identity
-from closeloop.running.executing import Executor
-from closeloop.running.pacing import Pace
-from closeloop.running.safekeeping import ATTEMPTS
+from closeloop.running.attempt_execution import attempt_identity
+from closeloop.running.attempt_executor import AttemptExecutor
+from closeloop.running.attempt_pacing import AttemptPacer
+from closeloop.running.unsaved_results import ATTEMPTS_FOLDER
 from closeloop.store import engine
 
 VARIANTS = ("closer", "spiraller")
@@ -33,22 +33,22 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(
-    project: Path, jobs: int = 1, listen: Callable[[Progress], None] = lambda told: None
+    project: Path, jobs: int = 1, listen: Callable[[RunProgress], None] = lambda told: None
 ) -> list[str]:
     """Make what is missing of six attempts; who was begun."""
-    settings = load(project, environ={}).settings
+    settings = load_project(project, environ={}).settings
     begun: list[str] = []
 
-    def tell(told: Progress) -> None:
+    def tell(told: RunProgress) -> None:
         if told.stage == "started":
             begun.append(f"{told.variant} {told.number}")
         listen(told)
 
     async def go() -> None:
-        tasks = flow.choose(settings, project, ["question"])
-        async with flow.open_workshop(settings, project, VARIANTS, {}) as workshop:
-            plan = flow.plan(workshop, tasks, ExperimentSettings(repeats=3))
-            await flow.run(plan, workshop, jobs=jobs, tell=tell)
+        tasks = flow.select_tasks(settings, project, ["question"])
+        async with flow.open_run_context(settings, project, VARIANTS, {}) as workshop:
+            plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=3))
+            await flow.run_experiment(plan, workshop, jobs=jobs, tell=tell)
 
     try:
         anyio.run(go)
@@ -59,26 +59,26 @@ def run(
 
 def kept(project: Path) -> dict[str, tuple[bool, int, int]]:
     """Of every attempt whether it is graded, its events and its exchanges."""
-    with flow.open_named_store(load(project, environ={}).settings, project) as store:
-        rows = store.attempts()
-        assert all(store.trace(row.id) for row in rows)
+    with flow.open_project_store(load_project(project, environ={}).settings, project) as store:
+        rows = store.list_attempts()
+        assert all(store.load_trace(row.id) for row in rows)
         return {
             f"{row.variant_name} {row.number}": (
-                store.grade(row.id) is not None,
+                store.load_grade(row.id) is not None,
                 row.events or 0,
-                len(list(store.exchanges(row.id))),
+                len(list(store.load_exchanges(row.id))),
             )
             for row in rows
         }
 
 
-def locked(project: Path, after: int) -> tuple[sqlite3.Connection, Callable[[Progress], None]]:
+def locked(project: Path, after: int) -> tuple[sqlite3.Connection, Callable[[RunProgress], None]]:
     """A process that locks the database as soon as so many attempts are begun."""
-    path = project / load(project, environ={}).settings.store
+    path = project / load_project(project, environ={}).settings.store
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     left = iter(range(after - 1, -1, -1))
 
-    def listen(told: Progress) -> None:
+    def listen(told: RunProgress) -> None:
         if told.stage == "started" and next(left, None) == 0:
             other.execute("BEGIN IMMEDIATE")
 
@@ -92,14 +92,14 @@ def test_what_ends_while_the_database_is_locked_is_kept_by_the_next_run(project:
         *begun, said = run(project, jobs=2, listen=listen)
         other.rollback()
     assert len(begun) == 2
-    assert f"lies safe in {project / ATTEMPTS}: `closeloop run` goes on" in said
-    aside = list((project / ATTEMPTS).glob("*.unsaved"))
+    assert f"lies safe in {project / ATTEMPTS_FOLDER}: `closeloop run` goes on" in said
+    aside = list((project / ATTEMPTS_FOLDER).glob("*.unsaved"))
     # The first may have been saved before the second was begun, and the database locked.
     assert 1 <= len(aside) == 2 - len(kept(project))
     again = run(project)
     assert len(again) == 4
     assert not set(again) & set(begun)
-    assert not list((project / ATTEMPTS).iterdir())
+    assert not list((project / ATTEMPTS_FOLDER).iterdir())
     found = kept(project)
     assert len(found) == 6
     for variant in VARIANTS:
@@ -111,25 +111,25 @@ def test_what_ends_while_the_database_is_locked_is_kept_by_the_next_run(project:
 
 def test_where_the_folder_cannot_be_written_either_that_is_said(project: Path) -> None:
     (project / ".closeloop").mkdir(exist_ok=True)
-    (project / ATTEMPTS).write_text("a file in the way")
+    (project / ATTEMPTS_FOLDER).write_text("a file in the way")
     other, listen = locked(project, after=1)
     with closing(other):
         (begun, said) = run(project, listen=listen)
         other.rollback()
     assert "nor can" in said
     assert "`closeloop run` does the last tries again" in said
-    (project / ATTEMPTS).unlink()
+    (project / ATTEMPTS_FOLDER).unlink()
     assert begun in run(project)
 
 
 def test_a_damaged_file_is_named(project: Path) -> None:
-    (project / ATTEMPTS).mkdir(parents=True)
-    (project / ATTEMPTS / "0123-4567.unsaved").write_bytes(b"broken")
+    (project / ATTEMPTS_FOLDER).mkdir(parents=True)
+    (project / ATTEMPTS_FOLDER / "0123-4567.unsaved").write_bytes(b"broken")
     assert "0123-4567.unsaved cannot be read: upgrade closeloop if" in run(project)[-1]
 
 
 def test_a_file_that_cannot_be_opened_is_named_too(project: Path) -> None:
-    (project / ATTEMPTS / "0123-4567.unsaved").mkdir(parents=True)
+    (project / ATTEMPTS_FOLDER / "0123-4567.unsaved").mkdir(parents=True)
     assert "0123-4567.unsaved cannot be read (Is a directory)" in run(project)[-1]
 
 
@@ -137,30 +137,30 @@ def test_a_file_that_cannot_be_opened_is_named_too(project: Path) -> None:
 def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
     project: Path, elsewhere: bool
 ) -> None:
-    settings = load(project, environ={}).settings
+    settings = load_project(project, environ={}).settings
     faults: list[Fault] = []
     made: list[str] = []
 
-    async def make(one: Try) -> Made:
+    async def make(one: AttemptOrder) -> AttemptResult:
         made.append(one.key)
         if elsewhere:
             faults.append(MachineFailed("The database is away: bring it back."))
-        return Made(attempt=Attempt(**identity(one), exit="machine"))
+        return AttemptResult(attempt=Attempt(**attempt_identity(one), exit="machine"))
 
     async def go() -> None:
-        tasks = flow.choose(settings, project, ["question"])
-        async with flow.open_workshop(settings, project, VARIANTS, {}) as workshop:
-            plan = flow.plan(workshop, tasks, ExperimentSettings())
-            going = flow.Going(
+        tasks = flow.select_tasks(settings, project, ["question"])
+        async with flow.open_run_context(settings, project, VARIANTS, {}) as workshop:
+            plan = flow.plan_experiment(workshop, tasks, ExperimentSettings())
+            going = flow.RunState(
                 workshop=workshop,
-                executor=Executor(make=make, places=1),
-                pace=Pace(plan.experiment, workshop.store),
+                executor=AttemptExecutor(make=make, places=1),
+                pace=AttemptPacer(plan.experiment, workshop.store),
                 mode="fill",
                 tell=lambda told: None,
                 faults=faults,
             )
-            slot = next(iter(plan.slots()))
-            await flow.settle(slot, await flow.prepare(slot.task, workshop), None, going)
+            slot = next(iter(plan.list_slots()))
+            await flow.run_slot(slot, await flow.prepare_task(slot.task, workshop), None, going)
 
     anyio.run(go)
     assert len(made) == (1 if elsewhere else 1 + settings.retries)

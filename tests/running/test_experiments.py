@@ -13,20 +13,25 @@ import pytest
 
 import small_project
 from closeloop import flow
-from closeloop.cli.config import load
-from closeloop.measuring.attempts import book_of, story
+from closeloop.cli.config import load_project
+from closeloop.measuring.attempt_measuring import load_story, project_rulebook
 from closeloop.model.attempt import Outcome
 from closeloop.model.chat import ModelReply
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plan import Forecast, Mode, Progress, Results
+from closeloop.model.experiment_plan import (
+    ExperimentForecast,
+    ExperimentResults,
+    RunMode,
+    RunProgress,
+)
 from closeloop.model.protocols import Assignment, Recording, Work
 from closeloop.model.settings import ExperimentSettings, ModelSettings, Settings
 from closeloop.model.trace import Trace
-from closeloop.running.courses import courses
-from closeloop.running.forecasting import is_paid
-from closeloop.running.keeping import branch_for
+from closeloop.running.attempt_saving import branch_stored_attempt
+from closeloop.running.experiment_status import list_experiment_statuses
+from closeloop.running.run_forecast import is_paid_model
 from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.models.scripted import ScriptedModel
+from closeloop.runs.models.scripted_model import ScriptedModel
 from closeloop.store import Store
 
 PRICED = """
@@ -46,9 +51,9 @@ def project(tmp_path: Path) -> Path:
 
 
 class Ran(msgspec.Struct):
-    results: Results
-    told: list[Progress]
-    ahead: Forecast
+    results: ExperimentResults
+    told: list[RunProgress]
+    ahead: ExperimentForecast
 
     @property
     def started(self) -> list[tuple[str, str | None, int | None]]:
@@ -59,33 +64,33 @@ def run(
     project: Path,
     *tasks: str,
     variants: tuple[str, ...] = ("closer", "spiraller"),
-    mode: Mode = "fill",
+    mode: RunMode = "fill",
     jobs: int = 1,
-    listen: Callable[[Progress, Store], None] = lambda told, store: None,
+    listen: Callable[[RunProgress, Store], None] = lambda told, store: None,
     **wanted: object,
 ) -> Ran:
-    settings = load(project, environ={}).settings
-    told: list[Progress] = []
+    settings = load_project(project, environ={}).settings
+    told: list[RunProgress] = []
 
     async def go() -> Ran:
-        chosen = flow.choose(settings, project, tasks or ["question"])
-        async with flow.open_workshop(settings, project, variants, {}) as workshop:
-            plan = flow.plan(workshop, chosen, ExperimentSettings(**wanted))
-            ahead = flow.expect(plan, workshop, mode, jobs)
+        chosen = flow.select_tasks(settings, project, tasks or ["question"])
+        async with flow.open_run_context(settings, project, variants, {}) as workshop:
+            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(**wanted))
+            ahead = flow.forecast_missing(plan, workshop, mode, jobs)
 
-            def tell(progress: Progress) -> None:
+            def tell(progress: RunProgress) -> None:
                 told.append(progress)
                 listen(progress, workshop.store)
 
-            await flow.run(plan, workshop, jobs=jobs, mode=mode, tell=tell)
-            return Ran(flow.results(plan, workshop, {}), told, ahead)
+            await flow.run_experiment(plan, workshop, jobs=jobs, mode=mode, tell=tell)
+            return Ran(flow.collect_results(plan, workshop, {}), told, ahead)
 
     return anyio.run(go)
 
 
 def opened(project: Path) -> tuple[Settings, Store]:
-    settings = load(project, environ={}).settings
-    return settings, flow.open_named_store(settings, project)
+    settings = load_project(project, environ={}).settings
+    return settings, flow.open_project_store(settings, project)
 
 
 def held(ran: Ran) -> list[str]:
@@ -93,9 +98,9 @@ def held(ran: Ran) -> list[str]:
 
 
 def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
-    def pause(told: Progress, store: Store) -> None:
+    def pause(told: RunProgress, store: Store) -> None:
         if told.stage == "prepared":
-            store.course.pause(store.experiments()[0].id, paused=True)
+            store.course.set_paused(store.list_experiments()[0].id, paused=True)
 
     ran = run(project, repeats=3, listen=pause)
     assert ran.started == []
@@ -103,8 +108,8 @@ def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
     assert f"closeloop experiments resume {ran.results.experiment}" in held(ran)[0]
     _, store = opened(project)
     with store:
-        assert [course.state for course in courses(store)] == ["paused"]
-        store.course.pause(ran.results.experiment, paused=False)
+        assert [course.state for course in list_experiment_statuses(store)] == ["paused"]
+        store.course.set_paused(ran.results.experiment, paused=False)
     assert len(run(project, repeats=3).started) == 6
 
 
@@ -113,8 +118,8 @@ def test_other_work_in_hand_is_no_attempt_of_an_experiment(project, other):
     run(project)
     _, store = opened(project)
     with store:
-        assert store.claim(other, "somebody", 60, lambda owner: False)
-        assert [course.running for course in courses(store)] == [0]
+        assert store.claim_job(other, "somebody", 60, lambda owner: False)
+        assert [course.running for course in list_experiment_statuses(store)] == [0]
 
 
 def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(project):
@@ -126,7 +131,7 @@ def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(proj
     assert "of the budget of $1.00 are spent" in held(first)[0]
     _, store = opened(project)
     with store:
-        course = courses(store)[0]
+        course = list_experiment_statuses(store)[0]
     assert (course.state, course.done, course.total) == ("spent", 1, 4)
     assert course.cost == first.results.attempts[0].cost
     second = run(project, variants=("dear",), repeats=4, budget=1e9)
@@ -137,12 +142,14 @@ def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(proj
 def test_a_budget_needs_prices(project):
     file = project / "closeloop.toml"
     file.write_text(file.read_text() + '[variants.far]\nmodel = "openai/unheard-of"\n')
-    settings = load(project, environ={}).settings
+    settings = load_project(project, environ={}).settings
 
     async def go() -> None:
         environ = {"OPENAI_API_KEY": "x"}
-        async with flow.open_workshop(settings, project, ["far"], environ) as workshop:
-            flow.plan(workshop, flow.choose(settings, project, ()), ExperimentSettings(budget=1))
+        async with flow.open_run_context(settings, project, ["far"], environ) as workshop:
+            flow.plan_experiment(
+                workshop, flow.select_tasks(settings, project, ()), ExperimentSettings(budget=1)
+            )
 
     with pytest.raises(BadInput, match="The budget needs the price of 'openai/unheard-of'"):
         anyio.run(go)
@@ -189,7 +196,7 @@ def test_regrading_runs_nothing_and_grades_everything(project):
     _, store = opened(project)
     with store:
         for row in first:
-            grade = store.grade(row.id)
+            grade = store.load_grade(row.id)
             assert grade is not None
             wrong = Outcome(result="fail", reasons=("the grader was mistaken",))
             store.save_grade(msgspec.structs.replace(grade, outcome=wrong))
@@ -217,7 +224,7 @@ def test_a_variant_keeps_to_its_own_number_of_jobs(project):
     running: set[tuple[str | None, int | None]] = set()
     most = 0
 
-    def count(told: Progress, store: Store) -> None:
+    def count(told: RunProgress, store: Store) -> None:
         nonlocal most
         if told.variant == "spiraller":
             (running.add if told.stage == "started" else running.discard)(
@@ -267,7 +274,7 @@ def test_what_is_to_come_is_told_from_what_was(project):
     ],
 )
 def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
-    assert is_paid(model) is paid
+    assert is_paid_model(model) is paid
 
 
 @pytest.mark.parametrize(
@@ -281,7 +288,7 @@ def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
 )
 def test_agents_cannot_be_shown_what_they_are_graded_by(project, shown, what):
     (project / ".closeloop").mkdir(exist_ok=True)
-    settings = load(project, environ={}).settings
+    settings = load_project(project, environ={}).settings
     sandbox = msgspec.structs.replace(settings.sandbox, read=(str(project / shown),))
     with pytest.raises(BadInput, match=f"where agents would find {what}"):
         flow.open_workspaces(msgspec.structs.replace(settings, sandbox=sandbox), project)
@@ -297,7 +304,7 @@ def test_unfinished_work_is_kept_on_a_branch(project, monkeypatch):
     row = ran.results.attempts[0]
     _, store = opened(project)
     with store:
-        assert store.attempt(row.id).branch == f"closeloop/fix/{row.id}"
+        assert store.load_attempt(row.id).branch == f"closeloop/fix/{row.id}"
     assert small_project.git(project, "show", f"closeloop/fix/{row.id}:calculator.py") == "half\n"
     assert small_project.git(project, "status", "-s", "-uno") == ""
 
@@ -308,9 +315,9 @@ def test_a_branch_can_be_had_of_any_attempt_that_changed_something(project):
     assert "closeloop/" not in small_project.git(project, "branch")
     _, store = opened(project)
     with store:
-        made = branch_for(store, by_task["fix"][:8])
+        made = branch_stored_attempt(store, by_task["fix"][:8])
         with pytest.raises(BadInput, match="left no change"):
-            branch_for(store, by_task["question"] or "")
+            branch_stored_attempt(store, by_task["question"] or "")
     assert "a + b" in small_project.git(project, "show", f"{made.name}:calculator.py")
 
 
@@ -324,8 +331,8 @@ def test_what_the_agent_lacked_is_kept_and_shown(project):
     ran = run(project, variants=("closer",), feedback=True)
     settings, store = opened(project)
     with store:
-        told = story(store, ran.results.attempts[0].id, book_of(settings))
-        assert store.course.insights(repo=None) == list(told.insights)
+        told = load_story(store, ran.results.attempts[0].id, project_rulebook(settings))
+        assert store.course.list_insights(repo=None) == list(told.insights)
     assert ran.results.insights == told.insights
     assert [(one.type, one.text) for one in told.insights] == [
         ("agent_self_feedback", "A key sk-ant-api03-")
@@ -370,8 +377,8 @@ def test_a_trace_is_read_from_the_agents_files_or_else_from_its_requests(
     row = ran.results.attempts[0]
     _, store = opened(project)
     with store:
-        trace = store.trace(row.id)
-        assert len(list(store.exchanges(row.id))) == 1
+        trace = store.load_trace(row.id)
+        assert len(list(store.load_exchanges(row.id))) == 1
     assert trace is not None
     assert said in [getattr(event, "text", None) for event in trace.events]
     assert row.input_tokens is not None

@@ -11,7 +11,7 @@ import pytest
 
 import postgres_server
 from closeloop.model.errors import MachineFailed
-from closeloop.running.leases import keep_leases
+from closeloop.running.lease_renewal import maintain_leases
 from closeloop.store import Store, open_store
 from patience import PATIENCE
 
@@ -23,7 +23,7 @@ def run_beside(store: Store, least: int, work) -> None:
 
     async def go() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(keep_leases, store, "me", least=least, seconds=0.8))
+            group.start_soon(partial(maintain_leases, store, "me", least=least, seconds=0.8))
             await work()
             group.cancel_scope.cancel()
 
@@ -38,17 +38,17 @@ def test_a_database_that_is_away_for_a_while_ends_no_work_and_the_lease_is_renew
         open_store(postgres_url) as store,
         psycopg.connect(postgres_server.address(postgres_folder), autocommit=True) as admin,
     ):
-        assert store.claim("job", "me", 0.8)
+        assert store.claim_job("job", "me", 0.8)
 
         async def work() -> None:
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             admin.execute(END, [name])
             with pytest.raises(MachineFailed):
-                store.heartbeat("me", 0.8)
+                store.renew_leases("me", 0.8)
             await anyio.sleep(1.2)
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
             with anyio.fail_after(PATIENCE):
-                while not store.course.in_hand():  # noqa: ASYNC110 - a row, which wakes nobody
+                while not store.course.list_claimed_jobs():  # noqa: ASYNC110 - a row, which wakes nobody
                     await anyio.sleep(0.02)
 
         run_beside(store, 1, work)
@@ -56,8 +56,8 @@ def test_a_database_that_is_away_for_a_while_ends_no_work_and_the_lease_is_renew
 
 def test_work_that_another_process_has_taken_over_is_ended(tmp_path) -> None:
     with open_store(str(tmp_path / "closeloop.db")) as store:
-        assert store.claim("job", "me", 0)
-        assert store.claim("job", "another", 60)
+        assert store.claim_job("job", "me", 0)
+        assert store.claim_job("job", "another", 60)
         with pytest.raises(ExceptionGroup) as ended:
             run_beside(store, 1, partial(anyio.sleep, PATIENCE))
         assert ended.group_contains(MachineFailed, match="Another process has taken this work")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import small_project
 from closeloop.model.settings import SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces import WorkspacePool
 from patience import until
 
 VARIANT = """
@@ -22,7 +22,7 @@ program = "sleep 30"
 
 
 def swept(cache: Path) -> bool:
-    Workspaces(cache, SandboxSettings(kind="none")).close()
+    WorkspacePool(cache, SandboxSettings(kind="none")).close()
     return not list(cache.glob("runs/*/*"))
 
 

@@ -15,17 +15,22 @@ import yaml
 from starlette.testclient import TestClient
 
 import small_project
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.model.attempt import Attempt
-from closeloop.model.orchestration import Execution, Orchestration, Part, Tried
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.orchestration import (
+    Orchestration,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
+)
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
-from closeloop.running.safekeeping import Batch, Finished, put_by
+from closeloop.running.unsaved_results import FinishedAttempt, UnsavedBatch, write_batch_file
 from closeloop.store import migrations, open_store
-from closeloop.store.bodies import unpack
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
+from closeloop.store.record_bodies import unpack_record
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from command_line import typed
 from made_secrets import ANY, BASE32, HEX, UPPER, make, readable
 
@@ -84,7 +89,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def name_of(project: Path) -> str:
     with open_store(str(database(project))) as store:
-        return store.attempts()[0].id
+        return store.list_attempts()[0].id
 
 
 def database(project: Path) -> Path:
@@ -102,8 +107,8 @@ def test_no_secret_of_a_patch_can_be_read_in_the_store(project: Path) -> None:
 
 def test_what_is_shown_has_the_same_lines_and_says_what_was_taken_out(project: Path) -> None:
     with open_store(str(database(project))) as store:
-        name = store.attempts()[0].id
-        shown, exact = store.change(name), store.exact_change(name)
+        name = store.list_attempts()[0].id
+        shown, exact = store.load_change(name), store.load_exact_change(name)
     assert shown is not None
     assert exact is not None
     assert len(shown.patch.splitlines()) < len(exact.patch.splitlines()), (
@@ -116,7 +121,7 @@ def test_what_is_shown_has_the_same_lines_and_says_what_was_taken_out(project: P
         (file.added, file.hunks) for file in exact.files
     ]
     text = [section for section in shown.patch.split("diff --git") if "leak.bin" not in section]
-    assert parse("diff --git".join(text)).files
+    assert parse_patch("diff --git".join(text)).files
 
 
 COMMANDS = (
@@ -139,12 +144,12 @@ def test_no_command_prints_a_secret_of_a_patch(project: Path, command: tuple[str
 
 
 def test_no_page_of_the_dashboard_and_no_answer_of_its_api_tells_one(project: Path) -> None:
-    settings = load(project, environ={}).settings
+    settings = load_project(project, environ={}).settings
     with open_store(str(database(project))) as store:
-        name = store.attempts()[0].id
-        desk = Desk(store, settings)
+        name = store.list_attempts()[0].id
+        desk = PageContext(store, settings)
         with TestClient(
-            application(store, token=None, desk=desk), base_url="http://localhost"
+            build_web_app(store, token=None, desk=desk), base_url="http://localhost"
         ) as client:
             for page in ("", "/diff", "/tests", "/checks"):
                 for place in (f"/attempts/{name}{page}", f"/api/attempts/{name}{page}"):
@@ -172,11 +177,11 @@ def test_a_store_and_what_is_put_aside_are_readable_by_their_owner_only(
     project: Path, tmp_path: Path
 ) -> None:
     assert stat.S_IMODE(database(project).stat().st_mode) == 0o600
-    made = Made(attempt=Attempt(id="one", origin="experiment", exit="finished"))
-    put_by(Batch(finished=(Finished(made=made, job="j"),)), tmp_path, "one")
+    made = AttemptResult(attempt=Attempt(id="one", origin="experiment", exit="finished"))
+    write_batch_file(UnsavedBatch(finished=(FinishedAttempt(made=made, job="j"),)), tmp_path, "one")
     (file,) = tmp_path.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert unpack(file.read_bytes(), Batch).finished[0].made == made
+    assert unpack_record(file.read_bytes(), UnsavedBatch).finished[0].made == made
 
 
 def test_a_context_line_that_holds_a_secret_still_applies_in_a_branch(tmp_path: Path) -> None:
@@ -209,7 +214,7 @@ def test_a_context_line_that_holds_a_secret_still_applies_in_a_branch(tmp_path: 
 
 
 def test_a_store_of_an_older_release_is_redacted_when_it_is_opened(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    bare_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch = (
         "diff --git a/leak.txt b/leak.txt\nnew file mode 100644\n--- /dev/null\n+++ b/leak.txt\n"
@@ -219,13 +224,13 @@ def test_a_store_of_an_older_release_is_redacted_when_it_is_opened(
     with monkeypatch.context() as older:
         older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:14])
         older.setattr("closeloop.store.store.redact_change", lambda change: change)
-        with open_store(store_url) as store:
-            store.keep(Made(attempt=attempt, change=parse(patch)))
-            assert store.change("one") == parse(patch)
-    with open_store(store_url) as store:
-        shown: Any = store.change("one")
+        with open_store(bare_store_url) as store:
+            store.save_attempt(AttemptResult(attempt=attempt, change=parse_patch(patch)))
+            assert store.load_change("one") == parse_patch(patch)
+    with open_store(bare_store_url) as store:
+        shown: Any = store.load_change("one")
         assert "+[redacted: aws-access-key]" in shown.patch
-        assert store.exact_change("one") == parse(patch)
+        assert store.load_exact_change("one") == parse_patch(patch)
         with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
             connection.exec_driver_sql("DELETE FROM attempt_bodies")
 
@@ -251,7 +256,7 @@ def test_the_try_of_a_sub_agent_goes_on_from_its_exact_patch(store_url: str) -> 
         f"diff --git a/{SECRETS['aws']}.py b/{SECRETS['aws']}.py\nnew file mode 100644\n"
         f"--- /dev/null\n+++ b/{SECRETS['aws']}.py\n@@ -0,0 +1 @@\n+{SECRETS['npm']}\n"
     )
-    execution = Execution(
+    execution = SubtaskExecution(
         plan="plan1",
         task="add",
         number=1,
@@ -264,13 +269,13 @@ def test_the_try_of_a_sub_agent_goes_on_from_its_exact_patch(store_url: str) -> 
         started=at,
         ended=at,
     )
-    part = Part(id="add", prompt="Add.")
+    part = SubtaskSpec(id="add", prompt="Add.")
     with open_store(store_url) as store:
         plan = Orchestration(id="plan1", at=at, request="Add.", tasks=(part,), worker="v")
-        store.plans.begin(plan)
-        store.plans.save([Tried(execution=execution)], [])
-        shown = store.plans.story("plan1").tries[0].execution
-        exact = store.plans.exact_story("plan1").tries[0].execution
+        store.plans.save_plan(plan)
+        store.plans.save([SubtaskResult(execution=execution)], [])
+        shown = store.plans.load_story("plan1").tries[0].execution
+        exact = store.plans.load_exact_story("plan1").tries[0].execution
     assert exact == execution
     assert leaked(msgspec.json.encode(shown)) == []
     assert shown.files == ("[redacted: aws-access-key].py",)
@@ -286,4 +291,4 @@ def test_a_change_that_keeps_a_secret_of_the_repository_applies_and_brings_no_ot
     kept = redact_new_secrets(patch)
     assert kept == patch.replace(new, "[redacted: stripe-key]")
     assert old not in redact_patch(patch)
-    assert parse(redact_patch(patch)).files == parse(patch).files
+    assert parse_patch(redact_patch(patch)).files == parse_patch(patch).files

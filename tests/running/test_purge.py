@@ -17,17 +17,27 @@ from sqlalchemy import create_engine, text
 
 from closeloop.model import attempt as records
 from closeloop.model.attempt import Attempt, CommandResult, Grade, Outcome
-from closeloop.model.event import Event
+from closeloop.model.event_log import LogEvent
 from closeloop.model.exchange import Exchange
-from closeloop.model.orchestration import Execution, Orchestration, Part, Tried
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.orchestration import (
+    Orchestration,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
+)
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Message, ToolUse, Trace
-from closeloop.running.purging import purge_known, purge_secret
-from closeloop.running.safekeeping import ATTEMPTS, Batch, Finished, put_by
+from closeloop.running.secret_purge import purge_known_forms, purge_secret
+from closeloop.running.unsaved_results import (
+    ATTEMPTS_FOLDER,
+    FinishedAttempt,
+    UnsavedBatch,
+    write_batch_file,
+)
 from closeloop.store import open_store
-from closeloop.store.plans import pack_exchanges
+from closeloop.store.plan_section import pack_exchanges
 from command_line import typed
 from made_secrets import ANY, BASE32, make, readable, unpacked
 from patience import PATIENCE
@@ -62,12 +72,12 @@ def fill(url: str, secret: str) -> None:
     trace = Trace(reader="r", reader_version=1, lanes=(Lane(id="root"),), events=events)
     ran = CommandResult(command="c", exit_code=1, seconds=0.1, output=secret)
     run = records.TestRun(when="after", commands=(ran,))
-    made = Made(
+    made = AttemptResult(
         attempt=Attempt(
             id="one", origin="experiment", exit="crashed", cause=f"because {secret}", summary=secret
         ),
         trace=trace,
-        change=parse(patch_with(secret)),
+        change=parse_patch(patch_with(secret)),
         grade=Grade(
             attempt="one",
             grading="g",
@@ -77,11 +87,11 @@ def fill(url: str, secret: str) -> None:
             after=run,
         ),
         exchanges=(exchange(secret),),
-        events=(Event(kind="attempt.ended", at=AT, attempt="one", details={"why": secret}),),
+        events=(LogEvent(kind="attempt.ended", at=AT, attempt="one", details={"why": secret}),),
     )
-    part = Part(id="add", prompt=secret)
+    part = SubtaskSpec(id="add", prompt=secret)
     plan = Orchestration(id="plan1", at=AT, request=secret, tasks=(part,), worker="w")
-    execution = Execution(
+    execution = SubtaskExecution(
         plan="plan1",
         task="add",
         number=1,
@@ -94,11 +104,11 @@ def fill(url: str, secret: str) -> None:
         ended=AT,
     )
     with open_store(url) as store:
-        store.keep(made)
+        store.save_attempt(made)
         store.save_task(Task(id="t", prompt=f"use {secret}", repo=None))
-        store.plans.begin(plan)
+        store.plans.save_plan(plan)
         exchanges = pack_exchanges([exchange(secret)])
-        store.plans.save([Tried(execution=execution, trace=trace, exchanges=exchanges)], [])
+        store.plans.save([SubtaskResult(execution=execution, trace=trace, exchanges=exchanges)], [])
 
 
 def contents(url: str) -> bytes:
@@ -131,24 +141,24 @@ def test_a_secret_is_removed_from_every_table_of_both_engines(store_url: str) ->
         assert counted.records >= 8
         assert not counted.done
         assert SECRET.encode() in contents(store_url), "only counted"
-        ids = [row.id for row in store.attempts()]
+        ids = [row.id for row in store.list_attempts()]
         result = purge_secret(store, SECRET, who="ann@here", apply=True)
         assert result.places == counted.places
-        assert [row.id for row in store.attempts()] == ids
-        told = store.trace("one")
+        assert [row.id for row in store.list_attempts()] == ids
+        told = store.load_trace("one")
         assert told is not None
         assert told.events[0].text == "use [purged]"  # type: ignore[union-attr]
-        assert store.attempt("one").cause == "because [purged]"
-        (talk,) = store.exchanges("one")
+        assert store.load_attempt("one").cause == "because [purged]"
+        (talk,) = store.load_exchanges("one")
         assert json.loads(talk.request)["messages"][0]["content"] == "use [purged]"
-        (said,) = store.plans.exchanges("plan1", "add", 1)
+        (said,) = store.plans.load_exchanges("plan1", "add", 1)
         assert json.loads(said.response) == {"text": "[purged]"}
-        exact = store.exact_change("one")
+        exact = store.load_exact_change("one")
         assert exact is not None
         assert f"+{KEY}\n+[purged]\n" in exact.patch, "what was not named stays as it was"
         again = purge_secret(store, SECRET, who="ann@here", apply=True)
         assert (again.records, again.purge) == (0, None)
-        (tombstone,) = store.purges.listed()
+        (tombstone,) = store.purges.list_purges()
     assert (tombstone.who, tombstone.kind, tombstone.records) == (
         "ann@here",
         "secret",
@@ -172,11 +182,11 @@ def test_facts_stay_facts_after_a_purge(store_url: str) -> None:
 def test_all_known_forms_are_removed_and_tasks_are_left(store_url: str) -> None:
     fill(store_url, KEY)
     with open_store(store_url) as store:
-        result = purge_known(store, who="ann", apply=True)
+        result = purge_known_forms(store, who="ann", apply=True)
         assert result.left == {"tasks": 1}
-        assert store.exact_change("one") == store.change("one")
-        assert store.purges.listed()[0].digest.startswith("blake2b:")
-        assert purge_known(store, who="ann", apply=True).records == 0
+        assert store.load_exact_change("one") == store.load_change("one")
+        assert store.purges.list_purges()[0].digest.startswith("blake2b:")
+        assert purge_known_forms(store, who="ann", apply=True).records == 0
         assert purge_secret(store, KEY, who="ann", apply=True).places == {"tasks": 1}
     assert KEY.encode() not in contents(store_url)
 
@@ -202,20 +212,20 @@ def written(database: Path) -> bytes:
 
 KILLED = """
 import os, signal, sys
-from closeloop.running.purging import purge_secret
-from closeloop.store import open_store, purges
+from closeloop.running.secret_purge import purge_secret
+from closeloop.store import open_store, purge_section
 
 def die(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(purges, sys.argv[3], die)
+setattr(purge_section, sys.argv[3], die)
 with open_store(sys.argv[1]) as store:
     store.purges._erase = die
     purge_secret(store, sys.argv[2], who="ann", apply=True)
 """
 
 
-@pytest.mark.parametrize(("moment", "changed"), [("_columns", False), ("nothing", True)])
+@pytest.mark.parametrize(("moment", "changed"), [("_purge_columns", False), ("nothing", True)])
 def test_a_purge_that_is_killed_leaves_the_old_or_the_new_state(
     tmp_path: Path, moment: str, changed: bool
 ) -> None:
@@ -229,9 +239,9 @@ def test_a_purge_that_is_killed_leaves_the_old_or_the_new_state(
     with open_store(path) as store:
         with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
             connection.exec_driver_sql("DELETE FROM attempts")
-        assert len(store.purges.listed()) == changed
+        assert len(store.purges.list_purges()) == changed
         purge_secret(store, SECRET, who="ann", apply=True)
-        assert len(store.purges.listed()) == 1
+        assert len(store.purges.list_purges()) == 1
     assert SECRET.encode() not in contents(path)
 
 
@@ -262,17 +272,23 @@ def test_the_secret_comes_from_a_variable_a_file_or_standard_input(
 
 
 def test_what_was_put_aside_is_purged_too_and_files_are_named(project: Path) -> None:
-    made = Made(attempt=Attempt(id="two", origin="experiment", exit="finished", summary=SECRET))
-    put_by(Batch(finished=(Finished(made=made, job="j/1"),)), project / ATTEMPTS, "two")
+    made = AttemptResult(
+        attempt=Attempt(id="two", origin="experiment", exit="finished", summary=SECRET)
+    )
+    write_batch_file(
+        UnsavedBatch(finished=(FinishedAttempt(made=made, job="j/1"),)),
+        project / ATTEMPTS_FOLDER,
+        "two",
+    )
     (project / ".closeloop" / "notes.txt").write_text(SECRET)
     done = typed(project, "purge", "--variable", "LEAKED", "--yes", LEAKED=SECRET)
     assert done.returncode == 0, done.stderr
     assert "notes.txt" in done.stdout.replace("\n", "")
-    assert list((project / ATTEMPTS).iterdir()) == []
+    assert list((project / ATTEMPTS_FOLDER).iterdir()) == []
     database = project / ".closeloop" / "closeloop.db"
     assert SECRET.encode() not in readable(database)
     with open_store(str(database)) as store:
-        assert store.attempt("two").summary == "[purged]"
+        assert store.load_attempt("two").summary == "[purged]"
     listed = typed(project, "purge", "--list")
     assert "removed a secret from" in listed.stdout
 

@@ -15,14 +15,14 @@ import anyio
 import pytest
 
 from closeloop.model.attempt import Attempt, Grade, Outcome, Proof
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
 from closeloop.runs import admission
-from closeloop.runs.admission import OVERSUBSCRIBED, admit_suite, count_cores
-from closeloop.runs.executors.local import each
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.admission import OVERSUBSCRIBED_MESSAGE, admit_suite, count_cores
+from closeloop.runs.executors.local_executor import run_limited
+from closeloop.runs.grading import GradedSubmission, grade_attempt
+from closeloop.runs.workspaces import WorkspacePool
 from patience import SCALES, until
 
 CORES = int(count_cores())
@@ -65,7 +65,7 @@ def test_as_many_suites_run_at_once_as_there_are_processors() -> None:
             now -= 1
 
     async def go() -> None:
-        await each(range(4 * CORES), suite, jobs=4 * CORES)
+        await run_limited(range(4 * CORES), suite, jobs=4 * CORES)
 
     anyio.run(go)
     assert most == CORES
@@ -81,7 +81,7 @@ def test_idle_processors_make_room_for_more(
         (tmp_path / "next").rename(stat)
 
     pass_idly()
-    monkeypatch.setattr(admission, "STAT", stat)
+    monkeypatch.setattr(admission, "STAT_FILE", stat)
     monkeypatch.setattr(admission, "IDLE_SECONDS", 0.0)
     entered: list[int] = []
 
@@ -93,7 +93,7 @@ def test_idle_processors_make_room_for_more(
                 await anyio.sleep(0.01)
 
     async def go() -> None:
-        await each(range(CORES + 1), suite, jobs=CORES + 1)
+        await run_limited(range(CORES + 1), suite, jobs=CORES + 1)
 
     anyio.run(go)
     assert len(entered) == CORES + 1
@@ -178,15 +178,17 @@ def graded(repo: Path, command: str, timeout: float, attempts: int = 1) -> list[
     grades: list[Grade] = []
 
     async def go() -> None:
-        async with Workspaces(repo.parent / "cache", SandboxSettings(kind="none")) as workspaces:
-            base = await workspaces.base(str(repo), head)
+        async with WorkspacePool(repo.parent / "cache", SandboxSettings(kind="none")) as workspaces:
+            base = await workspaces.prepare_base(str(repo), head)
 
             async def one(number: int) -> None:
                 attempt = Attempt(id=f"a{number}", origin="experiment", exit="finished")
-                work = Submission(attempt=attempt, change=parse(PATCH), trace=None, proof=proof)
-                grades.append(await grade(workspaces, base, task, work))
+                work = GradedSubmission(
+                    attempt=attempt, change=parse_patch(PATCH), trace=None, proof=proof
+                )
+                grades.append(await grade_attempt(workspaces, base, task, work))
 
-            await each(range(attempts), one, jobs=attempts)
+            await run_limited(range(attempts), one, jobs=attempts)
 
     anyio.run(go)
     return grades
@@ -248,7 +250,7 @@ def test_a_suite_that_others_kept_from_running_is_unscored(repo: Path) -> None:
         return one.outcome.cause
 
     with load(5 * CORES):
-        assert until(cause) == OVERSUBSCRIBED
+        assert until(cause) == OVERSUBSCRIBED_MESSAGE
 
 
 def test_a_suite_cannot_pass_its_own_load_for_that_of_others(repo: Path) -> None:

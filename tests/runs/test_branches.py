@@ -10,9 +10,9 @@ import pytest
 
 import small_project
 from closeloop.model.errors import BadInput
-from closeloop.runs.executors.packs import pack, unpack
-from closeloop.runs.workspaces.branches import branch_name, has_branches, make_branch
-from closeloop.runs.workspaces.repository import resolve_commit
+from closeloop.runs.executors.commit_packs import pack_commits, unpack_commits
+from closeloop.runs.workspaces.change_branches import branch_name, has_branches, make_branch
+from closeloop.runs.workspaces.source_repository import resolve_commit
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
@@ -95,9 +95,9 @@ def test_commits_travel_without_their_history(project, tmp_path):
     (project / "calculator.py").write_text("third\n")
     small_project.git(project, "commit", "-qam", "Third")
     third = resolve_commit(project, "HEAD")
-    content = pack(str(project), [second])
+    content = pack_commits(str(project), [second])
     for _ in range(2):  # whoever comes second finds it there
-        unpack(content, [second], tmp_path / "there")
+        unpack_commits(content, [second], tmp_path / "there")
     there = ["git", "--git-dir", str(tmp_path / "there")]
     copy = tmp_path / "copy"
     subprocess.run(["git", "init", "-q", str(copy)], check=True)

@@ -11,14 +11,20 @@ import pytest
 
 from closeloop.model.attempt import Attempt, Proof
 from closeloop.model.change import Change
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import Edit, Message, Trace
-from closeloop.runs import facts
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.proof import DOING_NOTHING, GRADER_VERSION, NO_REFERENCE, look, prove
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs import grade_facts
+from closeloop.runs.grading import GradedSubmission, grade_attempt
+from closeloop.runs.task_proof import (
+    GRADER_VERSION,
+    NO_REFERENCE,
+    NOTHING_PASSES,
+    check_gradable,
+    prove_task,
+)
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
@@ -119,29 +125,29 @@ class Grader:
 
     def _with(self, function, task, *arguments):
         async def go():
-            async with Workspaces(self.cache, SandboxSettings(kind=self.kind)) as workspaces:
+            async with WorkspacePool(self.cache, SandboxSettings(kind=self.kind)) as workspaces:
                 base = None
                 if task.repo is not None:
-                    base = await workspaces.base(task.repo, task.base, task.setup)
+                    base = await workspaces.prepare_base(task.repo, task.base, task.setup)
                 return await function(workspaces, base, task, *arguments)
 
         return anyio.run(go)
 
     def look(self, task):
-        return self._with(look, task)
+        return self._with(check_gradable, task)
 
     def prove(self, task, repeats=1, quick=None):
-        return self._with(prove, task, repeats, quick)
+        return self._with(prove_task, task, repeats, quick)
 
     def grade(self, task, patch, *, proof=None, trace=None, **attempt):
         given = {"id": "a1", "origin": "experiment", "exit": "finished", **attempt}
-        submission = Submission(
+        submission = GradedSubmission(
             attempt=Attempt(**given),
-            change=parse(patch) if patch else Change(),
+            change=parse_patch(patch) if patch else Change(),
             trace=trace,
             proof=proof or self.look(task),
         )
-        return self._with(grade, task, submission)
+        return self._with(grade_attempt, task, submission)
 
 
 @pytest.fixture
@@ -338,7 +344,7 @@ def test_a_test_command_that_runs_no_test_is_said_at_once(project, grader):
 def test_a_task_that_is_done_already_cannot_be_scored(project, grader):
     task = project.task(acceptance={"fail_to_pass": (LABEL,)})
     graded = grader.grade(task, task.reference)
-    assert (graded.outcome.result, graded.outcome.cause) == ("unscored", DOING_NOTHING)
+    assert (graded.outcome.result, graded.outcome.cause) == ("unscored", NOTHING_PASSES)
 
 
 def test_commands_must_exit_with_0(project, grader):
@@ -520,7 +526,7 @@ def test_a_quick_command_that_runs_nothing_is_not_believed(project, grader):
 
 def test_an_answer_that_nothing_gives_too_proves_no_task(grader):
     task = Task(id="q", prompt="Which?", acceptance=Acceptance(answer="utf|"))
-    assert grader.prove(task).reasons == (DOING_NOTHING,)
+    assert grader.prove(task).reasons == (NOTHING_PASSES,)
     sound = Task(id="q", prompt="Which?", acceptance=Acceptance(answer="utf"))
     assert grader.prove(sound).state == "proved"
 
@@ -553,4 +559,4 @@ EDIT = Edit(number=2, lane="root", path="a")
     ],
 )
 def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
-    assert facts.asked(trace) is asked
+    assert grade_facts.asked_before_editing(trace) is asked

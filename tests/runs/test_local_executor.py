@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from closeloop.runs.executors.local import each
+from closeloop.runs.executors.local_executor import run_limited
 
 
 def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str], Counter[str]]:
@@ -26,7 +26,7 @@ def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str]
             now[kind] -= 1
 
     async def go() -> None:
-        await each(items, work, jobs=jobs, lane=lambda item: item[0], room=room)
+        await run_limited(items, work, jobs=jobs, lane=lambda item: item[0], room=room)
 
     anyio.run(go)
     assert sorted(begun) == sorted(items)
@@ -62,7 +62,7 @@ def test_the_first_error_stops_the_rest_and_comes_out_plainly():
         await anyio.sleep(0.01)
 
     async def go() -> None:
-        await each(range(100), work, jobs=2)
+        await run_limited(range(100), work, jobs=2)
 
     with pytest.raises(KeyError):
         anyio.run(go)

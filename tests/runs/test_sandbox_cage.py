@@ -11,18 +11,18 @@ import pytest
 
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, ladder, landlock
-from closeloop.runs.sandbox.cage import Cage
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.runs.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {
-    "bwrap": (bwrap.wrap, True),
-    "landlock": (landlock.wrap, True),
-    "landlock alone": (landlock.wrap_alone, False),
+    "bwrap": (bwrap.wrap_with_bwrap, True),
+    "landlock": (landlock.wrap_with_landlock, True),
+    "landlock alone": (landlock.wrap_with_landlock_alone, False),
     "none": (None, False),
 }
-Use = Callable[[Callable[[Cage], Awaitable[None]]], None]
+Use = Callable[[Callable[[WorkspaceSandbox], Awaitable[None]]], None]
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +33,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=TIERS)
 def use(request: pytest.FixtureRequest, cache: Path) -> Iterator[Use]:
     """Do something with the cage of a new, empty workspace."""
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     wanted = TIERS[request.param]
-    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+    for candidate in sandbox_ladder.list_candidates(workspaces.sandbox, "auto", cache):
         if (candidate.wrap, candidate.overlay) == wanted:
-            trouble = ladder.trouble_with(candidate, cache)
+            trouble = sandbox_ladder.probe_sandbox(candidate, cache)
             if trouble:
                 pytest.skip(f"NOT TESTED HERE: {request.param}: {trouble}")
             workspaces.sandbox = candidate
     if workspaces.sandbox.wrap is not wanted[0]:
         pytest.skip(f"NOT TESTED HERE: {request.param} is not installed")
 
-    def run(act: Callable[[Cage], Awaitable[None]]) -> None:
+    def run(act: Callable[[WorkspaceSandbox], Awaitable[None]]) -> None:
         async def main() -> None:
             async with workspaces.open(None, Limits()) as workspace:
                 await act(workspace.cage)
@@ -56,7 +56,7 @@ def use(request: pytest.FixtureRequest, cache: Path) -> Iterator[Use]:
 
 
 def test_what_is_written_is_read_back(use: Use) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         content = bytes(range(256)) * 5000
         for path in ("a", "deep/er/ö ü", "-n", "--", "$(touch x)", "new\nline"):
             await cage.write(path, content)
@@ -69,7 +69,7 @@ def test_what_is_written_is_read_back(use: Use) -> None:
 
 
 def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run("echo > tool && chmod 755 tool")
         await cage.write("tool", b"#!/bin/sh\necho ran\n")
         assert (await cage.run("./tool")).output == "ran\n"
@@ -91,7 +91,7 @@ def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
 def test_what_cannot_be_read_is_an_error_and_not_a_wait(
     use: Use, make: str, error: type[OSError]
 ) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run(make)
         with anyio.fail_after(PATIENCE), pytest.raises(error):
             await cage.read("it", 1000)
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_an_error_and_not_a_wait(
 
 @pytest.mark.parametrize("make", ["mkdir it", "mkfifo it", "touch file && ln -s file/x it"])
 def test_what_cannot_be_written_is_an_error_and_not_a_wait(use: Use, make: str) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run(make)
         with anyio.fail_after(PATIENCE), pytest.raises(OSError):  # noqa: PT011
             await cage.write("it", b"x")
@@ -113,7 +113,7 @@ def test_links_and_dots_lead_to_nothing_outside(use: Use, tmp_path: Path) -> Non
     secret = tmp_path / "secret"
     secret.write_text("secret")
 
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run(f"ln -s {secret} link; ln -s {tmp_path} folder; ln -s /etc/shadow shadow")
         up = "../" * 30 + str(secret)
         for path in ("link", "folder/secret", str(secret), up, "shadow", "/etc/shadow"):
@@ -129,7 +129,7 @@ def test_links_and_dots_lead_to_nothing_outside(use: Use, tmp_path: Path) -> Non
 
 
 def test_a_file_closed_to_its_owner_is_not_read(use: Use) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run("echo x > it; chmod 000 it")
         if (await cage.run("cat it")).exit_code == 0:
             return  # we are root, without a cage
@@ -140,7 +140,7 @@ def test_a_file_closed_to_its_owner_is_not_read(use: Use) -> None:
 
 
 def test_a_command_that_closes_its_own_folders_does_not_lock_us_out(use: Use) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run('chmod 000 . "$HOME" "$TMPDIR"')
         assert (await cage.run("echo still here")).output == "still here\n"
 
@@ -148,7 +148,7 @@ def test_a_command_that_closes_its_own_folders_does_not_lock_us_out(use: Use) ->
 
 
 def test_a_command_that_deletes_everything_it_can_leaves_a_usable_cage(use: Use) -> None:
-    async def act(cage: Cage) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
         await cage.run('rm -rf "$PWD" "$HOME" "$TMPDIR"')
         await cage.write("a", b"b")
         assert (await cage.run("cat a")).output == "b"

@@ -12,31 +12,31 @@ import anyio
 import pytest
 
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.protocols import Ran
+from closeloop.model.protocols import ProcessResult
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, ladder, landlock
-from closeloop.runs.sandbox.place import real_paths
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.runs.sandbox.workspace_layout import real_paths
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {
-    "bwrap": (bwrap.wrap, True),
-    "bwrap, copying": (bwrap.wrap, False),
-    "bwrap alone": (bwrap.wrap_alone, False),
-    "landlock": (landlock.wrap, True),
-    "landlock alone": (landlock.wrap_alone, False),
+    "bwrap": (bwrap.wrap_with_bwrap, True),
+    "bwrap, copying": (bwrap.wrap_with_bwrap, False),
+    "bwrap alone": (bwrap.wrap_with_bwrap_alone, False),
+    "landlock": (landlock.wrap_with_landlock, True),
+    "landlock alone": (landlock.wrap_with_landlock_alone, False),
 }
 
 
-def at_tier(tier: str, cache: Path, settings: SandboxSettings | None = None) -> Workspaces:
+def at_tier(tier: str, cache: Path, settings: SandboxSettings | None = None) -> WorkspacePool:
     """Workspaces of exactly this kind; the test is skipped where the machine has none."""
     settings = settings or SandboxSettings()
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
-    bare = ladder.find_sandbox(SandboxSettings(kind="none", **_given(settings)), cache)
-    for candidate in ladder.candidates(bare, "auto", cache):
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
+    bare = sandbox_ladder.find_sandbox(SandboxSettings(kind="none", **_given(settings)), cache)
+    for candidate in sandbox_ladder.list_candidates(bare, "auto", cache):
         if (candidate.wrap, candidate.overlay) == TIERS[tier]:
-            trouble = ladder.trouble_with(candidate, cache)
+            trouble = sandbox_ladder.probe_sandbox(candidate, cache)
             if trouble:
                 pytest.skip(f"NOT TESTED HERE: {tier}: {trouble}")
             workspaces.sandbox = candidate
@@ -54,16 +54,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=TIERS)
-def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[WorkspacePool]:
     opened = at_tier(request.param, cache)
     yield opened
     opened.close()
 
 
-def attempt(workspaces: Workspaces, command: str) -> Ran:
+def attempt(workspaces: WorkspacePool, command: str) -> ProcessResult:
     """What becomes of a command in a new, empty workspace."""
 
-    async def main() -> Ran:
+    async def main() -> ProcessResult:
         async with workspaces.open(None, Limits(command_seconds=PATIENCE)) as workspace:
             return await workspace.cage.run(command)
 
@@ -97,7 +97,7 @@ def test_a_command_does_not_read_the_users_home(
         pytest.skip("NOT TESTED HERE: no cage works on this machine")
 
 
-def test_a_command_does_not_read_the_real_home_either(workspaces: Workspaces) -> None:
+def test_a_command_does_not_read_the_real_home_either(workspaces: WorkspacePool) -> None:
     files = [path for path in Path.home().iterdir() if path.is_file() and path.stat().st_size][:5]
     if not files:
         pytest.skip("the home folder has no files")
@@ -107,7 +107,7 @@ def test_a_command_does_not_read_the_real_home_either(workspaces: Workspaces) ->
 
 
 def test_a_command_does_not_write_outside_its_workspace(
-    workspaces: Workspaces, cache: Path, tmp_path: Path
+    workspaces: WorkspacePool, cache: Path, tmp_path: Path
 ) -> None:
     places = [tmp_path, Path("/"), Path("/usr"), Path("/etc"), Path("/dev"), Path("/var"), cache]
     places += [cache / "bases", cache / "runs", Path.home()]
@@ -118,7 +118,7 @@ def test_a_command_does_not_write_outside_its_workspace(
 
 
 def test_a_command_writes_in_its_workspace_home_and_temporary_folder(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     ran = attempt(
         workspaces,
@@ -129,7 +129,7 @@ def test_a_command_writes_in_its_workspace_home_and_temporary_folder(
 
 
 def test_what_one_command_leaves_in_the_temporary_folder_the_next_one_finds(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     async def main() -> str:
         async with workspaces.open(None, Limits()) as workspace:
@@ -139,7 +139,7 @@ def test_what_one_command_leaves_in_the_temporary_folder_the_next_one_finds(
     assert anyio.run(main) == "kept\n"
 
 
-def test_a_command_does_not_reach_a_server_on_this_machine(workspaces: Workspaces) -> None:
+def test_a_command_does_not_reach_a_server_on_this_machine(workspaces: WorkspacePool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.1)
         port = server.getsockname()[1]
@@ -151,7 +151,7 @@ def test_a_command_does_not_reach_a_server_on_this_machine(workspaces: Workspace
             server.accept()
 
 
-def test_a_command_sends_no_datagrams_unless_the_guards_say_so(workspaces: Workspaces) -> None:
+def test_a_command_sends_no_datagrams_unless_the_guards_say_so(workspaces: WorkspacePool) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.settimeout(0.2)
@@ -165,7 +165,7 @@ def test_a_command_sends_no_datagrams_unless_the_guards_say_so(workspaces: Works
 
 
 def test_a_command_does_not_reach_sockets_of_this_machine(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     if not workspaces.guards.network:
         pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
@@ -181,7 +181,7 @@ def test_a_command_does_not_reach_sockets_of_this_machine(
             assert ran.exit_code == 1
 
 
-def test_the_loopback_inside_a_cage_works(workspaces: Workspaces) -> None:
+def test_the_loopback_inside_a_cage_works(workspaces: WorkspacePool) -> None:
     if not workspaces.sandbox.isolated:
         pytest.skip("no network namespace: TCP is forbidden altogether")
     code = (
@@ -193,7 +193,7 @@ def test_the_loopback_inside_a_cage_works(workspaces: Workspaces) -> None:
 
 
 def test_a_command_does_not_read_other_workspaces_or_bases(
-    workspaces: Workspaces, cache: Path
+    workspaces: WorkspacePool, cache: Path
 ) -> None:
     secret = cache / "bases" / "other" / "secret"
     secret.parent.mkdir(exist_ok=True)
@@ -213,7 +213,7 @@ def test_a_command_does_not_read_other_workspaces_or_bases(
 
 
 def test_a_command_does_not_touch_closeloop_itself(
-    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    workspaces: WorkspacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROVIDER_KEY", "sk-secret")
     me = os.getpid()
@@ -229,7 +229,7 @@ def test_a_command_does_not_touch_closeloop_itself(
 
 
 def test_a_command_does_not_change_the_kernels_settings_or_have_roots_powers(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     setting = Path("/proc/sys/kernel/core_pattern")
     before = setting.read_text()
@@ -262,7 +262,7 @@ def test_only_named_variables_and_paths_are_handed_on(
 
 def test_a_path_to_read_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"Remove .*/missing from `read`"):
-        Workspaces(tmp_path, SandboxSettings(kind="none", read=(str(tmp_path / "missing"),)))
+        WorkspacePool(tmp_path, SandboxSettings(kind="none", read=(str(tmp_path / "missing"),)))
 
 
 def test_without_any_cage_the_message_says_what_to_do(
@@ -270,23 +270,23 @@ def test_without_any_cage_the_message_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineFailed, match=r"install bubblewrap, or pass --sandbox none"):
-        Workspaces(tmp_path / "cache", SandboxSettings(kind="bwrap"))
+        WorkspacePool(tmp_path / "cache", SandboxSettings(kind="bwrap"))
 
 
 def test_the_best_cage_of_the_machine_is_taken_and_says_what_it_guards(cache: Path) -> None:
     try:
-        workspaces = Workspaces(cache, SandboxSettings())
+        workspaces = WorkspacePool(cache, SandboxSettings())
     except MachineFailed as failed:
         pytest.skip(f"NOT TESTED HERE: {failed}")
     assert workspaces.guards.kind in ("bwrap", "landlock")
     assert workspaces.guards.files
     workspaces.close()
-    bare = Workspaces(cache, SandboxSettings(kind="none"))
+    bare = WorkspacePool(cache, SandboxSettings(kind="none"))
     assert not bare.guards.files
     bare.close()
 
 
-def test_git_works_inside_without_anybodys_configuration(workspaces: Workspaces) -> None:
+def test_git_works_inside_without_anybodys_configuration(workspaces: WorkspacePool) -> None:
     ran = attempt(
         workspaces,
         "git init -q . && echo x > x && git add x && git commit -qm x && git log --format=%an",

@@ -25,8 +25,8 @@ from test_sandbox_escape import TIERS, at_tier
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import seccomp
-from closeloop.runs.sandbox.place import describe_guards
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 ADD_KEY, KEYCTL = (248, 250) if platform.machine() == "x86_64" else (217, 219)
@@ -67,13 +67,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=TIERS)
-def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[WorkspacePool]:
     opened = at_tier(request.param, cache)
     yield opened
     opened.close()
 
 
-def run_probe(workspaces: Workspaces, code: str) -> object:
+def run_probe(workspaces: WorkspacePool, code: str) -> object:
     """What a Python program prints as JSON in a new, empty workspace."""
 
     async def main() -> str:
@@ -88,7 +88,7 @@ def run_probe(workspaces: Workspaces, code: str) -> object:
         pytest.fail(output)
 
 
-def demand_filter(workspaces: Workspaces) -> None:
+def demand_filter(workspaces: WorkspacePool) -> None:
     if not workspaces.guards.system_calls:
         pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
 
@@ -98,9 +98,9 @@ def numbers_here(calls: dict[str, seccomp.CallNumbers]) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def test_calls_that_commands_do_not_need_are_refused(workspaces: Workspaces) -> None:
+def test_calls_that_commands_do_not_need_are_refused(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
-    refused, absent = numbers_here(seccomp.REFUSED), numbers_here(seccomp.ABSENT)
+    refused, absent = numbers_here(seccomp.REFUSED_CALLS), numbers_here(seccomp.ABSENT_CALLS)
     answers = run_probe(
         workspaces,
         f"calls = {refused | absent}\n"
@@ -109,7 +109,7 @@ def test_calls_that_commands_do_not_need_are_refused(workspaces: Workspaces) -> 
     assert answers == dict.fromkeys(refused, "EPERM") | dict.fromkeys(absent, "ENOSYS")
 
 
-def test_sockets_are_of_the_usual_families_only(workspaces: Workspaces) -> None:
+def test_sockets_are_of_the_usual_families_only(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     usual = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_UNIX]
     answers = run_probe(
@@ -124,7 +124,7 @@ def test_sockets_are_of_the_usual_families_only(workspaces: Workspaces) -> None:
     assert answers == [[None, None, None, unix], ["EAFNOSUPPORT"]]
 
 
-def test_no_user_namespaces_are_made_inside(workspaces: Workspaces) -> None:
+def test_no_user_namespaces_are_made_inside(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     machine = platform.machine()
     calls = [getattr(seccomp.UNSHARE, machine), getattr(seccomp.CLONE, machine)]
@@ -135,7 +135,7 @@ def test_no_user_namespaces_are_made_inside(workspaces: Workspaces) -> None:
     assert answers == ["EPERM", "EPERM"]
 
 
-def test_nobody_types_into_a_terminal(workspaces: Workspaces) -> None:
+def test_nobody_types_into_a_terminal(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     answers = run_probe(
         workspaces,
@@ -148,7 +148,7 @@ def test_nobody_types_into_a_terminal(workspaces: Workspaces) -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="NOT TESTED HERE: no 32-bit calls")
-def test_32_bit_calls_are_filtered_as_well(workspaces: Workspaces) -> None:
+def test_32_bit_calls_are_filtered_as_well(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     # push rbx; mov eax, edi; mov ebx, esi; xor ecx, ecx; int 0x80; pop rbx; ret
     answers = run_probe(
@@ -170,7 +170,7 @@ def test_32_bit_calls_are_filtered_as_well(workspaces: Workspaces) -> None:
     assert (vsock, x32) == (-errno.EAFNOSUPPORT, "ENOSYS")
 
 
-def test_threads_processes_and_debuggers_of_ones_own_work(workspaces: Workspaces) -> None:
+def test_threads_processes_and_debuggers_of_ones_own_work(workspaces: WorkspacePool) -> None:
     answers = run_probe(
         workspaces,
         "import subprocess, threading, time\n"
@@ -184,7 +184,7 @@ def test_threads_processes_and_debuggers_of_ones_own_work(workspaces: Workspaces
     assert answers == [0, "own", 0]
 
 
-def test_strace_follows_a_command(workspaces: Workspaces) -> None:
+def test_strace_follows_a_command(workspaces: WorkspacePool) -> None:
     if shutil.which("strace") is None:
         pytest.skip("NOT TESTED HERE: strace is not installed")
     answers = run_probe(
@@ -196,7 +196,7 @@ def test_strace_follows_a_command(workspaces: Workspaces) -> None:
     assert answers is True
 
 
-def test_no_process_outside_is_traced_or_read(workspaces: Workspaces) -> None:
+def test_no_process_outside_is_traced_or_read(workspaces: WorkspacePool) -> None:
     content = ctypes.create_string_buffer(b"SECRET")
     with subprocess.Popen(["sleep", "60"]) as outside:
         answers = run_probe(
@@ -231,14 +231,14 @@ def search_for(name: str) -> str:
     )
 
 
-def test_the_session_keyring_is_not_the_users(workspaces: Workspaces) -> None:
+def test_the_session_keyring_is_not_the_users(workspaces: WorkspacePool) -> None:
     with key_in_session() as name:
         answers = run_probe(workspaces, search_for(name))
     assert answers == ("EPERM" if workspaces.guards.system_calls else "ENOKEY")
 
 
 def test_without_a_filter_the_session_keyring_is_still_not_the_users(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     workspaces.sandbox = msgspec.structs.replace(workspaces.sandbox, filtered=False)
     with key_in_session() as name:
@@ -246,7 +246,7 @@ def test_without_a_filter_the_session_keyring_is_still_not_the_users(
     assert answers == "ENOKEY"
 
 
-def test_names_of_keys_are_hidden_where_there_are_namespaces(workspaces: Workspaces) -> None:
+def test_names_of_keys_are_hidden_where_there_are_namespaces(workspaces: WorkspacePool) -> None:
     if not Path("/proc/keys").exists():
         pytest.skip("NOT TESTED HERE: this kernel has no keyrings")
     answers = run_probe(
@@ -258,7 +258,7 @@ def test_names_of_keys_are_hidden_where_there_are_namespaces(workspaces: Workspa
         assert "names of keys" in workspaces.guards.note
 
 
-def test_neither_udp_nor_multipath_tcp_leads_out(workspaces: Workspaces) -> None:
+def test_neither_udp_nor_multipath_tcp_leads_out(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -316,7 +316,7 @@ def test_sockets_of_others_below_readable_paths_are_closed(
 
 
 def test_command_lines_of_others_are_read_only_where_the_note_says_so(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     with subprocess.Popen(["sleep", "61.25"]) as outside:
         answers = run_probe(
@@ -330,7 +330,7 @@ def test_command_lines_of_others_are_read_only_where_the_note_says_so(
     assert answers is not workspaces.sandbox.isolated
 
 
-def test_shared_memory_is_reached_only_where_the_note_says_so(workspaces: Workspaces) -> None:
+def test_shared_memory_is_reached_only_where_the_note_says_so(workspaces: WorkspacePool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     key = 0x434C0000 | os.getpid() & 0xFFFF
     segment = libc.shmget(key, 4096, 0o1600)
@@ -351,7 +351,7 @@ import anyio
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.sandbox import seccomp
-from closeloop.runs.sandbox.place import describe_guards
+from closeloop.runs.sandbox.workspace_layout import describe_guards
 from closeloop.runs.workspaces import Workspaces
 
 refuse = seccomp.REFUSE | errno.EINVAL
@@ -392,8 +392,8 @@ def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
     assert "This kernel filters no system calls" in description
 
 
-def test_the_description_says_what_is_enforced(workspaces: Workspaces) -> None:
-    described = describe_guards(workspaces.guards)
+def test_the_description_says_what_is_enforced(workspaces: WorkspacePool) -> None:
+    described = describe_sandbox_limits(workspaces.guards)
     kind, _, enforced = described.partition(":")[0].partition(" (")
     assert kind == workspaces.guards.kind
     assert "files" in enforced
@@ -445,7 +445,10 @@ def test_every_call_of_a_machine_gets_the_right_answer(
 
     expected = {
         getattr(numbers, convention): answer
-        for calls, answer in ((seccomp.REFUSED, errno.EPERM), (seccomp.ABSENT, errno.ENOSYS))
+        for calls, answer in (
+            (seccomp.REFUSED_CALLS, errno.EPERM),
+            (seccomp.ABSENT_CALLS, errno.ENOSYS),
+        )
         for numbers in calls.values()
     }
     with_arguments = {getattr(call, convention) for call in (seccomp.SOCKET, seccomp.SOCKETPAIR)}

@@ -15,31 +15,31 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.protocols import Ran
+from closeloop.model.protocols import ProcessResult
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, ladder, landlock
-from closeloop.runs.sandbox.output import Output
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.runs.sandbox.command_output import CommandOutput
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES, until
 
 TIERS = {
-    "bwrap": (bwrap.wrap, True),
-    "bwrap alone": (bwrap.wrap_alone, False),
-    "landlock": (landlock.wrap, True),
-    "landlock alone": (landlock.wrap_alone, False),
+    "bwrap": (bwrap.wrap_with_bwrap, True),
+    "bwrap alone": (bwrap.wrap_with_bwrap_alone, False),
+    "landlock": (landlock.wrap_with_landlock, True),
+    "landlock alone": (landlock.wrap_with_landlock_alone, False),
     "none": (None, False),
 }
 
 
-def at_tier(tier: str, cache: Path) -> Workspaces:
+def at_tier(tier: str, cache: Path) -> WorkspacePool:
     """Workspaces of exactly this kind; the test is skipped where the machine has none."""
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     if tier == "none":
         return workspaces
-    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+    for candidate in sandbox_ladder.list_candidates(workspaces.sandbox, "auto", cache):
         if (candidate.wrap, candidate.overlay) == TIERS[tier]:
-            trouble = ladder.trouble_with(candidate, cache)
+            trouble = sandbox_ladder.probe_sandbox(candidate, cache)
             if trouble:
                 pytest.skip(f"NOT TESTED HERE: {tier}: {trouble}")
             workspaces.sandbox = candidate
@@ -53,7 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=TIERS)
-def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[WorkspacePool]:
     opened = at_tier(request.param, cache)
     yield opened
     opened.close()
@@ -83,10 +83,10 @@ def gone(token: str) -> bool:
     return until(lambda: not living(token))
 
 
-def attempt(workspaces: Workspaces, command: str, **limits: float) -> Ran:
+def attempt(workspaces: WorkspacePool, command: str, **limits: float) -> ProcessResult:
     """What becomes of a command in a new, empty workspace."""
 
-    async def main() -> Ran:
+    async def main() -> ProcessResult:
         async with workspaces.open(
             None, Limits(**({"command_seconds": PATIENCE} | limits))
         ) as space:
@@ -96,7 +96,7 @@ def attempt(workspaces: Workspaces, command: str, **limits: float) -> Ran:
 
 
 def test_a_command_that_outlives_its_time_is_stopped_with_all_its_children(
-    workspaces: Workspaces, token: str
+    workspaces: WorkspacePool, token: str
 ) -> None:
     ran = attempt(
         workspaces, f"trap '' TERM HUP INT; sleep {token} & sleep {token}", command_seconds=0.3
@@ -106,7 +106,7 @@ def test_a_command_that_outlives_its_time_is_stopped_with_all_its_children(
     assert gone(token)
 
 
-def test_a_command_that_says_nothing_for_too_long_is_idle(workspaces: Workspaces) -> None:
+def test_a_command_that_says_nothing_for_too_long_is_idle(workspaces: WorkspacePool) -> None:
     for scale in SCALES:
         ran = attempt(workspaces, "echo start; sleep 300", idle_seconds=0.3 * scale)
         if ran.output:
@@ -114,7 +114,7 @@ def test_a_command_that_says_nothing_for_too_long_is_idle(workspaces: Workspaces
     assert (ran.output, ran.stopped) == ("start\n", "idle")
 
 
-def test_a_command_that_keeps_talking_is_not_idle(workspaces: Workspaces) -> None:
+def test_a_command_that_keeps_talking_is_not_idle(workspaces: WorkspacePool) -> None:
     for scale in SCALES:
         talk = f"for i in 1 2 3 4; do echo $i; sleep {0.25 * scale}; done"
         ran = attempt(workspaces, talk, idle_seconds=0.9 * scale)
@@ -123,7 +123,7 @@ def test_a_command_that_keeps_talking_is_not_idle(workspaces: Workspaces) -> Non
     assert (ran.output, ran.stopped) == ("1\n2\n3\n4\n", None)
 
 
-def test_a_fork_bomb_is_stopped(workspaces: Workspaces, token: str) -> None:
+def test_a_fork_bomb_is_stopped(workspaces: WorkspacePool, token: str) -> None:
     # It ends by itself after a thousand processes, lest a failing test take the machine down.
     again = "b $(($1 + 1)) &"
     bomb = f"b() {{ [ $1 -gt 8 ] && return; {again} {again} sleep {token} & }}; b 0; sleep {token}"
@@ -132,18 +132,18 @@ def test_a_fork_bomb_is_stopped(workspaces: Workspaces, token: str) -> None:
     assert gone(token)
 
 
-def test_a_command_that_fills_the_disk_is_stopped(workspaces: Workspaces) -> None:
+def test_a_command_that_fills_the_disk_is_stopped(workspaces: WorkspacePool) -> None:
     fill = "for i in $(seq 100); do head -c 4000000 /dev/zero > f$i; done; sleep 30"
     ran = attempt(workspaces, fill, disk_bytes=20_000_000)
     assert ran.stopped == "too much disk"
 
 
-def test_filling_the_temporary_folder_counts_as_well(workspaces: Workspaces) -> None:
+def test_filling_the_temporary_folder_counts_as_well(workspaces: WorkspacePool) -> None:
     fill = 'for i in $(seq 100); do head -c 4000000 /dev/zero > "$TMPDIR/f$i"; done; sleep 30'
     assert attempt(workspaces, fill, disk_bytes=20_000_000).stopped == "too much disk"
 
 
-def test_after_filling_the_disk_a_command_may_clean_up(workspaces: Workspaces) -> None:
+def test_after_filling_the_disk_a_command_may_clean_up(workspaces: WorkspacePool) -> None:
     async def main() -> list[str | None]:
         async with workspaces.open(None, Limits(disk_bytes=5_000_000)) as workspace:
             fill = "for i in 1 2 3 4; do head -c 4000000 /dev/zero > f$i; done; sleep 30"
@@ -155,12 +155,12 @@ def test_after_filling_the_disk_a_command_may_clean_up(workspaces: Workspaces) -
     assert anyio.run(main) == ["too much disk", None]
 
 
-def test_a_command_that_makes_too_many_files_is_stopped(workspaces: Workspaces) -> None:
+def test_a_command_that_makes_too_many_files_is_stopped(workspaces: WorkspacePool) -> None:
     fill = "for d in $(seq 30); do mkdir $d && (cd $d && touch $(seq 100)); done; sleep 30"
     assert attempt(workspaces, fill, files=1000).stopped == "too many files"
 
 
-def test_after_making_too_many_files_a_command_may_clean_up(workspaces: Workspaces) -> None:
+def test_after_making_too_many_files_a_command_may_clean_up(workspaces: WorkspacePool) -> None:
     async def main() -> list[str | None]:
         async with workspaces.open(None, Limits(files=100)) as workspace:
             return [
@@ -171,20 +171,20 @@ def test_after_making_too_many_files_a_command_may_clean_up(workspaces: Workspac
     assert anyio.run(main) == ["too many files", None]
 
 
-def test_one_file_does_not_grow_past_the_limit(workspaces: Workspaces) -> None:
+def test_one_file_does_not_grow_past_the_limit(workspaces: WorkspacePool) -> None:
     if workspaces.guards.kind == "none":
         pytest.skip("without a cage only the watcher looks")
     ran = attempt(workspaces, "head -c 9000000 /dev/zero > f; wc -c < f", disk_bytes=4_000_000)
     assert ran.stopped == "too much disk" or ran.output.split()[-1] <= "4000000"
 
 
-def test_a_command_that_eats_memory_is_stopped(workspaces: Workspaces) -> None:
+def test_a_command_that_eats_memory_is_stopped(workspaces: WorkspacePool) -> None:
     eat = "import time; held = b'x' * (300 << 20); time.sleep(30)"
     ran = attempt(workspaces, f'{sys.executable} -c "{eat}"', memory_bytes=150 << 20)
     assert ran.stopped == "too much memory"
 
 
-def test_memory_that_forked_processes_share_counts_once(workspaces: Workspaces) -> None:
+def test_memory_that_forked_processes_share_counts_once(workspaces: WorkspacePool) -> None:
     share = (
         "import os, time; held = b'x' * (60 << 20); "
         "[os.fork() or (time.sleep(0.6), os._exit(0)) for _ in range(6)]; time.sleep(0.7)"
@@ -193,7 +193,7 @@ def test_memory_that_forked_processes_share_counts_once(workspaces: Workspaces) 
     assert (ran.exit_code, ran.stopped) == (0, None)
 
 
-def test_a_daemon_left_behind_dies_with_its_command(workspaces: Workspaces, token: str) -> None:
+def test_a_daemon_left_behind_dies_with_its_command(workspaces: WorkspacePool, token: str) -> None:
     daemon = (
         f"(setsid sh -c '(trap \"\" TERM; exec sleep {token}) >/dev/null 2>&1 &' &) ; sleep 0.1"
     )
@@ -216,7 +216,7 @@ def test_orphans_that_die_by_themselves_leave_no_trace(cache: Path) -> None:
 
 
 def test_a_daemon_that_holds_the_output_does_not_keep_us_waiting(
-    workspaces: Workspaces, token: str
+    workspaces: WorkspacePool, token: str
 ) -> None:
     ran = attempt(workspaces, f"setsid sleep {token} & echo done")
     assert (ran.exit_code, ran.output) == (0, "done\n")
@@ -224,7 +224,7 @@ def test_a_daemon_that_holds_the_output_does_not_keep_us_waiting(
     assert gone(token)
 
 
-def test_cancelling_kills_the_whole_tree(workspaces: Workspaces, token: str) -> None:
+def test_cancelling_kills_the_whole_tree(workspaces: WorkspacePool, token: str) -> None:
     async def main() -> None:
         for delay in (0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.2):
             async with workspaces.open(None, Limits()) as workspace:
@@ -237,8 +237,8 @@ def test_cancelling_kills_the_whole_tree(workspaces: Workspaces, token: str) -> 
     assert not living(token)
 
 
-def test_a_flood_of_output_keeps_its_head_and_tail(workspaces: Workspaces) -> None:
-    size = 1_000_000_000 if workspaces.sandbox.wrap is bwrap.wrap else 50_000_000
+def test_a_flood_of_output_keeps_its_head_and_tail(workspaces: WorkspacePool) -> None:
+    size = 1_000_000_000 if workspaces.sandbox.wrap is bwrap.wrap_with_bwrap else 50_000_000
     flood = f"echo first; yes | head -c {size}; echo last"
     ran = attempt(workspaces, flood, output_bytes=1 << 16, command_seconds=600)
     assert ran.exit_code == 0
@@ -248,11 +248,11 @@ def test_a_flood_of_output_keeps_its_head_and_tail(workspaces: Workspaces) -> No
     assert ran.dropped_bytes == size + 11 - (1 << 16)
 
 
-def test_output_that_is_not_text_is_replaced(workspaces: Workspaces) -> None:
+def test_output_that_is_not_text_is_replaced(workspaces: WorkspacePool) -> None:
     assert attempt(workspaces, r"printf 'a\377b'").output == "a\ufffdb"
 
 
-def test_the_end_of_a_command_is_told_as_shells_do(workspaces: Workspaces) -> None:
+def test_the_end_of_a_command_is_told_as_shells_do(workspaces: WorkspacePool) -> None:
     async def main() -> list[int | None]:
         async with workspaces.open(None, Limits()) as workspace:
             commands = ("exit 7", "kill -9 $$", "no-such-program", ["no-such-program"], "echo \0")
@@ -262,15 +262,15 @@ def test_the_end_of_a_command_is_told_as_shells_do(workspaces: Workspaces) -> No
 
 
 def test_a_command_longer_than_the_kernel_takes_is_the_agents_failure(
-    workspaces: Workspaces,
+    workspaces: WorkspacePool,
 ) -> None:
     ran = attempt(workspaces, "echo " + "x" * 200_000)
     assert ran.exit_code == 126
     assert "too long" in ran.output
 
 
-def test_standard_input_arrives_whole_and_may_be_ignored(workspaces: Workspaces) -> None:
-    async def main() -> tuple[Ran, Ran, Ran]:
+def test_standard_input_arrives_whole_and_may_be_ignored(workspaces: WorkspacePool) -> None:
+    async def main() -> tuple[ProcessResult, ProcessResult, ProcessResult]:
         async with workspaces.open(None, Limits()) as workspace:
             run = workspace.cage.run
             return (
@@ -366,10 +366,10 @@ def test_a_hundred_workspaces_at_once(tier: str, cache: Path) -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_output_is_kept_within_its_limit_however_it_arrives(size: int, chunk: int) -> None:
     content = bytes(range(33, 33 + size))
-    output = Output(8)
+    output = CommandOutput(8)
     for start in range(0, size, chunk):
-        output.add(content[start : start + chunk])
+        output.add_chunk(content[start : start + chunk])
     kept = content if size <= 8 else content[:4] + content[-4:]
     assert output.content == kept
-    assert output.dropped == max(size - 8, 0)
+    assert output.dropped_bytes == max(size - 8, 0)
     assert ("left out" in output.text) == (size > 8)

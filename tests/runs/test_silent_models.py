@@ -16,10 +16,10 @@ from provider_server import Provider, provider
 
 import small_project
 from closeloop import flow
-from closeloop.cli.config import load
+from closeloop.cli.config import load_project
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.change import Change
-from closeloop.model.plan import Progress
+from closeloop.model.experiment_plan import RunProgress
 from closeloop.model.settings import ExperimentSettings
 from patience import PATIENCE, SCALES
 
@@ -162,7 +162,7 @@ class Ended(msgspec.Struct):
     row: AttemptRow
     tries: list[AttemptRow]
     change: Change | None
-    told: list[Progress]
+    told: list[RunProgress]
 
 
 def attempt(
@@ -187,19 +187,19 @@ def attempt(
     )
     first, _, rest = more.strip().partition("\n")
     file.write_text(f"{first}\n{file.read_text()}{rest}\n")
-    settings = load(project, environ={}).settings
-    told: list[Progress] = []
+    settings = load_project(project, environ={}).settings
+    told: list[RunProgress] = []
 
     async def go() -> Ended:
-        chosen = flow.choose(settings, project, ["fix"])
+        chosen = flow.select_tasks(settings, project, ["fix"])
         environ = {"OPENAI_API_KEY": "none"}
-        async with flow.open_workshop(settings, project, [variant], environ) as workshop:
-            plan = flow.plan(workshop, chosen, ExperimentSettings(budget=budget))
+        async with flow.open_run_context(settings, project, [variant], environ) as workshop:
+            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(budget=budget))
             with anyio.fail_after(PATIENCE):
-                await flow.run(plan, workshop, jobs=1, tell=told.append)
-            tries = sorted(workshop.store.attempts(), key=lambda row: row.retry)
-            row = flow.results(plan, workshop, {}).attempts[0]
-            return Ended(row, tries, workshop.store.change(row.id), told)
+                await flow.run_experiment(plan, workshop, jobs=1, tell=told.append)
+            tries = sorted(workshop.store.list_attempts(), key=lambda row: row.retry)
+            row = flow.collect_results(plan, workshop, {}).attempts[0]
+            return Ended(row, tries, workshop.store.load_change(row.id), told)
 
     return anyio.run(go)
 

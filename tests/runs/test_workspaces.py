@@ -17,22 +17,22 @@ from git_trees import git
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import ladder
-from closeloop.runs.workspaces import Base, Workspace, Workspaces, resolve_commit
+from closeloop.runs.sandbox import sandbox_ladder
+from closeloop.runs.workspaces import Workspace, WorkspaceBase, WorkspacePool, resolve_commit
 from patience import until
 
 SETTINGS = ["overlay", "copy", "none"]
 
 
 @pytest.fixture(params=SETTINGS)
-def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> Workspaces:
+def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> WorkspacePool:
     cache = tmp_path / "cache"
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     if request.param == "none":
         return workspaces
-    for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+    for candidate in sandbox_ladder.list_candidates(workspaces.sandbox, "auto", cache):
         wanted = candidate.isolated and candidate.overlay == (request.param == "overlay")
-        if wanted and ladder.trouble_with(candidate, cache) is None:
+        if wanted and sandbox_ladder.probe_sandbox(candidate, cache) is None:
             workspaces.sandbox = candidate
             return workspaces
     pytest.skip(f"NOT TESTED HERE: no cage by {request.param} works on this machine")
@@ -43,10 +43,10 @@ async def output(workspace: Workspace, command: str) -> str:
 
 
 def test_a_workspace_has_the_files_of_the_commit_and_no_history(
-    repo: Path, workspaces: Workspaces
+    repo: Path, workspaces: WorkspacePool
 ) -> None:
     async def main() -> None:
-        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as workspace:
             assert await output(workspace, "cat readme link; ./tool && ls -A") == (
                 "two\ntwo\n.git\n.gitignore\nlink\nreadme\ntool\n"
@@ -69,9 +69,9 @@ def test_a_workspace_has_the_files_of_the_commit_and_no_history(
     workspaces.close()
 
 
-def test_what_one_attempt_changes_no_other_sees(repo: Path, workspaces: Workspaces) -> None:
+def test_what_one_attempt_changes_no_other_sees(repo: Path, workspaces: WorkspacePool) -> None:
     async def main() -> None:
-        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as one, workspaces.open(base, Limits()) as two:
             await output(one, 'rm -rf .git tool; echo changed > readme; echo mine > "$HOME/mine"')
             seen = await output(two, 'cat readme; ls -A "$HOME"; git status --short')
@@ -98,10 +98,10 @@ def test_every_kind_of_repository_makes_the_same_base(
         git(repo, "worktree", "add", "-q", folder, "later")
     else:
         folder = f"file://{repo}"
-    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
 
     async def main() -> str:
-        base = await workspaces.base(folder, commit)
+        base = await workspaces.prepare_base(folder, commit)
         async with workspaces.open(base, Limits()) as workspace:
             return await output(workspace, "git rev-parse HEAD^{tree}")
 
@@ -112,8 +112,8 @@ def test_every_kind_of_repository_makes_the_same_base(
 def test_a_commit_that_no_branch_reaches_can_still_be_a_base(repo: Path, tmp_path: Path) -> None:
     commit = git(repo, "rev-parse", "later")
     git(repo, "branch", "-qD", "later")
-    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
-    base = anyio.run(workspaces.base, str(repo), commit)
+    workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.prepare_base, str(repo), commit)
     assert Path(base.folder, "root/workspace/answer").exists()
     workspaces.close()
 
@@ -121,22 +121,24 @@ def test_a_commit_that_no_branch_reaches_can_still_be_a_base(repo: Path, tmp_pat
 def test_a_base_that_cannot_be_had_is_bad_input_and_leaves_nothing(
     repo: Path, tmp_path: Path
 ) -> None:
-    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
     for folder, commit in ((str(repo), "f" * 40), (f"file://{tmp_path}/no", "f" * 40)):
         with pytest.raises(BadInput, match="cannot be had"):
-            anyio.run(workspaces.base, folder, commit)
+            anyio.run(workspaces.prepare_base, folder, commit)
     with pytest.raises(BadInput, match="is not a git repository"):
-        anyio.run(workspaces.base, str(tmp_path), "f" * 40)
+        anyio.run(workspaces.prepare_base, str(tmp_path), "f" * 40)
     assert not list((tmp_path / "cache/bases").iterdir())
     workspaces.close()
 
 
-def test_an_agent_that_locks_itself_out_is_let_in_again(repo: Path, workspaces: Workspaces) -> None:
+def test_an_agent_that_locks_itself_out_is_let_in_again(
+    repo: Path, workspaces: WorkspacePool
+) -> None:
     async def main() -> None:
-        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as workspace:
             await output(workspace, 'echo more >> readme; chmod 000 . "$HOME" "$TMPDIR"')
-            assert "+more" in await workspace.diff()
+            assert "+more" in await workspace.read_diff()
             assert await output(workspace, "tail -n 1 readme") == "more\n"
 
     anyio.run(main)
@@ -144,7 +146,7 @@ def test_an_agent_that_locks_itself_out_is_let_in_again(repo: Path, workspaces: 
 
 
 def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
-    repo: Path, workspaces: Workspaces
+    repo: Path, workspaces: WorkspacePool
 ) -> None:
     setup = [
         "test ! -e made.txt && mkdir -p 'env [1]' && echo 1 > 'env [1]/lib'",
@@ -153,7 +155,7 @@ def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
 
     async def main() -> None:
         commit = git(repo, "rev-parse", "main")
-        base = await workspaces.base(str(repo), commit, setup)
+        base = await workspaces.prepare_base(str(repo), commit, setup)
         async with workspaces.open(base, Limits()) as workspace:
             assert await output(workspace, 'cat made.txt "env [1]/lib" readme "$HOME/cache"') == (
                 "generated\n1\ntwo\nlock\ncached\n"
@@ -161,30 +163,30 @@ def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
             if workspace.cage.sandbox.isolated:
                 assert await output(workspace, "cat where") == "/workspace\n"
             assert await output(workspace, "git status --porcelain") == ""
-            assert await workspace.diff() == ""
+            assert await workspace.read_diff() == ""
             await output(workspace, "echo more >> readme; echo x > new; echo 2 > made.txt")
-            patch = await workspace.diff()
+            patch = await workspace.read_diff()
             assert [line for line in patch.splitlines() if line[:5] == "diff "] == [
                 "diff --git a/new b/new",
                 "diff --git a/readme b/readme",
             ]
-        assert await workspaces.base(str(repo), commit, setup) == base
-        assert (await workspaces.base(str(repo), commit)).folder != base.folder
+        assert await workspaces.prepare_base(str(repo), commit, setup) == base
+        assert (await workspaces.prepare_base(str(repo), commit)).folder != base.folder
 
     anyio.run(main)
     workspaces.close()
 
 
-def test_setup_that_fails_says_which_command_and_why(repo: Path, workspaces: Workspaces) -> None:
+def test_setup_that_fails_says_which_command_and_why(repo: Path, workspaces: WorkspacePool) -> None:
     setup = ["true", "echo because of this; exit 3"]
     with pytest.raises(BadInput, match=r"(?s)exit 3` .*exit code 3.*because of this"):
-        anyio.run(workspaces.base, str(repo), git(repo, "rev-parse", "main"), setup)
+        anyio.run(workspaces.prepare_base, str(repo), git(repo, "rev-parse", "main"), setup)
     assert not list((workspaces._folders.cache / "bases").iterdir())
     workspaces.close()
 
 
 def test_setup_may_use_the_network_and_the_agent_may_not(
-    repo: Path, workspaces: Workspaces
+    repo: Path, workspaces: WorkspacePool
 ) -> None:
     if workspaces.guards.kind == "none":
         pytest.skip("nothing is enforced without a cage")
@@ -195,7 +197,7 @@ def test_setup_may_use_the_network_and_the_agent_may_not(
 
         async def main() -> int | None:
             commit = git(repo, "rev-parse", "main")
-            base = await workspaces.base(str(repo), commit, [command])
+            base = await workspaces.prepare_base(str(repo), commit, [command])
             async with workspaces.open(base, Limits()) as workspace:
                 return (await workspace.cage.run(command)).exit_code
 
@@ -243,8 +245,8 @@ anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert not list((cache / "bases").iterdir())
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
-    base = anyio.run(workspaces.base, str(repo), commit, setup)
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.prepare_base, str(repo), commit, setup)
     assert Path(base.folder, "root/workspace/half").exists()
     assert len(list((cache / "runs").iterdir())) == 1
     workspaces.close()
@@ -254,10 +256,10 @@ anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
 
 def test_a_living_process_keeps_its_workspaces(tmp_path: Path) -> None:
     async def main() -> None:
-        first = Workspaces(tmp_path, SandboxSettings(kind="none"))
+        first = WorkspacePool(tmp_path, SandboxSettings(kind="none"))
         async with first.open(None, Limits()) as workspace:
             await workspace.cage.write("a", b"b")
-            Workspaces(tmp_path, SandboxSettings(kind="none")).close()
+            WorkspacePool(tmp_path, SandboxSettings(kind="none")).close()
             assert await workspace.cage.read("a") == b"b"
         first.close()
 
@@ -265,7 +267,7 @@ def test_a_living_process_keeps_its_workspaces(tmp_path: Path) -> None:
 
 
 def test_a_closed_workspace_goes_away_even_when_it_was_locked_up(tmp_path: Path) -> None:
-    workspaces = Workspaces(tmp_path, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(tmp_path, SandboxSettings(kind="none"))
 
     async def main() -> str:
         async with workspaces.open(None, Limits()) as workspace:
@@ -279,7 +281,7 @@ def test_a_closed_workspace_goes_away_even_when_it_was_locked_up(tmp_path: Path)
 
 
 def test_an_empty_workspace_opens_and_closes_in_no_time(tmp_path: Path) -> None:
-    workspaces = Workspaces(tmp_path, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(tmp_path, SandboxSettings(kind="none"))
 
     async def main() -> float:
         best = 1.0
@@ -297,15 +299,15 @@ def test_an_empty_workspace_opens_and_closes_in_no_time(tmp_path: Path) -> None:
 def test_a_cache_with_signs_in_its_name_works(repo: Path, tmp_path: Path) -> None:
     strange = tmp_path / "a,b:c d\\e'f"
     try:
-        workspaces = Workspaces(strange, SandboxSettings())
+        workspaces = WorkspacePool(strange, SandboxSettings())
     except MachineFailed as failed:
         pytest.skip(f"NOT TESTED HERE: {failed}")
 
     async def main() -> str:
-        base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"))
+        base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as workspace:
             await workspace.cage.run("echo x >> readme")
-            return await workspace.diff()
+            return await workspace.read_diff()
 
     assert "+x" in anyio.run(main)
     workspaces.close()
@@ -317,8 +319,8 @@ def test_a_repository_of_a_hook_in_the_environment_is_not_mistaken_for_ours(
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
     commit = resolve_commit(repo, "main")
-    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
-    base: Base = anyio.run(workspaces.base, str(repo), commit)
+    workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
+    base: WorkspaceBase = anyio.run(workspaces.prepare_base, str(repo), commit)
     assert Path(base.folder, "root/workspace/readme").read_text() == "two\n"
     assert not (tmp_path / "index").exists()
     workspaces.close()
@@ -334,8 +336,8 @@ def test_hooks_and_templates_of_the_user_do_not_run(
     config = tmp_path / "config"
     config.write_text(f"[init]\ntemplateDir={tmp_path}/template\n[core]\nhooksPath={hook.parent}\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    workspaces = Workspaces(tmp_path / "cache", SandboxSettings(kind="none"))
-    base = anyio.run(workspaces.base, str(repo), resolve_commit(repo, "main"))
+    workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
+    base = anyio.run(workspaces.prepare_base, str(repo), resolve_commit(repo, "main"))
     assert not (tmp_path / "ran").exists()
     assert not Path(base.folder, "root/workspace/.git/hooks").exists()
     workspaces.close()
@@ -356,9 +358,9 @@ def test_setup_is_told_how_to_reach_packages_and_agents_are_not(
 
     async def go() -> tuple[str, str]:
         settings = SandboxSettings(kind="none")
-        async with Workspaces(tmp_path / "cache", settings) as workspaces:
+        async with WorkspacePool(tmp_path / "cache", settings) as workspaces:
             setup = ["echo $PIP_INDEX_URL > index"]
-            base = await workspaces.base(str(repo), resolve_commit(repo, "HEAD"), setup)
+            base = await workspaces.prepare_base(str(repo), resolve_commit(repo, "HEAD"), setup)
             async with workspaces.open(base, Limits()) as workspace:
                 kept = (await workspace.cage.read("index")).decode()
                 return kept, (await workspace.cage.run("echo $PIP_INDEX_URL")).output

@@ -12,8 +12,13 @@ from git_trees import Tree, git, plant
 from closeloop.model.errors import BadInput
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import ladder
-from closeloop.runs.workspaces import Base, Unreadable, Workspaces, patches
+from closeloop.runs.sandbox import sandbox_ladder
+from closeloop.runs.workspaces import (
+    UnreadableChange,
+    WorkspaceBase,
+    WorkspacePool,
+    workspace_patches,
+)
 
 
 def commit_of(folder: Path, tree: Tree) -> str:
@@ -32,12 +37,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["overlay", "copy", "none"])
-def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspaces]:
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[WorkspacePool]:
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     if request.param != "none":
-        for candidate in ladder.candidates(workspaces.sandbox, "auto", cache):
+        for candidate in sandbox_ladder.list_candidates(workspaces.sandbox, "auto", cache):
             wanted = candidate.isolated and candidate.overlay == (request.param == "overlay")
-            if wanted and ladder.trouble_with(candidate, cache) is None:
+            if wanted and sandbox_ladder.probe_sandbox(candidate, cache) is None:
                 workspaces.sandbox = candidate
                 break
         else:
@@ -47,8 +52,8 @@ def workspaces(request: pytest.FixtureRequest, cache: Path) -> Iterator[Workspac
 
 
 @pytest.fixture
-def uncaged(cache: Path) -> Iterator[Workspaces]:
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+def uncaged(cache: Path) -> Iterator[WorkspacePool]:
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     yield workspaces
     workspaces.close()
 
@@ -65,33 +70,35 @@ FILES: Tree = {
 
 
 def changed(
-    workspaces: Workspaces, tmp_path: Path, command: str, files: Tree = FILES
-) -> tuple[Base, str]:
+    workspaces: WorkspacePool, tmp_path: Path, command: str, files: Tree = FILES
+) -> tuple[WorkspaceBase, str]:
     """The patch of what a command does to some files."""
 
-    async def main() -> tuple[Base, str]:
+    async def main() -> tuple[WorkspaceBase, str]:
         repo = tmp_path / "repo"
-        base = await workspaces.base(str(repo), commit_of(repo, files))
+        base = await workspaces.prepare_base(str(repo), commit_of(repo, files))
         async with workspaces.open(base, Limits()) as workspace:
             ran = await workspace.cage.run(command)
             assert ran.exit_code == 0, ran.output
-            return base, await workspace.diff()
+            return base, await workspace.read_diff()
 
     return anyio.run(main)
 
 
-def after(workspaces: Workspaces, base: Base, patch: str, command: str, *exclude: str) -> str:
+def after(
+    workspaces: WorkspacePool, base: WorkspaceBase, patch: str, command: str, *exclude: str
+) -> str:
     """What a command prints in a fresh workspace with a patch applied."""
 
     async def main() -> str:
         async with workspaces.open(base, Limits()) as workspace:
-            await workspace.apply(patch, exclude=exclude)
+            await workspace.apply_patch(patch, exclude=exclude)
             return (await workspace.cage.run(command)).output
 
     return anyio.run(main)
 
 
-def test_the_same_holds_in_every_cage(workspaces: Workspaces, tmp_path: Path) -> None:
+def test_the_same_holds_in_every_cage(workspaces: WorkspacePool, tmp_path: Path) -> None:
     command = """
         echo four >> readme; rm -r src/deep; rm link; mkdir link; echo x > 'link/ö x'
         chmod -x tool; printf '\\0\\1' > image; ln -s gone dangling; : > empty
@@ -109,7 +116,9 @@ break'; chmod +x src/a.py
     assert "ö x" in patch or "\\303\\266 x" in patch
 
 
-async def _listed(workspaces: Workspaces, base: Base, command: str, listing: str) -> str:
+async def _listed(
+    workspaces: WorkspacePool, base: WorkspaceBase, command: str, listing: str
+) -> str:
     async with workspaces.open(base, Limits()) as workspace:
         await workspace.cage.run(command)
         return (await workspace.cage.run(listing)).output
@@ -133,14 +142,14 @@ async def _listed(workspaces: Workspaces, base: Base, command: str, listing: str
     ],
 )
 def test_nothing_an_agent_does_to_its_git_folder_hides_a_change(
-    workspaces: Workspaces, tmp_path: Path, trick: str
+    workspaces: WorkspacePool, tmp_path: Path, trick: str
 ) -> None:
     async def main() -> tuple[str, str]:
         repo = tmp_path / "repo"
-        base = await workspaces.base(str(repo), commit_of(repo, FILES))
+        base = await workspaces.prepare_base(str(repo), commit_of(repo, FILES))
         async with workspaces.open(base, Limits()) as workspace:
             await workspace.cage.run(f"echo changed >> readme; echo x > new; {trick}")
-            patch = await workspace.diff()
+            patch = await workspace.read_diff()
             return patch, (await workspace.cage.run("ls $HOME")).output
 
     patch, home = anyio.run(main)
@@ -150,7 +159,7 @@ def test_nothing_an_agent_does_to_its_git_folder_hides_a_change(
 
 
 def test_attributes_in_the_tree_run_nothing_and_change_no_byte(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     attributes = "* text eol=crlf ident diff=x filter=lfs working-tree-encoding=UTF-16"
     command = f"echo '{attributes}' > .gitattributes; printf '$Id$\\na\\r\\nb\\n' > mixed"
@@ -161,7 +170,7 @@ def test_attributes_in_the_tree_run_nothing_and_change_no_byte(
 
 
 def test_files_in_repositories_that_the_agent_made_are_not_lost(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     command = """
         git init -q sub && echo one > sub/one && echo log > sub/x.log && echo '*.log' > .gitignore
@@ -178,7 +187,7 @@ def test_files_in_repositories_that_the_agent_made_are_not_lost(
 
 
 def test_files_that_the_project_ignores_are_not_part_of_the_change(
-    uncaged: Workspaces, tmp_path: Path
+    uncaged: WorkspacePool, tmp_path: Path
 ) -> None:
     files: Tree = {
         **FILES,
@@ -193,7 +202,7 @@ def test_files_that_the_project_ignores_are_not_part_of_the_change(
 
 
 def test_files_that_the_agent_closed_are_part_of_the_change(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     command = "mkdir shut; echo x > shut/x; echo y > y; chmod 000 y shut/x shut readme"
     base, patch = changed(workspaces, tmp_path, command)
@@ -201,27 +210,27 @@ def test_files_that_the_agent_closed_are_part_of_the_change(
 
 
 def test_a_change_of_the_same_size_in_the_same_second_shows(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     _, patch = changed(workspaces, tmp_path, "printf 'ONE\\ntwo\\nthree\\n' > readme")
     assert "+ONE" in patch
 
 
 def test_a_link_to_a_name_that_is_no_text_is_the_agents_doing(
-    uncaged: Workspaces, tmp_path: Path
+    uncaged: WorkspacePool, tmp_path: Path
 ) -> None:
-    with pytest.raises(Unreadable, match="not UTF-8"):
+    with pytest.raises(UnreadableChange, match="not UTF-8"):
         changed(uncaged, tmp_path, "ln -s $(printf 'a\\351') odd")
 
 
-def test_pipes_sockets_and_endless_names_do_no_harm(uncaged: Workspaces, tmp_path: Path) -> None:
+def test_pipes_sockets_and_endless_names_do_no_harm(uncaged: WorkspacePool, tmp_path: Path) -> None:
     command = "mkfifo pipe; ln -s loop loop; echo x > $(printf 'n%.0s' $(seq 250))"
     _, patch = changed(uncaged, tmp_path, command)
     assert "b/loop" in patch
     assert "pipe" not in patch
 
 
-def test_protected_files_are_left_as_they_are(workspaces: Workspaces, tmp_path: Path) -> None:
+def test_protected_files_are_left_as_they_are(workspaces: WorkspacePool, tmp_path: Path) -> None:
     command = "echo cheat > tests/test_a.py; echo x > 'tests/new [1].py'; echo fix > src/a.py; "
     command += "git mv src/deep/b.py moved.py"
     base, patch = changed(workspaces, tmp_path, command)
@@ -248,34 +257,34 @@ def test_protected_files_are_left_as_they_are(workspaces: Workspaces, tmp_path: 
     ],
 )
 def test_a_patch_that_does_not_apply_says_why_and_changes_nothing(
-    uncaged: Workspaces, tmp_path: Path, patch: str, reason: str
+    uncaged: WorkspacePool, tmp_path: Path, patch: str, reason: str
 ) -> None:
     base, _ = changed(uncaged, tmp_path, "true")
 
     async def main() -> str:
         async with uncaged.open(base, Limits()) as workspace:
             with pytest.raises(BadInput, match=f"The patch does not apply: .*{reason}"):
-                await workspace.apply(patch)
-            return await workspace.diff()
+                await workspace.apply_patch(patch)
+            return await workspace.read_diff()
 
     assert anyio.run(main) == ""
 
 
-def test_an_empty_patch_and_an_empty_workspace_are_fine(uncaged: Workspaces) -> None:
+def test_an_empty_patch_and_an_empty_workspace_are_fine(uncaged: WorkspacePool) -> None:
     async def main() -> str:
         async with uncaged.open(None, Limits()) as workspace:
-            await workspace.apply("\n")
+            await workspace.apply_patch("\n")
             await workspace.cage.write("a", b"b")
-            return await workspace.diff()
+            return await workspace.read_diff()
 
     assert anyio.run(main) == ""
 
 
 def test_a_change_too_large_to_keep_is_the_agents_doing(
-    uncaged: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uncaged: WorkspacePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "PATCH_BYTES", 1 << 20)
-    with pytest.raises(Unreadable, match="larger than 1 MiB"):
+    monkeypatch.setattr(workspace_patches, "MAX_PATCH_BYTES", 1 << 20)
+    with pytest.raises(UnreadableChange, match="larger than 1 MiB"):
         changed(uncaged, tmp_path, "head -c 3000000 /dev/urandom > big")
 
 
@@ -289,14 +298,14 @@ def test_a_change_too_large_to_keep_is_the_agents_doing(
     ],
 )
 def test_a_file_too_large_to_be_read_is_the_agents_doing_however_sparse(
-    workspaces: Workspaces, tmp_path: Path, command: str
+    workspaces: WorkspacePool, tmp_path: Path, command: str
 ) -> None:
-    with pytest.raises(Unreadable, match=r"too large to be kept: .* files? of 2,048 MiB"):
+    with pytest.raises(UnreadableChange, match=r"too large to be kept: .* files? of 2,048 MiB"):
         changed(workspaces, tmp_path, command)
 
 
 def test_a_large_file_that_the_project_ignores_is_not_read(
-    workspaces: Workspaces, tmp_path: Path
+    workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
     files: Tree = {**FILES, ".gitignore": ("file", b"big\n")}
     _, patch = changed(workspaces, tmp_path, "truncate -s 2G big; echo x > new", files)
@@ -305,22 +314,22 @@ def test_a_large_file_that_the_project_ignores_is_not_read(
 
 
 def test_more_files_than_can_be_read_are_the_agents_doing(
-    workspaces: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspaces: WorkspacePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "MAX_CHANGED_FILES", 100)
-    with pytest.raises(Unreadable, match="too large to be kept: 101 changed or new files"):
+    monkeypatch.setattr(workspace_patches, "MAX_CHANGED_FILES", 100)
+    with pytest.raises(UnreadableChange, match="too large to be kept: 101 changed or new files"):
         changed(workspaces, tmp_path, "mkdir d; cd d; touch $(seq 101)")
 
 
 def test_a_change_that_takes_too_long_to_read_is_the_agents_doing(
-    uncaged: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uncaged: WorkspacePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "COPY_OUT_SECONDS", 0.0)
-    with pytest.raises(Unreadable, match="could not be read in 0 seconds"):
+    monkeypatch.setattr(workspace_patches, "COPY_OUT_SECONDS", 0.0)
+    with pytest.raises(UnreadableChange, match="could not be read in 0 seconds"):
         changed(uncaged, tmp_path, "echo x > new")
 
 
-def test_submodules_become_ordinary_folders(uncaged: Workspaces, tmp_path: Path) -> None:
+def test_submodules_become_ordinary_folders(uncaged: WorkspacePool, tmp_path: Path) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "repo"
     commit_of(inner, {"x": ("file", b"x\n")})
     commit_of(outer, {"y": ("file", b"y\n")})
@@ -328,16 +337,16 @@ def test_submodules_become_ordinary_folders(uncaged: Workspaces, tmp_path: Path)
     git(outer, "commit", "-qm", "sub")
 
     async def main() -> str:
-        base = await uncaged.base(str(outer), git(outer, "rev-parse", "HEAD"))
+        base = await uncaged.prepare_base(str(outer), git(outer, "rev-parse", "HEAD"))
         async with uncaged.open(base, Limits()) as workspace:
-            assert await workspace.diff() == ""
+            assert await workspace.read_diff() == ""
             await workspace.cage.write("sub/new", b"new\n")
-            return await workspace.diff()
+            return await workspace.read_diff()
 
     assert "b/sub/new" in anyio.run(main)
 
 
-def test_a_repository_with_sha256_works(uncaged: Workspaces, tmp_path: Path) -> None:
+def test_a_repository_with_sha256_works(uncaged: WorkspacePool, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     repo.mkdir()
     git(repo, "init", "-q", "--object-format=sha256")
@@ -346,15 +355,15 @@ def test_a_repository_with_sha256_works(uncaged: Workspaces, tmp_path: Path) -> 
     git(repo, "commit", "-qm", "a")
 
     async def main() -> str:
-        base = await uncaged.base(str(repo), git(repo, "rev-parse", "HEAD"))
+        base = await uncaged.prepare_base(str(repo), git(repo, "rev-parse", "HEAD"))
         async with uncaged.open(base, Limits()) as workspace:
             await workspace.cage.write("a", b"b\n")
-            return await workspace.diff()
+            return await workspace.read_diff()
 
     assert "-a\n+b\n" in anyio.run(main)
 
 
-def test_line_ends_that_a_checkout_converts_survive(uncaged: Workspaces, tmp_path: Path) -> None:
+def test_line_ends_that_a_checkout_converts_survive(uncaged: WorkspacePool, tmp_path: Path) -> None:
     files: Tree = {".gitattributes": ("file", b"* text eol=crlf\n"), "a": ("file", b"a\nb\n")}
     base, patch = changed(uncaged, tmp_path, "printf 'c\\r\\n' >> a", files)
     assert patch.count("\n+") == 2

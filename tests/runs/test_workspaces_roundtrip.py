@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces import WorkspacePool
 from example_counts import scale_examples
 
 
@@ -50,8 +50,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def uncaged(cache: Path) -> Iterator[Workspaces]:
-    workspaces = Workspaces(cache, SandboxSettings(kind="none"))
+def uncaged(cache: Path) -> Iterator[WorkspacePool]:
+    workspaces = WorkspacePool(cache, SandboxSettings(kind="none"))
     yield workspaces
     workspaces.close()
 
@@ -90,7 +90,7 @@ trees = (
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_patch_brings_any_tree_to_any_other(
-    uncaged: Workspaces,
+    uncaged: WorkspacePool,
     tmp_path_factory: pytest.TempPathFactory,
     before: Tree,
     now: Tree,
@@ -102,16 +102,18 @@ def test_a_patch_brings_any_tree_to_any_other(
     assert round_trip(uncaged, tmp_path_factory.mktemp("case"), before, now) == now
 
 
-def round_trip(workspaces: Workspaces, folder: Path, before: Tree, now: Tree) -> Tree:
+def round_trip(workspaces: WorkspacePool, folder: Path, before: Tree, now: Tree) -> Tree:
     async def main() -> Tree:
-        base = await workspaces.base(str(folder / "repo"), commit_of(folder / "repo", before))
+        base = await workspaces.prepare_base(
+            str(folder / "repo"), commit_of(folder / "repo", before)
+        )
         async with workspaces.open(base, Limits()) as workspace:
             root = Path(workspace.cage.place.folder, "root/workspace")
             replace(root, now)
-            patch = await workspace.diff()
+            patch = await workspace.read_diff()
         async with workspaces.open(base, Limits()) as workspace:
-            await workspace.apply(patch)
-            assert await workspace.diff() == patch
+            await workspace.apply_patch(patch)
+            assert await workspace.read_diff() == patch
             return harvest(Path(workspace.cage.place.folder, "root/workspace"))
 
     return anyio.run(main)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.stats.agreement import agreement
+from closeloop.stats.agreement import measure_agreement
 
 Table = list[list[float]]
 
@@ -47,7 +47,7 @@ def by_derivatives(table: list[list[int]], of: Callable[[np.ndarray], float]) ->
 
 
 def test_kappa_alone_misleads_where_nearly_all_pass() -> None:
-    found = agreement(pairs([[91, 4], [4, 1]]))
+    found = measure_agreement(pairs([[91, 4], [4, 1]]))
     assert found is not None
     assert found.agreeing.value == 0.92
     assert found.kappa is not None
@@ -62,7 +62,7 @@ def test_kappa_alone_misleads_where_nearly_all_pass() -> None:
 
 def test_the_published_deviation_of_kappa() -> None:
     # statsmodels' cohens_kappa of [[20, 5], [10, 15]]: 0.4, deviation 0.12699606293110033.
-    found = agreement(pairs([[20, 5], [10, 15]], times=1000))
+    found = measure_agreement(pairs([[20, 5], [10, 15]], times=1000))
     assert found is not None
     assert found.kappa is not None
     half = (found.kappa.high - found.kappa.low) / 2
@@ -74,7 +74,7 @@ def test_the_published_deviation_of_kappa() -> None:
     "table", [[[20, 5], [10, 15]], [[91, 4], [4, 1]], [[30, 4, 2], [5, 20, 6], [1, 3, 9]]]
 )
 def test_bounds_are_those_of_the_delta_method(table: list[list[int]]) -> None:
-    found = agreement(pairs(table, times=1000))
+    found = measure_agreement(pairs(table, times=1000))
     assert found is not None
     assert found.kappa is not None
     root = (np.sum(table) * 1000) ** 0.5
@@ -90,7 +90,7 @@ def test_bounds_hold_the_truth_as_often_as_they_say(of: int, cells: tuple[float,
     chance, rounds, hits = np.random.RandomState(of), 400, {"kappa": 0, "ac1": 0}
     truth = np.array(cells).reshape(2, 2)
     for _ in range(rounds):
-        found = agreement(pairs(chance.multinomial(of, cells).reshape(2, 2).tolist()))
+        found = measure_agreement(pairs(chance.multinomial(of, cells).reshape(2, 2).tolist()))
         assert found is not None
         hits["ac1"] += found.ac1.low <= ac1(truth) <= found.ac1.high
         hits["kappa"] += found.kappa is None or found.kappa.low <= kappa(truth) <= found.kappa.high
@@ -98,18 +98,18 @@ def test_bounds_hold_the_truth_as_often_as_they_say(of: int, cells: tuple[float,
 
 
 def test_five_agreements_are_no_proof() -> None:
-    found = agreement([("pass", "pass")] * 5)
+    found = measure_agreement([("pass", "pass")] * 5)
     assert found is not None
     assert found.ac1.value == 1
     assert found.ac1.low < 0.6
     assert found.kappa is None
     assert found.specificity is None
-    assert agreement([]) is None
+    assert measure_agreement([]) is None
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(["pass", "fail", "partly", ""])] * 2), max_size=30))
 def test_any_labels_give_values_within_bounds(labels: list[tuple[str, str]]) -> None:
-    found = agreement(labels)
+    found = measure_agreement(labels)
     if found is None:
         assert not labels
         return

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.estimate import Agreement
-from closeloop.stats.agreement import agreement
-from closeloop.stats.corrected import prediction_powered, rogan_gladen
+from closeloop.stats.agreement import measure_agreement
+from closeloop.stats.rate_correction import ppi_rate, rogan_gladen_rate
 
 
 def known(seen: int, positives: int, sure: int, negatives: int) -> Agreement:
     """People call so many positive and negative; the judge agrees on so many of each."""
-    found = agreement(
+    found = measure_agreement(
         [("pass", "pass")] * seen
         + [("fail", "pass")] * (positives - seen)
         + [("fail", "fail")] * sure
@@ -44,7 +44,7 @@ def test_the_bounds_are_those_of_lang_and_reiczigel() -> None:
         )
     )
     half = 1.959964 * noise**0.5 / youden
-    found = rogan_gladen(130, 200, known(45, 50, 32, 40)).estimate
+    found = rogan_gladen_rate(130, 200, known(45, 50, 32, 40)).estimate
     assert found is not None
     assert found.value == pytest.approx((0.65 + 0.8 - 1) / 0.7, abs=1e-9)
     assert found.low == pytest.approx(middle + shift - half, abs=1e-6)
@@ -62,11 +62,11 @@ def test_both_hold_the_truth_as_often_as_they_say(rate: float) -> None:
             ("pass" if j else "fail", "pass" if p else "fail")
             for j, p in zip(judge[:60], people[:60], strict=True)
         ]
-        both = agreement(names)
+        both = measure_agreement(names)
         assert both is not None
         labelled = list(zip(judge[:60].tolist(), people[:60].tolist(), strict=True))
-        one = rogan_gladen(int(judge[60:].sum()), 500, both)
-        other = prediction_powered(labelled, judge[60:].tolist(), both)
+        one = rogan_gladen_rate(int(judge[60:].sum()), 500, both)
+        other = ppi_rate(labelled, judge[60:].tolist(), both)
         for name, found in (("rogan", one), ("powered", other)):
             hits[name] += found.estimate is None or (
                 found.estimate.low <= rate <= found.estimate.high
@@ -80,9 +80,9 @@ def test_the_judge_makes_people_go_further() -> None:
     judge = np.where(chance.binomial(1, 0.05, 2000), 1 - people, people)
     labelled = list(zip(judge[:80].tolist(), people[:80].tolist(), strict=True))
     names = [("pass" if j else "fail", "pass" if p else "fail") for j, p in labelled]
-    both = agreement(names)
+    both = measure_agreement(names)
     assert both is not None
-    found = prediction_powered(labelled, judge[80:].tolist(), both).estimate
+    found = ppi_rate(labelled, judge[80:].tolist(), both).estimate
     assert found is not None
     alone = 2 * 1.96 * (0.24 / 80) ** 0.5
     assert found.high - found.low < 0.75 * alone
@@ -90,21 +90,21 @@ def test_the_judge_makes_people_go_further() -> None:
 
 def test_a_judge_that_tells_little_is_refused() -> None:
     weak = known(30, 50, 25, 50)
-    for found in (rogan_gladen(5, 10, weak), prediction_powered([(1, 1)] * 9, [1] * 9, weak)):
+    for found in (rogan_gladen_rate(5, 10, weak), ppi_rate([(1, 1)] * 9, [1] * 9, weak)):
         assert found.estimate is None
         assert found.refusal is not None
         assert found.refusal.startswith("Sensitivity + specificity − 1 is 0.10, under 0.2")
 
 
 def test_labels_of_one_kind_or_none_are_refused() -> None:
-    assert "of the other" in (rogan_gladen(5, 10, known(5, 5, 0, 0)).refusal or "")
-    assert "judged nothing" in (rogan_gladen(0, 0, known(9, 10, 9, 10)).refusal or "")
-    assert "the least" in (prediction_powered([], [], known(9, 10, 9, 10)).refusal or "")
-    assert "label more" in (rogan_gladen(5, 10, known(1, 1, 200, 1000)).refusal or "")
+    assert "of the other" in (rogan_gladen_rate(5, 10, known(5, 5, 0, 0)).refusal or "")
+    assert "judged nothing" in (rogan_gladen_rate(0, 0, known(9, 10, 9, 10)).refusal or "")
+    assert "the least" in (ppi_rate([], [], known(9, 10, 9, 10)).refusal or "")
+    assert "label more" in (rogan_gladen_rate(5, 10, known(1, 1, 200, 1000)).refusal or "")
 
 
 def test_perfect_labels_are_no_proof() -> None:
-    found = prediction_powered([(1, 1)] * 5 + [(0, 0)] * 5, [1, 0] * 500, known(5, 5, 5, 5))
+    found = ppi_rate([(1, 1)] * 5 + [(0, 0)] * 5, [1, 0] * 500, known(5, 5, 5, 5))
     assert found.estimate is not None
     assert found.estimate.high - found.estimate.low > 0.2
 
@@ -114,7 +114,7 @@ def test_perfect_labels_are_no_proof() -> None:
 def test_any_counts_give_bounds_or_a_reason(a, b, c, d, passed, more) -> None:
     if a + b + c + d == 0:
         return
-    found = rogan_gladen(passed, passed + more, known(a, a + b, c, c + d))
+    found = rogan_gladen_rate(passed, passed + more, known(a, a + b, c, c + d))
     assert (found.estimate is None) != (found.refusal is None)
     if found.estimate is not None:
         assert 0 <= found.estimate.low <= found.estimate.value <= found.estimate.high <= 1

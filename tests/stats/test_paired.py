@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.stats import paired
-from closeloop.stats.paired import mcnemar, paired_test, sign_flip
+from closeloop.stats import paired_tests
+from closeloop.stats.paired_tests import mcnemar_test, run_paired_test, sign_flip_test
 
 parts = st.fractions(-1, 1, max_denominator=30)
 
@@ -27,7 +27,7 @@ def by_hand(differences: list[Fraction]) -> float:
 @settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=8).filter(any))
 def test_sign_flip_is_the_share_of_all_choices_of_signs(differences: list[Fraction]) -> None:
-    found = sign_flip(differences)
+    found = sign_flip_test(differences)
     assert found is not None
     assert found.p == pytest.approx(by_hand(differences), abs=1e-9)
 
@@ -37,14 +37,14 @@ def test_sign_flip_is_the_share_of_all_choices_of_signs(differences: list[Fracti
 def test_counting_sums_is_as_enumerating_them(sizes: list[int], data: st.DataObject) -> None:
     signs = data.draw(st.lists(st.sampled_from([-1, 1]), min_size=len(sizes), max_size=len(sizes)))
     differences = [Fraction(size * sign) for size, sign in zip(sizes, signs, strict=True)]
-    counted = paired._counted(sizes, abs(int(sum(differences))))
+    counted = paired_tests._count_sign_sums(sizes, abs(int(sum(differences))))
     assert counted == pytest.approx(by_hand(differences), abs=1e-12)
 
 
 def test_sign_flip_agrees_with_scipy() -> None:
     # scipy.stats.permutation_test(..., permutation_type="samples"), all 256: 0.0625.
     values = ["0.3", "-0.1", "0.25", "0.4", "0.05", "0.2", "0.15", "-0.05"]
-    assert sign_flip([Fraction(one) for one in values]).p == pytest.approx(0.0625)  # type: ignore[union-attr]
+    assert sign_flip_test([Fraction(one) for one in values]).p == pytest.approx(0.0625)  # type: ignore[union-attr]
 
 
 @settings(max_examples=10, deadline=None)
@@ -54,10 +54,10 @@ def test_sign_flip_agrees_with_scipy() -> None:
     )
 )
 def test_draws_come_near_the_exact_answer(differences: list[Fraction]) -> None:
-    exact = sign_flip(differences)
+    exact = sign_flip_test(differences)
     assert exact is not None
     sizes = [float(abs(one)) for one in differences]
-    drawn = paired._drawn(sizes, abs(float(sum(differences))))
+    drawn = paired_tests._draw_signs(sizes, abs(float(sum(differences))))
     assert drawn == pytest.approx(exact.p, abs=0.007)
 
 
@@ -67,7 +67,7 @@ def test_draws_come_near_the_exact_answer(differences: list[Fraction]) -> None:
     [(2, 11, 0.0224609375), (59, 6, 4.964650327128616e-12), (5, 5, 1.0), (6, 0, 0.03125)],
 )
 def test_mcnemar_is_that_of_the_books(gained: int, lost: int, p: float) -> None:
-    assert mcnemar(gained, lost, 100).p == pytest.approx(p, rel=1e-9)
+    assert mcnemar_test(gained, lost, 100).p == pytest.approx(p, rel=1e-9)
 
 
 @settings(deadline=None)
@@ -75,8 +75,8 @@ def test_mcnemar_is_that_of_the_books(gained: int, lost: int, p: float) -> None:
 def test_mcnemar_is_sign_flip_of_single_repeats(signs: list[int]) -> None:
     first = {str(task): [float(sign < 0)] for task, sign in enumerate(signs)}
     second = {str(task): [float(sign > 0)] for task, sign in enumerate(signs)}
-    test = paired_test(first, second)
-    flipped = sign_flip([Fraction(sign) for sign in signs])
+    test = run_paired_test(first, second)
+    flipped = sign_flip_test([Fraction(sign) for sign in signs])
     assert test is not None
     assert flipped is not None
     assert test.method == "exact McNemar"
@@ -86,23 +86,23 @@ def test_mcnemar_is_sign_flip_of_single_repeats(signs: list[int]) -> None:
 def test_five_tasks_get_no_test_and_six_can_just_reach_it() -> None:
     worst = {str(task): [0.0, 0.0] for task in range(6)}
     best = {task: [1.0, 1.0] for task in worst}
-    found = paired_test(worst, best)
+    found = run_paired_test(worst, best)
     assert found is not None
     assert found.p == 2 / 64
     del best["0"]
-    assert paired_test(worst, best) is None
+    assert run_paired_test(worst, best) is None
 
 
 def test_where_nothing_differs_there_is_no_test() -> None:
     same = {str(task): [1.0, 0.0] for task in range(10)}
-    assert paired_test(same, same) is None
-    assert paired_test({t: [1.0] for t in same}, {t: [1.0] for t in same}) is None
+    assert run_paired_test(same, same) is None
+    assert run_paired_test({t: [1.0] for t in same}, {t: [1.0] for t in same}) is None
 
 
 def test_a_thousand_tasks_of_ten_repeats_are_still_exact() -> None:
     first = {str(task): [1.0] * (task % 10) + [0.0] * (10 - task % 10) for task in range(1000)}
     second = {str(task): [1.0] * (task % 7) + [0.0] * (10 - task % 7) for task in range(1000)}
-    found = paired_test(first, second)
+    found = run_paired_test(first, second)
     assert found is not None
     assert found.method == "exact sign-flip"
     assert 0 <= found.p < 1e-9

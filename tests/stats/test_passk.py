@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.model.errors import BadInput
-from closeloop.stats.passk import pass_all, pass_at
+from closeloop.stats.pass_at_k import estimate_pass_all_k, estimate_pass_at_k
 
 repeats = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 
@@ -20,7 +20,7 @@ repeats = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 def test_both_are_the_share_of_all_choices_of_k(tasks: list[list[float]], k: int) -> None:
     values = dict(enumerate(tasks))
     enough = [one for one in tasks if len(one) >= k]
-    found, every = pass_at(values, k), pass_all(values, k)  # type: ignore[arg-type]
+    found, every = estimate_pass_at_k(values, k), estimate_pass_all_k(values, k)  # type: ignore[arg-type]
     if not enough:
         assert found is every is None
         return
@@ -37,13 +37,13 @@ def test_both_are_the_share_of_all_choices_of_k(tasks: list[list[float]], k: int
 
 def test_the_estimator_of_chen_and_others() -> None:
     # 1 − C(n−c, k)/C(n, k) with n = 10, c = 3, k = 5: 1 − 21/252.
-    found = pass_at({"a": [1.0] * 3 + [0.0] * 7}, 5)
+    found = estimate_pass_at_k({"a": [1.0] * 3 + [0.0] * 7}, 5)
     assert found is not None
     assert found.value == pytest.approx(1 - 21 / 252, abs=1e-12)
 
 
 def test_a_power_of_the_mean_is_something_else() -> None:
-    found = pass_all({"a": [1.0] * 4, "b": [0.0] * 4}, 2)
+    found = estimate_pass_all_k({"a": [1.0] * 4, "b": [0.0] * 4}, 2)
     assert found is not None
     assert found.value == 0.5
 
@@ -55,7 +55,7 @@ def test_bounds_hold_the_truth_at_least_as_often_as_they_say(n: int, repeats: in
         rates = chance.beta(1, 1, n)
         passed = chance.binomial(repeats, rates)
         values = {str(t): [1.0] * int(h) + [0.0] * int(repeats - h) for t, h in enumerate(passed)}
-        found, every = pass_at(values, k), pass_all(values, k)
+        found, every = estimate_pass_at_k(values, k), estimate_pass_all_k(values, k)
         assert found is not None
         assert every is not None
         hits += found.low <= (1 - (1 - rates) ** k).mean() <= found.high
@@ -65,6 +65,6 @@ def test_bounds_hold_the_truth_at_least_as_often_as_they_say(n: int, repeats: in
 
 def test_what_cannot_be_counted_is_refused() -> None:
     with pytest.raises(BadInput, match="one repeat or more"):
-        pass_at({"a": [1.0]}, 0)
+        estimate_pass_at_k({"a": [1.0]}, 0)
     with pytest.raises(BadInput, match="0 and 1"):
-        pass_all({"a": [0.5]}, 1)
+        estimate_pass_all_k({"a": [0.5]}, 1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.stats.distributions import t_quantile
-from closeloop.stats.power import advice, detectable
+from closeloop.stats.power_analysis import advise_sample_size, detectable_difference
 
 
 @pytest.mark.parametrize(
@@ -26,24 +26,27 @@ def test_quantiles_are_those_of_the_tables(share: float, freedom: int, value: fl
 
 @pytest.mark.parametrize(("tasks", "effect"), [(5, 0.47), (10, 0.28), (20, 0.18)])
 def test_five_repeats_show_what_was_simulated(tasks: int, effect: float) -> None:
-    assert detectable(tasks, 5) == pytest.approx(effect, abs=0.01)
+    assert detectable_difference(tasks, 5) == pytest.approx(effect, abs=0.01)
 
 
 def test_it_agrees_with_the_power_of_a_paired_t_test() -> None:
     # statsmodels' TTestPower().solve_power(nobs=10, alpha=0.05, power=0.8): 0.9960 deviations.
-    assert detectable(10, 1, within=0.125) == pytest.approx(0.9960 * 0.5, rel=0.01)
+    assert detectable_difference(10, 1, within=0.125) == pytest.approx(0.9960 * 0.5, rel=0.01)
 
 
 @given(st.integers(3, 300), st.integers(1, 50))
 def test_more_tasks_or_repeats_never_show_less(tasks: int, repeats: int) -> None:
-    here = detectable(tasks, repeats)
-    for more in (detectable(tasks + 1, repeats), detectable(tasks, repeats + 1)):
+    here = detectable_difference(tasks, repeats)
+    for more in (
+        detectable_difference(tasks + 1, repeats),
+        detectable_difference(tasks, repeats + 1),
+    ):
         assert here is None or (more is not None and 0 < more <= here <= 1)
 
 
 def test_one_task_shows_nothing() -> None:
-    assert detectable(1, 100) is None
-    assert detectable(2, 5) is None
+    assert detectable_difference(1, 100) is None
+    assert detectable_difference(2, 5) is None
 
 
 @given(st.integers(1, 40), st.integers(1, 10), st.floats(0.02, 0.9), st.floats(0, 0.2))
@@ -51,10 +54,10 @@ def test_what_is_advised_suffices_and_less_does_not(
     tasks: int, repeats: int, effect: float, between: float
 ) -> None:
     def shows(number: int, each: int) -> bool:
-        seen = detectable(number, each, between=between)
+        seen = detectable_difference(number, each, between=between)
         return number >= 6 and seen is not None and seen <= effect
 
-    found = advice(effect, tasks, repeats, between=between)
+    found = advise_sample_size(effect, tasks, repeats, between=between)
     if found.tasks is not None:
         assert shows(tasks + found.tasks, repeats)
         assert found.tasks == 0 or not shows(tasks + found.tasks - 1, repeats)
@@ -64,7 +67,7 @@ def test_what_is_advised_suffices_and_less_does_not(
 
 
 def test_where_tasks_differ_repeats_alone_never_suffice() -> None:
-    found = advice(0.05, 10, 5, between=0.05)
+    found = advise_sample_size(0.05, 10, 5, between=0.05)
     assert found.repeats is None
     assert found.tasks is not None
     assert found.tasks > 200

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.errors import BadInput
-from closeloop.stats.sequence import monitor, sequence
+from closeloop.stats.confidence_sequence import estimate_running_mean, monitor_difference
 
 values = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=60)
 
@@ -32,7 +32,7 @@ def capital(row: list[float], mean: float) -> float:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_the_bounds_are_where_the_capital_reaches_forty(row: list[float]) -> None:
-    found = sequence(row, low=0, high=1)
+    found = estimate_running_mean(row, low=0, high=1)
     assert found is not None
     if found.low > 1e-6:
         assert capital(row, found.low - 1e-7) >= log(40) - 1e-4
@@ -45,7 +45,7 @@ def test_the_bounds_are_where_the_capital_reaches_forty(row: list[float]) -> Non
 @settings(deadline=None)
 @given(values, values)
 def test_more_values_never_widen_the_bounds(some: list[float], more: list[float]) -> None:
-    early, late = sequence(some), sequence(some + more)
+    early, late = estimate_running_mean(some), estimate_running_mean(some + more)
     assert early is not None
     assert late is not None
     tolerance = 1e-9
@@ -58,7 +58,7 @@ def test_whoever_looks_at_every_value_is_misled_in_one_run_of_twenty_at_most(rat
     # The bounds at the end are within all those before: looking once at them is looking always.
     chance, rounds, missed, narrow = np.random.RandomState(1), 300, 0, 0
     for _ in range(rounds):
-        found = sequence(chance.binomial(1, rate, 500).astype(float), low=0, high=1)
+        found = estimate_running_mean(chance.binomial(1, rate, 500).astype(float), low=0, high=1)
         assert found is not None
         missed += not found.low <= rate <= found.high
         narrow += found.high - found.low < 0.25
@@ -71,7 +71,9 @@ def test_an_experiment_in_production_finds_a_difference_and_holds_the_truth() ->
     for _ in range(rounds):
         arms = chance.binomial(1, 0.3, 1500).astype(bool)
         passed = chance.binomial(1, np.where(arms, 0.9, 0.7)).astype(float)
-        found = monitor(list(zip(arms.tolist(), passed.tolist(), strict=True)), share=0.3)
+        found = monitor_difference(
+            list(zip(arms.tolist(), passed.tolist(), strict=True)), share=0.3
+        )
         assert found is not None
         missed += not found.low <= 0.2 <= found.high
         found_it += found.low > 0
@@ -80,19 +82,19 @@ def test_an_experiment_in_production_finds_a_difference_and_holds_the_truth() ->
 
 
 def test_nothing_seen_is_no_estimate_and_nonsense_is_refused() -> None:
-    assert sequence([]) is None
-    assert monitor([]) is None
+    assert estimate_running_mean([]) is None
+    assert monitor_difference([]) is None
     with pytest.raises(BadInput, match="outside -1 and 1"):
-        sequence([2.0])
+        estimate_running_mean([2.0])
     with pytest.raises(BadInput, match="outside"):
-        sequence([float("nan")])
+        estimate_running_mean([float("nan")])
     with pytest.raises(BadInput, match="share of 1"):
-        monitor([(True, 1.0)], share=1)
+        monitor_difference([(True, 1.0)], share=1)
     with pytest.raises(BadInput, match="shares, not amounts"):
-        monitor([(True, 7.0)])
+        monitor_difference([(True, 7.0)])
 
 
 def test_a_hundred_thousand_values_are_bounded_quickly() -> None:
-    found = sequence([1.0, 0.0] * 50_000, low=0, high=1)
+    found = estimate_running_mean([1.0, 0.0] * 50_000, low=0, high=1)
     assert found is not None
     assert found.high - found.low < 0.03

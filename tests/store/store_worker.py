@@ -16,7 +16,7 @@ import psycopg
 from closeloop.model.attempt import Attempt, Grade, Outcome, TestRun
 from closeloop.model.change import Change
 from closeloop.model.errors import Fault
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 
@@ -36,13 +36,15 @@ def belongings(name: str) -> tuple[Trace, Change, Grade]:
 def save(store: Store, name: str, job: str | None = None) -> bool:
     trace, change, grade = belongings(name)
     attempt = Attempt(id=name, origin="experiment", exit="finished", experiment="e")
-    return store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), job or name)
+    return store.save_attempt(
+        AttemptResult(attempt=attempt, trace=trace, change=change, grade=grade), job or name
+    )
 
 
 def whole(store: Store, name: str) -> bool:
     """Whether an attempt is there with all that belongs to it."""
-    kept = (store.trace(name), store.change(name), store.grade(name))
-    return kept == belongings(name) and not store.claim(name, "anybody", 60)
+    kept = (store.load_trace(name), store.load_change(name), store.load_grade(name))
+    return kept == belongings(name) and not store.claim_job(name, "anybody", 60)
 
 
 def kill(url: str, rounds: str, seed: str) -> None:
@@ -72,7 +74,7 @@ def save_for_ever(url: str, prefix: str, pipe: int) -> None:
     with open_store(url) as store:
         for number in range(10**9):
             name = f"{prefix}-{number:05d}"
-            store.claim(name, prefix, 60)
+            store.claim_job(name, prefix, 60)
             save(store, name)
             os.write(pipe, f"{name}\n".encode())
 
@@ -89,14 +91,14 @@ def wait_for_server(url: str) -> None:
 
 def check_after_kill(url: str, told: set[str], latest: str) -> None:
     with open_store(url) as store:
-        kept = {row.id for row in store.attempts()}
+        kept = {row.id for row in store.list_attempts()}
         assert told <= kept, f"lost {told - kept}"
         assert len(kept - told) <= int(latest) + 1, "more than the last of each process"
         new = [name for name in kept if name.startswith(latest)]
         assert all(whole(store, name) for name in new), f"half-saved among {new}"
         # The one it died with is free again once its lease is.
         half = f"{latest}-{len(new):05d}"
-        assert store.claim(half, "heir", 60, lambda owner: owner == latest)
+        assert store.claim_job(half, "heir", 60, lambda owner: owner == latest)
 
 
 def kill_while_opening(folder: str, rounds: str, seed: str) -> None:
@@ -122,7 +124,7 @@ def share(url: str, owner: str, count: str) -> None:
     with open_store(url) as store:
         for number in range(int(count)):
             save(store, f"own-{owner}-{number}")
-            if store.claim(f"job-{number}", owner, 60):
+            if store.claim_job(f"job-{number}", owner, 60):
                 assert save(store, f"common-{number}-{owner}", job=f"job-{number}")
 
 
@@ -158,7 +160,11 @@ def read_without_rights(url: str, name: str) -> None:
     """Read an attempt as somebody who may not write, and try to save another."""
     drop_rights()
     with open_store(url, may_be_read_only=True) as store:
-        assert (store.trace(name), store.change(name), store.grade(name)) == belongings(name)
+        assert (
+            store.load_trace(name),
+            store.load_change(name),
+            store.load_grade(name),
+        ) == belongings(name)
         try:
             save(store, "another")
         except Fault as fault:
@@ -218,13 +224,13 @@ def fill_up(url: str, make_room: Callable[[], object]) -> None:
                 saved.append(f"{number:05d}")
         except Fault as fault:
             print(type(fault).__name__, fault)
-        assert sorted(row.id for row in store.attempts()) == saved
+        assert sorted(row.id for row in store.list_attempts()) == saved
         make_room()
         for name in (f"{len(saved):05d}", "later"):
             assert save(store, name)
             saved.append(name)
     with open_store(url) as store:
-        assert sorted(row.id for row in store.attempts()) == saved
+        assert sorted(row.id for row in store.list_attempts()) == saved
         assert all(whole(store, name) for name in saved)
 
 

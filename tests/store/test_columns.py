@@ -6,26 +6,31 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.store.columns import Columns, gathered, joined, texts
+from closeloop.store.column_arrays import (
+    AttemptColumns,
+    align_columns,
+    collect_columns,
+    make_text_column,
+)
 
 words = st.lists(st.none() | st.sampled_from(["", "a", "b", "ü"]), max_size=20)
 
 
 @given(words, st.data())
 def test_texts_come_back_as_they_were(rows: list[str | None], data: st.DataObject) -> None:
-    held = texts(rows)
+    held = make_text_column(rows)
     assert held.tolist() == rows
     assert held.known().tolist() == [row is not None for row in rows]
     assert held.are(["a", ""]).tolist() == [row in ("a", "") for row in rows]
     other = data.draw(st.lists(st.none() | st.just("x"), min_size=len(rows), max_size=len(rows)))
     wanted = [two if one is None else one for one, two in zip(rows, other, strict=True)]
-    assert held.otherwise(texts(other)).tolist() == wanted
+    assert held.otherwise(make_text_column(other)).tolist() == wanted
     longer = held.translated(lambda text: text and text * 2)
     assert longer.tolist() == [row and row * 2 for row in rows]
 
 
 def test_a_text_counts_as_what_is_said_of_it_and_none_as_not_known() -> None:
-    counted = texts(["a", None, "b", "a"]).each({"a": 1.0, "b": 0.0}.get)
+    counted = make_text_column(["a", None, "b", "a"]).each({"a": 1.0, "b": 0.0}.get)
     assert [None if np.isnan(one) else one for one in counted] == [1, None, 0, 1]
 
 
@@ -33,7 +38,7 @@ def test_a_text_counts_as_what_is_said_of_it_and_none_as_not_known() -> None:
 def test_rows_that_come_in_parts_are_one(rows: list[tuple[str | None, int | None]]) -> None:
     named = [(f"n{place}", *row) for place, row in enumerate(rows)]
     parts = iter([part for part in (named[:3], named[3:]) if part])
-    found = gathered(parts, {"word": True, "number": False})
+    found = collect_columns(parts, {"word": True, "number": False})
     assert found.attempts == [row[0] for row in named]
     assert found.held["word"].tolist() == [row[1] for row in named]
     numbers = [None if np.isnan(one) else one for one in found.held["number"]]
@@ -41,11 +46,14 @@ def test_rows_that_come_in_parts_are_one(rows: list[tuple[str | None, int | None
 
 
 def test_what_is_known_of_some_is_joined_to_all_and_the_last_counts() -> None:
-    part = Columns(
+    part = AttemptColumns(
         attempts=["b", "x", "a", "a"],
-        held={"word": texts(["two", "lost", "old", "new"]), "number": np.array([2.0, 9, 0, 1])},
+        held={
+            "word": make_text_column(["two", "lost", "old", "new"]),
+            "number": np.array([2.0, 9, 0, 1]),
+        },
     )
-    found = joined(part, np.array([1, -1, 0, 0]), 3)
+    found = align_columns(part, np.array([1, -1, 0, 0]), 3)
     assert found["word"].tolist() == ["new", "two", None]
     assert found["number"][:2].tolist() == [1, 2]
     assert np.isnan(found["number"][2])

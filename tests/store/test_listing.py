@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.attempt_lists import AttemptFilter, AttemptMarks, PageCursor
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.finding import Finding
-from closeloop.model.listing import After, Filter, Marks
-from closeloop.model.measurement import Ending, Measurement
-from closeloop.model.plan import Made
+from closeloop.model.measurement import AttemptEnding, Measurement
 from closeloop.model.task import Task
 from closeloop.model.trace import Message, Trace
 from closeloop.model.variant import Experiment, Variant
@@ -45,39 +45,41 @@ def _add(store: Store, number: int) -> None:
     grade = Grade(attempt=made.id, grading="g", version=1, outcome=Outcome(result=result))  # type: ignore[arg-type]
     events = (Message(number=1, lane="r", role="user", text="Do it."),)
     trace = Trace(reader="x", reader_version=1, events=events)
-    store.keep(Made(attempt=made, trace=trace, grade=grade if number < 9 else None))
+    store.save_attempt(
+        AttemptResult(attempt=made, trace=trace, grade=grade if number < 9 else None)
+    )
 
 
-def names(store: Store, wanted: Filter, limit: int = 100) -> list[str]:
-    return [row.id for row in store.listing.page(wanted, limit)]
+def names(store: Store, wanted: AttemptFilter, limit: int = 100) -> list[str]:
+    return [row.id for row in store.listing.list_page(wanted, limit)]
 
 
 def test_a_list_is_walked_in_pages_of_any_size(store: Store) -> None:
-    everything = [row.id for row in store.attempts()]
+    everything = [row.id for row in store.list_attempts()]
     for size in (1, 4, 5, 12, 50):
         seen: list[str] = []
         after = None
-        while rows := store.listing.page(Filter(), size, after):
+        while rows := store.listing.list_page(AttemptFilter(), size, after):
             seen += [row.id for row in rows]
-            after = After(started=rows[-1].started, id=rows[-1].id)
+            after = PageCursor(started=rows[-1].started, id=rows[-1].id)
         assert seen == everything
 
 
 @pytest.mark.parametrize(
     ("wanted", "numbers"),
     [
-        (Filter(task="task-1"), {1, 3, 5, 7, 9, 11}),
-        (Filter(variant="b"), {0, 2, 4, 6, 8, 10}),
-        (Filter(agent="agent-a"), {1, 3, 5, 7, 9, 11}),
-        (Filter(outcome="pass"), {0, 3, 6}),
-        (Filter(outcome="unscored"), {2, 5, 8, 9, 10, 11}),
-        (Filter(exit="gave_up", user="ann"), {0, 4}),
-        (Filter(origin="production"), set()),
-        (Filter(repo="nowhere"), set()),
-        (Filter(experiment="nothing"), set()),
+        (AttemptFilter(task="task-1"), {1, 3, 5, 7, 9, 11}),
+        (AttemptFilter(variant="b"), {0, 2, 4, 6, 8, 10}),
+        (AttemptFilter(agent="agent-a"), {1, 3, 5, 7, 9, 11}),
+        (AttemptFilter(outcome="pass"), {0, 3, 6}),
+        (AttemptFilter(outcome="unscored"), {2, 5, 8, 9, 10, 11}),
+        (AttemptFilter(exit="gave_up", user="ann"), {0, 4}),
+        (AttemptFilter(origin="production"), set()),
+        (AttemptFilter(repo="nowhere"), set()),
+        (AttemptFilter(experiment="nothing"), set()),
     ],
 )
-def test_a_list_is_narrowed_down(store: Store, wanted: Filter, numbers: set[int]) -> None:
+def test_a_list_is_narrowed_down(store: Store, wanted: AttemptFilter, numbers: set[int]) -> None:
     assert set(names(store, wanted)) == {f"{number:012}" for number in numbers}
 
 
@@ -90,19 +92,19 @@ def found(*rules: str) -> tuple[Finding, ...]:
 def test_only_what_the_rules_said_last_counts(store: Store) -> None:
     first, second = f"{1:012}", f"{2:012}"
     before = Measurement(rules="old", findings=found("spiral", "drift"))
-    ending = Ending(category="timeout", reason="It took too long.")
+    ending = AttemptEnding(category="timeout", reason="It took too long.")
     store.save_measurements([(first, "b1", before), (second, "b1", before)])
     now = Measurement(rules="new", findings=found("drift"), ending=ending)
     store.save_measurements([(first, "b2", now)])
-    assert names(store, Filter(rule="spiral")) == [second]
-    assert set(names(store, Filter(rule="drift"))) == {first, second}
-    assert names(store, Filter(rule="dri")) == []
-    assert names(store, Filter(rule="%")) == []
-    assert names(store, Filter(category="timeout")) == [first]
-    marks = store.listing.marks([first, second, "nobody"])
-    assert marks[first] == Marks(findings=1, rules=("drift",), category="timeout")
+    assert names(store, AttemptFilter(rule="spiral")) == [second]
+    assert set(names(store, AttemptFilter(rule="drift"))) == {first, second}
+    assert names(store, AttemptFilter(rule="dri")) == []
+    assert names(store, AttemptFilter(rule="%")) == []
+    assert names(store, AttemptFilter(category="timeout")) == [first]
+    marks = store.listing.load_marks([first, second, "nobody"])
+    assert marks[first] == AttemptMarks(findings=1, rules=("drift",), category="timeout")
     assert marks[second].rules == ("drift", "spiral")
-    assert store.listing.choices().categories == ("timeout",)
+    assert store.listing.list_choices().categories == ("timeout",)
 
 
 def test_what_was_said_on_another_basis_is_outdated_and_only_second_choice(store: Store) -> None:
@@ -111,13 +113,13 @@ def test_what_was_said_on_another_basis_is_outdated_and_only_second_choice(store
     before = Measurement(rules="before", findings=found("spiral"))
     store.save_measurements([(first, "now", now)])
     store.save_measurements([(first, "before", before), (second, "before", before)])
-    marks = store.listing.marks([first, second], {first: "now", second: "now"})
-    assert marks[first] == Marks(findings=1, rules=("drift",))
-    assert marks[second] == Marks(findings=1, rules=("spiral",), outdated=True)
+    marks = store.listing.load_marks([first, second], {first: "now", second: "now"})
+    assert marks[first] == AttemptMarks(findings=1, rules=("drift",))
+    assert marks[second] == AttemptMarks(findings=1, rules=("spiral",), outdated=True)
 
 
 def test_there_is_something_to_choose_but_nothing_that_is_sealed(store: Store) -> None:
-    choices = store.listing.choices({"d0"})
+    choices = store.listing.list_choices({"d0"})
     assert choices.tasks == ("task-1",)
     assert choices.variants == ("a", "b")
     assert choices.agents == ("agent-a", "agent-b")
@@ -125,38 +127,38 @@ def test_there_is_something_to_choose_but_nothing_that_is_sealed(store: Store) -
 
 
 def test_what_passed_is_counted_by_task(store: Store) -> None:
-    assert store.listing.passed() == {"d0": (2, 3), "d1": (1, 3)}
+    assert store.listing.count_passes() == {"d0": (2, 3), "d1": (1, 3)}
 
 
 def test_the_mark_is_another_when_something_was_added(store: Store) -> None:
-    before = store.listing.mark()
-    assert store.listing.mark() == before
+    before = store.listing.change_marker()
+    assert store.listing.change_marker() == before
     _add(store, 12)
-    after = store.listing.mark()
+    after = store.listing.change_marker()
     assert after != before
     store.save_measurements([(f"{1:012}", "b", Measurement(rules="r"))])
-    assert store.listing.mark() != after
+    assert store.listing.change_marker() != after
 
 
 def test_the_mark_is_another_when_an_experiment_or_a_task_is_put_otherwise(store: Store) -> None:
-    marks = [store.listing.mark()]
+    marks = [store.listing.change_marker()]
     experiment = Experiment(id="e", tasks=("d0",), variants=("a",), repeats=1)
     task = Task(id="task-0", prompt="Do it.", digest="d0", split="held-out")
     for change in (
         lambda: store.save_experiment(experiment),
-        lambda: store.course.pause("e", paused=True),
-        lambda: store.course.pause("e", paused=False),
+        lambda: store.course.set_paused("e", paused=True),
+        lambda: store.course.set_paused("e", paused=False),
         lambda: store.save_task(task),
     ):
         change()
-        marks.append(store.listing.mark())
+        marks.append(store.listing.change_marker())
     assert len({*marks}) == 5
 
 
 def test_one_row_is_found_and_the_things_are_counted(store: Store) -> None:
-    row = store.listing.row(f"{3:012}")
+    row = store.listing.load_row(f"{3:012}")
     assert row is not None
     assert (row.variant_name, row.outcome) == ("a", "pass")
-    assert store.listing.row("nobody") is None
-    assert store.listing.newer(f"{3:012}") is None
-    assert store.listing.counts()["attempts"] == 12
+    assert store.listing.load_row("nobody") is None
+    assert store.listing.find_newer_version(f"{3:012}") is None
+    assert store.listing.count_records()["attempts"] == 12

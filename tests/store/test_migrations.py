@@ -7,7 +7,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.store import migrations, open_store, schema
 
 
@@ -48,8 +48,8 @@ def test_opening_again_changes_nothing(bare_store_url: str) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
     for _ in range(3):
         with open_store(bare_store_url) as store:
-            store.keep(Made(attempt=attempt))
-            assert store.attempt("one") == attempt
+            store.save_attempt(AttemptResult(attempt=attempt))
+            assert store.load_attempt("one") == attempt
     with engine_of(bare_store_url).connect() as connection:
         rows = connection.execute(text("SELECT number FROM closeloop_migrations")).all()
     assert rows == [(number,) for number in range(1, len(migrations.MIGRATIONS) + 1)]
@@ -75,11 +75,11 @@ def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
 ) -> None:
     attempt = Attempt(id="one", origin="experiment", exit="finished")
     with open_store(bare_store_url) as store:
-        store.keep(Made(attempt=attempt))
+        store.save_attempt(AttemptResult(attempt=attempt))
     with monkeypatch.context() as patch:
         patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NextStep))
         with open_store(bare_store_url) as store:
-            assert store.attempt("one") == attempt
+            assert store.load_attempt("one") == attempt
         with engine_of(bare_store_url).connect() as connection:
             assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
     ours = len(migrations.MIGRATIONS)

@@ -166,7 +166,7 @@ def test_a_read_only_database_of_postgresql_is_read(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with open_store(postgres_url, may_be_read_only=True) as store:
-        assert [row.id for row in store.attempts()] == ["one"]
+        assert [row.id for row in store.list_attempts()] == ["one"]
         with pytest.raises(ReadOnlyStore, match="can only be read"):
             store_worker.save(store, "two")
 

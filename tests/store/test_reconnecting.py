@@ -22,7 +22,7 @@ import store_worker
 
 import postgres_server
 import small_project
-from closeloop.model.access import Token
+from closeloop.model.access_tokens import AccessToken
 from closeloop.model.errors import MachineFailed
 from closeloop.store import open_store
 from patience import PATIENCE, until
@@ -110,9 +110,9 @@ def test_a_commit_without_an_answer_is_done_once(
     try:
         with open_store(url.replace(str(server.folder), str(folder))) as store:
             wire.break_next_commit()
-            token = Token(id="t1", name="one", scopes=("read",), at=datetime.now(UTC))
-            store.access.add(token, "secret")
-            assert [each.id for each in store.access.tokens()] == ["t1"]
+            token = AccessToken(id="t1", name="one", scopes=("read",), at=datetime.now(UTC))
+            store.access.save_token(token, "secret")
+            assert [each.id for each in store.access.list_tokens()] == ["t1"]
             wire.break_next_commit()
             assert store_worker.save(store, "one")
             assert store_worker.whole(store, "one")

@@ -9,10 +9,10 @@ import pytest
 
 from closeloop.model.attempt import Attempt, Exit, Grade, Outcome
 from closeloop.model.delivery import Delivery
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.finding import Finding
 from closeloop.model.measurement import Measurement
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.variant import Experiment
 from closeloop.store import Store, open_store
 
@@ -40,8 +40,8 @@ def add(
     if result is not None:
         outcome = Outcome(result=result)  # type: ignore[arg-type]
         graded = Grade(attempt=name, grading="g", version=1, outcome=outcome)
-    store.keep(
-        Made(
+    store.save_attempt(
+        AttemptResult(
             attempt=Attempt(
                 id=name,
                 origin="experiment",
@@ -53,7 +53,7 @@ def add(
                 started=START + timedelta(hours=ord(name[0])),
                 exit=how,
             ),
-            change=parse(PATCH) if changed else None,
+            change=parse_patch(PATCH) if changed else None,
             grade=graded,
         )
     )
@@ -74,24 +74,24 @@ def test_findings_are_those_that_the_rules_found_last(store: Store) -> None:
         add(store, name)
     store.save_measurements([("a", "old", found("spiral", "drift")), ("b", "old", found("drift"))])
     store.save_measurements([("a", "new", found("spiral"))])
-    store.keep(Made(attempt=Attempt(id="s", origin="production", exit="finished")))
+    store.save_attempt(AttemptResult(attempt=Attempt(id="s", origin="production", exit="finished")))
     store.save_measurements([("s", "new", found("spiral"))])
     expected = {("v", "spiral"): 1, ("v", "drift"): 1, (None, "spiral"): 1}
-    assert store.counts.findings() == expected
+    assert store.counts.count_findings() == expected
 
 
 def test_a_change_is_listed_once_with_what_was_learned_last(store: Store) -> None:
     for name in ("a", "b", "c"):
         add(store, name)
-        store.pulls.deliver(Delivery(attempt=name, at=START, merged=False))
-    store.pulls.deliver(Delivery(attempt="a", at=START, merged=True, risk="high"))
-    first = store.counts.delivered(2)
+        store.pulls.save_delivery(Delivery(attempt=name, at=START, merged=False))
+    store.pulls.save_delivery(Delivery(attempt="a", at=START, merged=True, risk="high"))
+    first = store.counts.list_deliveries(2)
     assert [(one.delivery.attempt, one.delivery.merged) for one in first] == [
         ("a", True),
         ("c", False),
     ]
     assert (first[0].task, first[0].variant, first[0].delivery.risk) == ("t", "v", "high")
-    rest = store.counts.delivered(2, below=first[-1].number)
+    rest = store.counts.list_deliveries(2, below=first[-1].number)
     assert [one.delivery.attempt for one in rest] == ["b"]
 
 
@@ -101,15 +101,15 @@ def test_what_passed_and_changed_something_waits_oldest_first(store: Store) -> N
     add(store, "c", result="fail")
     add(store, "d", result=None)
     add(store, "e", changed=False)
-    assert store.counts.passed() == [("a", "d"), ("b", "d")]
+    assert store.counts.list_passed_attempts() == [("a", "d"), ("b", "d")]
 
 
 def test_a_place_is_filled_once_and_not_by_what_the_machine_failed(store: Store) -> None:
     experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=2)
-    assert store.counts.filled(experiment) == 0
+    assert store.counts.count_filled_slots(experiment) == 0
     add(store, "a", 1, how="machine", result=None)
-    assert store.counts.filled(experiment) == 0
+    assert store.counts.count_filled_slots(experiment) == 0
     add(store, "b", 1, retry=1)
     add(store, "c", 1, retry=2)
     add(store, "d", 3)
-    assert store.counts.filled(experiment) == 1
+    assert store.counts.count_filled_slots(experiment) == 1

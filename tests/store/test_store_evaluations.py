@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 import pytest
 
 from closeloop.model.attempt import Attempt, Usage
-from closeloop.model.calibration import Calibration, Label
+from closeloop.model.calibration import Calibration, HumanLabel
 from closeloop.model.evaluation import (
-    Criterion,
+    CriterionScore,
     Evaluation,
+    EvaluationIssue,
     Evaluations,
-    Issue,
     JudgeVersion,
 )
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
 
 JUDGE = JudgeVersion(
@@ -34,7 +34,9 @@ NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
     with open_store(store_url) as opened:
-        opened.keep(Made(attempt=Attempt(id="abc123", origin="production", exit="finished")))
+        opened.save_attempt(
+            AttemptResult(attempt=Attempt(id="abc123", origin="production", exit="finished"))
+        )
         yield opened
 
 
@@ -42,10 +44,10 @@ def evaluation(name: str, **fields: object) -> Evaluation:
     known = {
         "task": "t\0\ud800",
         "judge": "j1",
-        "criteria": (Criterion(name="quality", score=0.5),),
+        "criteria": (CriterionScore(name="quality", score=0.5),),
         "score": 0.75,
         "passed": True,
-        "issues": (Issue(check="c", criterion="quality", text="x"),),
+        "issues": (EvaluationIssue(check="c", criterion="quality", text="x"),),
         "usage": Usage(input_tokens=3, cost=0.1, cost_from="reported"),
         "at": NOW,
     }
@@ -60,40 +62,42 @@ def test_evaluations_come_back_newest_first_and_saving_twice_does_nothing(store:
     first = evaluation("e1", attempt="abc123", task="t")
     second = evaluation("e2", attempt="abc123", task="t", passed=None, score=None)
     for _ in range(2):
-        store.judged.save(made(first, second))
-    assert store.judged.evaluations(attempt="abc") == [second, first]
-    assert store.judged.evaluations(judge="j1") == [second, first]
-    assert store.judged.evaluations(judge="other") == []
-    assert store.judged.verdicts("j1") == [("abc123", second)]
-    assert store.judged.versions() == [JUDGE]
+        store.judged.save_evaluations(made(first, second))
+    assert store.judged.list_evaluations(attempt="abc") == [second, first]
+    assert store.judged.list_evaluations(judge="j1") == [second, first]
+    assert store.judged.list_evaluations(judge="other") == []
+    assert store.judged.newest_verdicts("j1") == [("abc123", second)]
+    assert store.judged.list_judge_versions() == [JUDGE]
 
 
 def test_odd_text_does_no_harm(store: Store) -> None:
-    store.judged.save(made(evaluation("e1")))
-    (kept,) = store.judged.evaluations()
+    store.judged.save_evaluations(made(evaluation("e1")))
+    (kept,) = store.judged.list_evaluations()
     assert kept.score == 0.75
-    store.judged.save_labels([Label(item="a\0b", rubric="r", label="pass")])
-    assert [label.item for label in store.judged.labels("r")] == ["a�b"]
+    store.judged.save_labels([HumanLabel(item="a\0b", rubric="r", label="pass")])
+    assert [label.item for label in store.judged.list_labels("r")] == ["a�b"]
 
 
 def test_two_hundred_evaluations_are_one_transaction(store: Store) -> None:
-    store.judged.save(made(*(evaluation(f"e{number}", task="t") for number in range(200))))
-    assert len(store.judged.evaluations()) == 200
+    store.judged.save_evaluations(
+        made(*(evaluation(f"e{number}", task="t") for number in range(200)))
+    )
+    assert len(store.judged.list_evaluations()) == 200
 
 
 def test_of_one_person_and_item_the_newest_label_counts(store: Store) -> None:
-    first = Label(item="i", rubric="r", label="pass", person="ann", at=NOW)
-    again = Label(item="i", rubric="r", label="fail", person="ann", at=NOW)
-    other = Label(item="i", rubric="r", label="pass", person="bob")
-    golden = Label(item="i", rubric="r", label="pass", person="ann", golden=True)
+    first = HumanLabel(item="i", rubric="r", label="pass", person="ann", at=NOW)
+    again = HumanLabel(item="i", rubric="r", label="fail", person="ann", at=NOW)
+    other = HumanLabel(item="i", rubric="r", label="pass", person="bob")
+    golden = HumanLabel(item="i", rubric="r", label="pass", person="ann", golden=True)
     store.judged.save_labels([first, other, golden])
     store.judged.save_labels([again])
-    assert store.judged.labels("r") == [other, golden, again]
-    assert store.judged.labels("another") == []
+    assert store.judged.list_labels("r") == [other, golden, again]
+    assert store.judged.list_labels("another") == []
 
 
 def test_the_newest_calibration_counts(store: Store) -> None:
-    assert store.judged.calibration("j1") is None
+    assert store.judged.load_calibration("j1") is None
     for items in (30, 40):
         store.judged.save_calibration(Calibration(judge=JUDGE, at=NOW, items=items, doubled=0.2))
-    assert store.judged.calibration("j1").items == 40  # type: ignore[union-attr]
+    assert store.judged.load_calibration("j1").items == 40  # type: ignore[union-attr]

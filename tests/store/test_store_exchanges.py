@@ -13,10 +13,10 @@ from sqlalchemy import func, select
 
 from closeloop.model.attempt import Attempt, Usage
 from closeloop.model.exchange import Exchange
-from closeloop.model.pieces import pieces
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.request_pieces import split_into_pieces
 from closeloop.store import Store, open_store, schema
-from closeloop.store.exchanges import Packed, Unpacked, packed
+from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
 from record_strategies import records
 
 AT = datetime(2026, 11, 15, tzinfo=UTC)
@@ -59,32 +59,32 @@ def size(store: Store) -> int:
 
 def test_exchanges_travel_in_little_room_and_come_out_whole() -> None:
     made = talk(20)
-    sent = msgspec.msgpack.encode(packed("a1", made))
+    sent = msgspec.msgpack.encode(exchanges_to_rows("a1", made))
     assert len(sent) < sum(len(one.request) for one in made) / 5
-    there = Unpacked(msgspec.msgpack.decode(sent, type=Packed))
+    there = LazyExchanges(msgspec.msgpack.decode(sent, type=PackedExchanges))
     assert list(there) == made
     assert there[1:] == made[1:]
-    assert packed("a1", there) == packed("a1", made)
+    assert exchanges_to_rows("a1", there) == exchanges_to_rows("a1", made)
 
 
 def test_exchanges_come_back_byte_for_byte_and_in_order(tmp_path: Path) -> None:
     made = talk(5)
     with open_store(str(tmp_path / "s.db")) as store:
-        store.keep(Made(attempt=attempt(), exchanges=made[::-1]))
-        store.keep(Made(attempt=attempt("b2")))
-        assert list(store.exchanges("a1")) == made
-        assert list(store.exchanges("a")) == made
-        assert list(store.exchanges("b2")) == []
+        store.save_attempt(AttemptResult(attempt=attempt(), exchanges=made[::-1]))
+        store.save_attempt(AttemptResult(attempt=attempt("b2")))
+        assert list(store.load_exchanges("a1")) == made
+        assert list(store.load_exchanges("a")) == made
+        assert list(store.load_exchanges("b2")) == []
 
 
 def test_saving_an_attempt_again_adds_nothing(tmp_path: Path) -> None:
-    made = Made(attempt=attempt(), exchanges=talk(3))
+    made = AttemptResult(attempt=attempt(), exchanges=talk(3))
     with open_store(str(tmp_path / "s.db")) as store:
-        assert store.keep(made)
+        assert store.save_attempt(made)
         before = size(store)
-        assert store.keep(made)
+        assert store.save_attempt(made)
         assert size(store) == before
-        assert len(list(store.exchanges("a1"))) == 3
+        assert len(list(store.load_exchanges("a1"))) == 3
 
 
 def test_twice_the_turns_need_twice_the_room(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_twice_the_turns_need_twice_the_room(tmp_path: Path) -> None:
     for turns in (40, 80, 160):
         with open_store(str(tmp_path / f"{turns}.db")) as store:
             made = talk(turns)
-            store.keep(Made(attempt=attempt(), exchanges=made))
-            assert list(store.exchanges("a1")) == made
+            store.save_attempt(AttemptResult(attempt=attempt(), exchanges=made))
+            assert list(store.load_exchanges("a1")) == made
             sizes.append(size(store))
     assert sizes[1] < 2.2 * sizes[0]
     assert sizes[2] < 2.2 * sizes[1]
@@ -103,16 +103,18 @@ def test_twice_the_turns_need_twice_the_room(tmp_path: Path) -> None:
 def test_attempts_with_the_same_prompt_and_tools_share_them(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "s.db")) as store:
         for name in ("a1", "b2"):
-            store.keep(Made(attempt=attempt(name), exchanges=talk(1, seed=ord(name[0]))))
+            store.save_attempt(
+                AttemptResult(attempt=attempt(name), exchanges=talk(1, seed=ord(name[0])))
+            )
         count = select(func.count()).select_from(schema.blobs)
         blobs = store._read(lambda on: on.execute(count).scalar())
-    own = len(pieces(talk(1)[0].request)) + 1
+    own = len(split_into_pieces(talk(1)[0].request)) + 1
     assert blobs < 2 * own
 
 
 def test_what_was_used_can_be_added_up_by_the_database(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "s.db")) as store:
-        store.keep(Made(attempt=attempt(), exchanges=talk(3)))
+        store.save_attempt(AttemptResult(attempt=attempt(), exchanges=talk(3)))
         table = schema.exchanges.c
         query = select(func.sum(table.cost), func.sum(table.input_tokens), func.max(table.status))
         assert store._read(lambda on: on.execute(query).one()) == (1.5, 6, 200)
@@ -127,8 +129,8 @@ def test_what_was_used_can_be_added_up_by_the_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", [":memory:"])
 def test_any_exchange_can_be_kept(made: list[Exchange], url: str) -> None:
     with open_store(url) as store:
-        store.keep(Made(attempt=attempt(), exchanges=made))
-        found = list(store.exchanges("a1"))
+        store.save_attempt(AttemptResult(attempt=attempt(), exchanges=made))
+        found = list(store.load_exchanges("a1"))
         wanted = sorted(made, key=lambda one: one.number)
         assert [(one.request, one.response) for one in found] == [
             (one.request, one.response) for one in wanted

@@ -19,10 +19,10 @@ import store_worker
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput, Fault, MachineFailed
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.settings import Settings, has_store
 from closeloop.store import open_store
-from closeloop.store.named import open_kept_store
+from closeloop.store.project_store import open_existing_store
 from patience import PATIENCE
 
 
@@ -81,11 +81,11 @@ def test_a_folder_or_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_those_who_only_look_make_no_store_and_take_no_folder_for_none(tmp_path: Path) -> None:
     assert not has_store(Settings(), tmp_path)
-    open_kept_store(Settings(), tmp_path).close()
+    open_existing_store(Settings(), tmp_path).close()
     assert not list(tmp_path.iterdir())
     assert has_store(Settings(store="."), tmp_path)
     with pytest.raises(BadInput, match="is a folder"):
-        open_kept_store(Settings(store="."), tmp_path)
+        open_existing_store(Settings(store="."), tmp_path)
 
 
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_damaged_store_says_so(tmp_path: Path) -> None:
     content[4096:] = random.Random(7).randbytes(len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(MachineFailed) as caught, open_store(str(path)) as store:
-        store.attempts()
+        store.list_attempts()
     assert "damaged" in sentence(str(caught.value))
 
 
@@ -250,11 +250,11 @@ def test_a_server_that_is_gone_is_the_machines_fault_until_it_is_back(postgres_u
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname='{name}'"
         )
         with pytest.raises(Fault) as caught:
-            store.keep(Made(attempt=attempt))
+            store.save_attempt(AttemptResult(attempt=attempt))
         sentence(str(caught.value))
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-        assert store.keep(Made(attempt=attempt))
-        assert store.attempt("one") == attempt
+        assert store.save_attempt(AttemptResult(attempt=attempt))
+        assert store.load_attempt("one") == attempt
 
 
 def test_a_store_held_by_another_process_is_the_machines_fault(
@@ -267,7 +267,7 @@ def test_a_store_held_by_another_process_is_the_machines_fault(
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(MachineFailed, match=r"keeps .* locked"):
             store_worker.save(store, "one")
-        assert store.attempts() == []
+        assert store.list_attempts() == []
         other.execute("ROLLBACK")
         other.close()
         assert store_worker.save(store, "one")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from closeloop.model.attempt import Attempt
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
-from closeloop.store.owners import is_dead, this_process
+from closeloop.store.lease_owners import current_owner, is_owner_dead
 from example_counts import scale_examples
 
 LONG = 1000.0
@@ -41,7 +41,7 @@ class Jobs(RuleBasedStateMachine):
     @rule(key=keys, owner=owners, seconds=st.sampled_from([LONG, 0.0]))
     def claim(self, key: str, owner: str, seconds: float) -> None:
         expected = self.free_for(key, owner)
-        assert self.store.claim(self.world + key, self.world + owner, seconds) is expected
+        assert self.store.claim_job(self.world + key, self.world + owner, seconds) is expected
         if expected:
             self.held[key] = (owner, seconds == LONG)
 
@@ -50,7 +50,9 @@ class Jobs(RuleBasedStateMachine):
         victim = self.held.get(key, (None, False))[0]
         expected = key not in self.done and (self.free_for(key, owner) or victim == dead)
         name = self.world + key
-        stolen = self.store.claim(name, self.world + owner, LONG, lambda who: who.endswith(dead))
+        stolen = self.store.claim_job(
+            name, self.world + owner, LONG, lambda who: who.endswith(dead)
+        )
         assert stolen is expected
         if expected:
             self.held[key] = (owner, True)
@@ -58,7 +60,7 @@ class Jobs(RuleBasedStateMachine):
     @rule(owner=owners, seconds=st.sampled_from([LONG, 0.0]))
     def heartbeat(self, owner: str, seconds: float) -> None:
         mine = [key for key, (holder, _) in self.held.items() if holder == owner]
-        assert self.store.heartbeat(self.world + owner, seconds) == len(mine)
+        assert self.store.renew_leases(self.world + owner, seconds) == len(mine)
         for key in mine:
             self.held[key] = (owner, seconds == LONG)
 
@@ -67,7 +69,7 @@ class Jobs(RuleBasedStateMachine):
         mine = [each for each, (holder, _) in self.held.items() if holder == owner]
         given_back = [each for each in mine if key in (None, each)]
         name = None if key is None else self.world + key
-        assert self.store.release(self.world + owner, name) == len(given_back)
+        assert self.store.release_jobs(self.world + owner, name) == len(given_back)
         for each in given_back:
             del self.held[each]
 
@@ -76,8 +78,8 @@ class Jobs(RuleBasedStateMachine):
         name = self.world + key
         first = name if not again else f"{name} by another"
         attempt = Attempt(id=first, origin="experiment", exit="finished", experiment=self.world)
-        saved = self.store.keep(Made(attempt=attempt), name)
-        known = {row.id for row in self.store.attempts(experiment=self.world)}
+        saved = self.store.save_attempt(AttemptResult(attempt=attempt), name)
+        known = {row.id for row in self.store.list_attempts(experiment=self.world)}
         assert (first in known) is saved
         if key not in self.done:
             assert saved
@@ -87,7 +89,7 @@ class Jobs(RuleBasedStateMachine):
     @invariant()
     def a_finished_job_stays_finished(self) -> None:
         for key in self.done:
-            assert not self.store.claim(self.world + key, "anybody", LONG, lambda who: True)
+            assert not self.store.claim_job(self.world + key, "anybody", LONG, lambda who: True)
 
 
 def test_jobs_behave_like_a_dictionary_of_leases(store_url: str) -> None:
@@ -109,15 +111,15 @@ def test_jobs_behave_like_a_dictionary_of_leases(store_url: str) -> None:
 
 def test_a_lease_runs_out_by_itself_and_a_heartbeat_keeps_it(store_url: str) -> None:
     with open_store(store_url) as store:
-        assert store.claim("kept", "first", 0.05)
-        assert store.claim("long", "first", LONG)
-        assert not store.claim("long", "second", LONG)
-        assert store.heartbeat("first", LONG) == 2
-        assert store.claim("short", "first", 0.05)
+        assert store.claim_job("kept", "first", 0.05)
+        assert store.claim_job("long", "first", LONG)
+        assert not store.claim_job("long", "second", LONG)
+        assert store.renew_leases("first", LONG) == 2
+        assert store.claim_job("short", "first", 0.05)
         time.sleep(0.15)
-        assert store.claim("short", "second", LONG)
-        assert not store.claim("kept", "second", LONG)
-        assert store.heartbeat("first", LONG) == 2
+        assert store.claim_job("short", "second", LONG)
+        assert not store.claim_job("kept", "second", LONG)
+        assert store.renew_leases("first", LONG) == 2
 
 
 def test_an_attempt_that_comes_second_is_not_saved(store_url: str) -> None:
@@ -125,15 +127,15 @@ def test_an_attempt_that_comes_second_is_not_saved(store_url: str) -> None:
         return Attempt(id=name, origin="experiment", exit="finished")
 
     with open_store(store_url) as store:
-        assert store.claim("job", "slow", 0)
-        assert store.claim("job", "quick", 60)
-        assert store.keep(Made(attempt=attempt("quick")), "job")
-        assert not store.keep(Made(attempt=attempt("slow")), "job")
+        assert store.claim_job("job", "slow", 0)
+        assert store.claim_job("job", "quick", 60)
+        assert store.save_attempt(AttemptResult(attempt=attempt("quick")), "job")
+        assert not store.save_attempt(AttemptResult(attempt=attempt("slow")), "job")
         same_name = Attempt(id="quick", origin="experiment", exit="gave_up")
-        assert not store.keep(Made(attempt=same_name), "job")
-        assert store.attempt("quick").exit == "finished"
-        assert [row.id for row in store.attempts()] == ["quick"]
-        assert store.keep(Made(attempt=attempt("quick")), "job")
+        assert not store.save_attempt(AttemptResult(attempt=same_name), "job")
+        assert store.load_attempt("quick").exit == "finished"
+        assert [row.id for row in store.list_attempts()] == ["quick"]
+        assert store.save_attempt(AttemptResult(attempt=attempt("quick")), "job")
 
 
 def test_whoever_decides_about_the_dead_is_asked_only_about_live_leases(store_url: str) -> None:
@@ -144,29 +146,31 @@ def test_whoever_decides_about_the_dead_is_asked_only_about_live_leases(store_ur
         return False
 
     with open_store(store_url) as store:
-        assert store.claim("job", "one", 60, dead)
-        assert store.claim("gone", "one", 0, dead)
-        assert store.claim("gone", "two", 60, dead)
+        assert store.claim_job("job", "one", 60, dead)
+        assert store.claim_job("gone", "one", 0, dead)
+        assert store.claim_job("gone", "two", 60, dead)
         assert asked == []
-        assert not store.claim("job", "two", 60, dead)
+        assert not store.claim_job("job", "two", 60, dead)
         assert asked == ["one"]
 
 
 @pytest.mark.parametrize("seconds", [0.0, LONG])
 def test_releasing_gives_back_only_what_is_unfinished(store_url: str, seconds: float) -> None:
     with open_store(store_url) as store:
-        assert store.claim("done", "one", seconds)
-        assert store.claim("open", "one", seconds)
-        store.keep(Made(attempt=Attempt(id="a", origin="experiment", exit="finished")), "done")
-        assert store.release("one") == 1
-        assert not store.claim("done", "two", LONG)
-        assert store.claim("open", "two", LONG)
+        assert store.claim_job("done", "one", seconds)
+        assert store.claim_job("open", "one", seconds)
+        store.save_attempt(
+            AttemptResult(attempt=Attempt(id="a", origin="experiment", exit="finished")), "done"
+        )
+        assert store.release_jobs("one") == 1
+        assert not store.claim_job("done", "two", LONG)
+        assert store.claim_job("open", "two", LONG)
 
 
 def test_who_was_killed_works_on_nothing(store_url: str) -> None:
-    process = this_process()
+    process = current_owner()
     killed = f"{process.rpartition(':')[0]}:0"
-    assert is_dead(killed)
+    assert is_owner_dead(killed)
     with open_store(store_url) as store:
         for key, owner, seconds in (
             ("plan/mine/0/0", process, LONG),
@@ -175,6 +179,10 @@ def test_who_was_killed_works_on_nothing(store_url: str) -> None:
             ("plan/late/0/0", "host:1:7", 0.0),
             ("other", process, LONG),
         ):
-            assert store.claim(key, owner, seconds)
-        assert {*store.course.in_hand()} == {"plan/mine/0/0", "plan/elsewhere/0/0", "other"}
-        assert store.plans.under_way() == {"mine", "elsewhere"}
+            assert store.claim_job(key, owner, seconds)
+        assert {*store.course.list_claimed_jobs()} == {
+            "plan/mine/0/0",
+            "plan/elsewhere/0/0",
+            "other",
+        }
+        assert store.plans.running_plan_ids() == {"mine", "elsewhere"}

@@ -55,11 +55,13 @@ def test_two_processes_write_at_once_and_do_each_common_job_once(bare_store_url:
     for writer in writers:
         output(writer)
     with open_store(bare_store_url) as store:
-        ids = [row.id for row in store.attempts()]
+        ids = [row.id for row in store.list_attempts()]
         assert Counter(name.split("-")[0] for name in ids) == {"own": 160, "common": 80}
         assert len({name.split("-")[1] for name in ids if name.startswith("common")}) == 80
         assert all(
-            store.grade(name) == store_worker.belongings(name)[2] for name in ids if "own" in name
+            store.load_grade(name) == store_worker.belongings(name)[2]
+            for name in ids
+            if "own" in name
         )
     check_integrity(bare_store_url)
 
@@ -68,5 +70,5 @@ def test_two_processes_write_at_once_and_do_each_common_job_once(bare_store_url:
 def test_many_processes_make_one_store_together(bare_store_url: str, again: int) -> None:
     output(start("crowd", bare_store_url, "6"))
     with open_store(bare_store_url) as store:
-        assert len(store.attempts()) == 6
+        assert len(store.list_attempts()) == 6
     check_integrity(bare_store_url)

@@ -20,11 +20,11 @@ from closeloop.model import attempt as model
 from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, Usage
 from closeloop.model.change import Change, FileChange
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Message, ToolUse, Trace, Turn
 from closeloop.model.variant import Experiment, PromptVersion, Variant
-from closeloop.store import Store, open_store, row_of
+from closeloop.store import Store, make_attempt_row, open_store
 from example_counts import scale_examples
 from record_strategies import names, records
 
@@ -68,11 +68,11 @@ def test_tasks_prompts_variants_and_experiments_come_back(store: Store, data: An
         store.save_prompt(prompt)
         store.save_variant(variant)
         store.save_experiment(experiment)
-    assert store.task(key) == task
-    assert store.prompt(key) == prompt
-    assert store.variant(key) == variant
-    assert store.experiment(key) == experiment
-    assert store.experiments()[0] == experiment
+    assert store.load_task(key) == task
+    assert store.load_prompt(key) == prompt
+    assert store.load_variant(key) == variant
+    assert store.load_experiment(key) == experiment
+    assert store.list_experiments()[0] == experiment
 
 
 ids = dict.fromkeys(("task", "task_digest", "variant", "experiment", "parent"), names)
@@ -87,13 +87,15 @@ def test_an_attempt_comes_back_with_all_that_belongs_to_it(store: Store, data: A
     change = data.draw(st.none() | records(Change))
     grade = data.draw(st.none() | records(Grade, attempt=st.just(key), grading=names))
     for _ in range(2):
-        assert store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade), key)
-    assert store.attempt(key) == attempt
-    assert store.trace(key) == trace
-    assert store.change(key) == change
-    assert store.recorded(key) == (attempt, trace, change)
-    assert store.grade(key) == grade
-    assert not store.claim(key, "anybody", 60)
+        assert store.save_attempt(
+            AttemptResult(attempt=attempt, trace=trace, change=change, grade=grade), key
+        )
+    assert store.load_attempt(key) == attempt
+    assert store.load_trace(key) == trace
+    assert store.load_change(key) == change
+    assert store.load_attempt_parts(key) == (attempt, trace, change)
+    assert store.load_grade(key) == grade
+    assert not store.claim_job(key, "anybody", 60)
 
 
 @anything_goes
@@ -105,14 +107,14 @@ def test_a_row_agrees_with_the_records_it_was_made_from(store: Store, data: Any)
     change = data.draw(st.none() | records(Change))
     grade = data.draw(st.none() | records(Grade, attempt=st.just(key), grading=names))
     store.save_variant(Variant(name=f"named {key}", agent="a", digest=attempt.variant))
-    store.keep(Made(attempt=attempt, trace=trace, change=change, grade=grade))
-    (row,) = [row for row in store.attempts(experiment=attempt.experiment) if row.id == key]
+    store.save_attempt(AttemptResult(attempt=attempt, trace=trace, change=change, grade=grade))
+    (row,) = [row for row in store.list_attempts(experiment=attempt.experiment) if row.id == key]
     same = ("origin", "number", "retry", "exit", "started", "ended", *ids)
     assert all(getattr(row, name) == getattr(attempt, name) for name in same)
     assert row.variant_name == f"named {key}"
     assert row.agent == "a"
     bare = msgspec.structs.replace(row, variant_name=None, agent=None)
-    assert bare == row_of(attempt, trace, change, grade)
+    assert bare == make_attempt_row(attempt, trace, change, grade)
     assert (row.input_tokens, row.output_tokens, row.cost) == (
         attempt.usage.input_tokens,
         attempt.usage.output_tokens,
@@ -136,7 +138,7 @@ def test_the_newest_proof_counts(store: Store, data: Any) -> None:
     )
     for proof in proofs:
         store.save_proof(proof)
-        assert store.proof(key) == proof
+        assert store.load_proof(key) == proof
 
 
 @anything_goes
@@ -145,7 +147,9 @@ def test_the_newest_grade_of_the_highest_version_counts(
     store: Store, saved: list[tuple[str, int, int]]
 ) -> None:
     key = fresh()
-    store.keep(Made(attempt=Attempt(id=key, origin="experiment", exit="finished", experiment=key)))
+    store.save_attempt(
+        AttemptResult(attempt=Attempt(id=key, origin="experiment", exit="finished", experiment=key))
+    )
     counts: dict[str | None, Grade] = {}
     for grading, version, passing in saved:
         grade = graded(key, grading=grading, version=version, fail_to_pass=(passing, 2))
@@ -154,8 +158,8 @@ def test_the_newest_grade_of_the_highest_version_counts(
             if name not in counts or counts[name].version <= version:
                 counts[name] = grade
     for name in ("a", "b", None):
-        assert store.grade(key, name) == counts.get(name)
-        (row,) = store.attempts(experiment=key, gradings=None if name is None else [name])
+        assert store.load_grade(key, name) == counts.get(name)
+        (row,) = store.list_attempts(experiment=key, gradings=None if name is None else [name])
         expected = counts.get(name)
         assert (row.grading, row.version) == (
             (expected.grading, expected.version) if expected else (None, None)
@@ -173,7 +177,7 @@ def finished(name: str, **rest: Any) -> Attempt:
 
 def test_an_attempt_is_never_overwritten(store: Store) -> None:
     kept, trace = finished("one"), Trace(reader="r", reader_version=1)
-    store.keep(Made(attempt=kept, trace=trace))
+    store.save_attempt(AttemptResult(attempt=kept, trace=trace))
     others = [
         (finished("one", summary="other"), trace),
         (kept, Trace(reader="r", reader_version=2)),
@@ -181,15 +185,17 @@ def test_an_attempt_is_never_overwritten(store: Store) -> None:
     ]
     for attempt, other in others:
         with pytest.raises(BadInput, match="never overwritten"):
-            store.keep(Made(attempt=attempt, trace=other, grade=graded("one")), "job")
-    assert store.attempt("one") == kept
-    assert store.trace("one") == trace
-    assert store.grade("one") is None
-    assert store.claim("job", "me", 60)
+            store.save_attempt(
+                AttemptResult(attempt=attempt, trace=other, grade=graded("one")), "job"
+            )
+    assert store.load_attempt("one") == kept
+    assert store.load_trace("one") == trace
+    assert store.load_grade("one") is None
+    assert store.claim_job("job", "me", 60)
 
 
 def test_another_grade_is_another_row(store: Store, store_url: str) -> None:
-    store.keep(Made(attempt=finished("one"), grade=graded("one")))
+    store.save_attempt(AttemptResult(attempt=finished("one"), grade=graded("one")))
     store.save_grade(graded("one"))
     store.save_grade(graded("one", broken=("test_a",)))
     with create_engine(driver_url(store_url)).connect() as connection:
@@ -207,22 +213,22 @@ def test_an_edit_that_is_taken_back_counts_no_more(store: Store) -> None:
         store.save_variant(variant)
     store.save_task(edit)
     store.save_variant(other)
-    assert [*store.numbers.tasks().values()][-1] == edit
-    assert [*store.numbers.variants().values()][-1] == other
+    assert [*store.numbers.load_tasks().values()][-1] == edit
+    assert [*store.numbers.load_variants().values()][-1] == other
     for _ in range(2):
-        mark = store.listing.mark()
+        mark = store.listing.change_marker()
         store.save_task(first)
         store.save_variant(variant)
-        assert [*store.numbers.tasks().values()][-1] == first
-        assert [*store.numbers.variants().values()][-1] == variant
-    assert store.listing.mark() == mark
+        assert [*store.numbers.load_tasks().values()][-1] == first
+        assert [*store.numbers.load_variants().values()][-1] == variant
+    assert store.listing.change_marker() == mark
 
 
 def test_a_task_that_has_its_old_name_again_is_found_by_it(store: Store) -> None:
     for name in ("old", "new", "old"):
         task = Task(id=name, prompt="p", digest="same")
         store.save_task(task)
-        assert store.task("same") == task
+        assert store.load_task("same") == task
 
 
 def test_the_database_itself_refuses_to_change_a_fact(store: Store, store_url: str) -> None:
@@ -232,7 +238,7 @@ def test_the_database_itself_refuses_to_change_a_fact(store: Store, store_url: s
     store.save_variant(Variant(name="v", agent="a", digest="v"))
     store.save_experiment(Experiment(id="e", tasks=(), variants=()))
     store.save_proof(Proof(task="t", grading="g", state="proved", before=run))
-    store.keep(Made(attempt=finished("one"), grade=graded("one", before=run)), "j")
+    store.save_attempt(AttemptResult(attempt=finished("one"), grade=graded("one", before=run)), "j")
     engine = create_engine(driver_url(store_url))
     keys = {
         "blobs": "digest",
@@ -258,11 +264,11 @@ def test_a_test_run_that_many_records_hold_is_kept_once(store: Store, store_url:
     run = model.TestRun(when="before", tests=(model.TestResult(id="a", status="passed"),), ran=True)
     store.save_proof(Proof(task="t", grading="g", state="proved", before=run, reference=run))
     for name in ("one", "two"):
-        store.keep(Made(attempt=finished(name), grade=graded(name, before=run)))
-    assert store.proof("g") == Proof(
+        store.save_attempt(AttemptResult(attempt=finished(name), grade=graded(name, before=run)))
+    assert store.load_proof("g") == Proof(
         task="t", grading="g", state="proved", before=run, reference=run
     )
-    assert store.grade("two") == graded("two", before=run)
+    assert store.load_grade("two") == graded("two", before=run)
     with create_engine(driver_url(store_url)).connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM blobs")).scalar() == 1
 
@@ -278,10 +284,10 @@ def test_attempts_are_listed_latest_first_and_filtered(store: Store) -> None:
             experiment="e" if number < 4 else None,
             started=start + timedelta(hours=number) if number else None,
         )
-        store.keep(Made(attempt=attempt))
+        store.save_attempt(AttemptResult(attempt=attempt))
 
     def listed(**wanted: Any) -> list[str]:
-        return [row.id for row in store.attempts(**wanted)]
+        return [row.id for row in store.list_attempts(**wanted)]
 
     assert listed() == ["a5", "a4", "a3", "a2", "a1", "a0"]
     assert listed(limit=2) == ["a5", "a4"]
@@ -305,31 +311,31 @@ def test_attempts_are_listed_latest_first_and_filtered(store: Store) -> None:
 
 def test_a_unique_beginning_names_an_attempt(store: Store) -> None:
     for name in ("abc", "abcd", "abX", "b%c", "é1"):
-        store.keep(Made(attempt=finished(name)))
-    assert store.attempt("abX").id == "abX"
-    assert store.attempt("abc").id == "abc"
-    assert store.attempt("abcd").id == "abcd"
-    assert store.attempt("b").id == "b%c"
-    assert store.attempt("é").id == "é1"
+        store.save_attempt(AttemptResult(attempt=finished(name)))
+    assert store.load_attempt("abX").id == "abX"
+    assert store.load_attempt("abc").id == "abc"
+    assert store.load_attempt("abcd").id == "abcd"
+    assert store.load_attempt("b").id == "b%c"
+    assert store.load_attempt("é").id == "é1"
     with pytest.raises(BadInput, match="'ab' begins several attempts, abX, abc, abcd: type more"):
-        store.attempt("ab")
+        store.load_attempt("ab")
     for name in ("abce", "%", "_", "B", "'"):
         with pytest.raises(BadInput, match="No attempt begins with"):
-            store.attempt(name)
-    for look in (store.trace, store.change, store.grade):
+            store.load_attempt(name)
+    for look in (store.load_trace, store.load_change, store.load_grade):
         assert look("abX") is None
         with pytest.raises(BadInput, match="No attempt begins with"):
             look("zzz")
 
 
 def test_what_is_not_there_is_none(store: Store) -> None:
-    assert store.task("x") is None
-    assert store.variant("x") is None
-    assert store.prompt("x") is None
-    assert store.experiment("x") is None
-    assert store.proof("x") is None
-    assert store.attempts() == []
-    assert store.experiments() == []
+    assert store.load_task("x") is None
+    assert store.load_variant("x") is None
+    assert store.load_prompt("x") is None
+    assert store.load_experiment("x") is None
+    assert store.load_proof("x") is None
+    assert store.list_attempts() == []
+    assert store.list_experiments() == []
     with pytest.raises(BadInput, match="No attempt 'x' to grade"):
         store.save_grade(graded("x"))
 
@@ -353,31 +359,31 @@ def test_hostile_content_is_kept_as_far_as_any_format_can(store: Store) -> None:
         ),
     )
     change = Change(patch="\0", files=(FileChange(path="a\0\ud800", status="added"),))
-    assert store.keep(Made(attempt=attempt, trace=trace, change=change))
-    assert store.keep(Made(attempt=attempt, trace=trace, change=change))
-    kept = store.attempt("one")
+    assert store.save_attempt(AttemptResult(attempt=attempt, trace=trace, change=change))
+    assert store.save_attempt(AttemptResult(attempt=attempt, trace=trace, change=change))
+    kept = store.load_attempt("one")
     assert kept.cause == attempt.cause
     assert kept.summary == "half a ? pair"
     assert kept.usage.output_tokens == 2**64 - 1
-    (row,) = store.attempts()
+    (row,) = store.list_attempts()
     assert row.cause == "no�thing " + "x" * 491
     assert row.input_tokens == row.output_tokens == 2**63 - 1
     assert row.cost is None
     assert row.started == datetime.min.replace(tzinfo=UTC)
     assert row.ended == datetime.max.replace(tzinfo=UTC)
-    event = store.trace("one").events[1]
+    event = store.load_trace("one").events[1]
     assert event.arguments == {"?": [2**64 - 1, True, None]}
 
 
 def test_a_name_that_no_column_can_hold_is_bad_input(store: Store) -> None:
     for attempt in (finished("\ud800"), finished("a", number=2**64)):
         with pytest.raises(BadInput, match="cannot hold that"):
-            store.keep(Made(attempt=attempt))
-    assert store.attempts() == []
+            store.save_attempt(AttemptResult(attempt=attempt))
+    assert store.list_attempts() == []
 
 
 def test_a_body_from_the_future_asks_for_an_upgrade(store: Store, store_url: str) -> None:
-    store.keep(Made(attempt=finished("one")))
+    store.save_attempt(AttemptResult(attempt=finished("one")))
     body = zstandard.compress(msgspec.msgpack.encode({"id": "two", "exit": "abducted"}))
     with create_engine(driver_url(store_url)).begin() as on:
         row = "('two', 'experiment', 1, 0, 'abducted')"
@@ -387,8 +393,8 @@ def test_a_body_from_the_future_asks_for_an_upgrade(store: Store, store_url: str
             {"body": body},
         )
     with pytest.raises(MachineFailed, match="Upgrade closeloop"):
-        store.attempt("two")
-    assert store.attempt("one").id == "one"
+        store.load_attempt("two")
+    assert store.load_attempt("one").id == "one"
 
 
 @pytest.mark.parametrize("url", ["memory", "file"])
@@ -401,9 +407,11 @@ def test_threads_share_a_store(url: str, tmp_path: Any) -> None:
                 for number in range(30):
                     name = f"{thread}-{number}"
                     trace = Trace(reader="r" * 500, reader_version=thread)
-                    store.keep(Made(attempt=finished(name), trace=trace, grade=graded(name)), name)
-                    assert store.trace(name) == trace
-                    assert store.attempts(limit=1)
+                    store.save_attempt(
+                        AttemptResult(attempt=finished(name), trace=trace, grade=graded(name)), name
+                    )
+                    assert store.load_trace(name) == trace
+                    assert store.list_attempts(limit=1)
             except BaseException as error:
                 troubles.append(error)
 
@@ -413,4 +421,4 @@ def test_threads_share_a_store(url: str, tmp_path: Any) -> None:
         for each in threads:
             each.join()
         assert troubles == []
-        assert len(store.attempts()) == 240
+        assert len(store.list_attempts()) == 240

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.tasks.discover import Discovery, discover
+from closeloop.tasks.project_discovery import Discovery, discover_commands
 
 PACKAGE_LOCKS = {"npm": "package-lock.json", "pnpm": "pnpm-lock.yaml", "yarn": "yarn.lock"}
 
 
 def look(folder: Path, **files: str) -> Discovery:
     """Names are written with `__` for `/` and `_dot_` for `.`: see `named`."""
-    return discover(make(folder, {named(name): text for name, text in files.items()}))
+    return discover_commands(make(folder, {named(name): text for name, text in files.items()}))
 
 
 def named(name: str) -> str:
@@ -152,7 +152,7 @@ def test_an_old_project_with_setup_cfg_and_requirements(tmp_path: Path) -> None:
     ],
 )
 def test_pytest_or_unittest(tmp_path: Path, files: dict[str, str], command: str) -> None:
-    assert discover(make(tmp_path, files)).commands.test == command
+    assert discover_commands(make(tmp_path, files)).commands.test == command
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_pytest_or_unittest(tmp_path: Path, files: dict[str, str], command: str)
 )
 def test_other_environments(tmp_path: Path, files: dict[str, str], setup: str, test: str) -> None:
     project = "[project]\nname='x'\ndependencies=['pytest']"
-    found = discover(make(tmp_path, {"pyproject.toml": project, **files}))
+    found = discover_commands(make(tmp_path, {"pyproject.toml": project, **files}))
     assert found.commands.setup == (setup,)
     assert found.commands.test == test
 
@@ -183,7 +183,7 @@ def test_the_lock_file_names_the_package_manager(
 ) -> None:
     manifest = package(scripts={"test": "jest --ci", "lint": "eslint ."})
     make(tmp_path, {"package.json": manifest, PACKAGE_LOCKS[manager]: ""})
-    found = discover(tmp_path)
+    found = discover_commands(tmp_path)
     assert found.commands.setup == (setup,)
     assert (found.commands.test, found.commands.lint) == (test, lint)
 
@@ -277,7 +277,7 @@ def test_make_is_enough_and_fills_gaps(tmp_path: Path) -> None:
 def test_the_language_with_most_files_leads_and_the_others_are_mentioned(tmp_path: Path) -> None:
     files = {f"src/{n}.py": "" for n in range(5)} | {"pyproject.toml": "[tool.pytest.ini_options]"}
     files |= {"package.json": package(scripts={"test": "jest", "lint": "eslint ."}), "a.js": ""}
-    found = discover(make(tmp_path, files))
+    found = discover_commands(make(tmp_path, files))
     assert found.commands.test == "python3 -m pytest"
     assert found.commands.lint is None
     assert found.seen == ("the root (JavaScript)",)
@@ -286,13 +286,13 @@ def test_the_language_with_most_files_leads_and_the_others_are_mentioned(tmp_pat
 def test_a_manifest_that_only_holds_tools_does_not_lead(tmp_path: Path) -> None:
     files = {f"docs/{n}.js": "" for n in range(9)} | {"package.json": package()}
     files |= {"tests/test_a.py": "import pytest"}
-    assert discover(make(tmp_path, files)).commands.test == "python3 -m pytest"
+    assert discover_commands(make(tmp_path, files)).commands.test == "python3 -m pytest"
 
 
 def test_without_a_manifest_at_the_root_the_largest_folder_is_taken(tmp_path: Path) -> None:
     files = {f"my app/{n}.go": "" for n in range(5)} | {"my app/go.mod": ""}
     files |= {"web/package.json": package(scripts={"test": "jest"}), "web/deep/er/pom.xml": ""}
-    found = discover(make(tmp_path, files))
+    found = discover_commands(make(tmp_path, files))
     assert found.commands.test == "cd 'my app' && go test ./..."
     assert found.sources["test"] == "my app/go.mod"
     assert found.seen == ("web (JavaScript)", "web/deep/er (Java)")
@@ -302,7 +302,7 @@ def test_what_git_ignores_is_not_looked_at(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     make(tmp_path, {".gitignore": "node_modules\n", "go.mod": ""})
     make(tmp_path, {"node_modules/x/package.json": "{}", "tools/package.json": "{}"})
-    assert discover(tmp_path).seen == ("tools (JavaScript)",)
+    assert discover_commands(tmp_path).seen == ("tools (JavaScript)",)
 
 
 @pytest.mark.parametrize(
@@ -318,4 +318,4 @@ def test_what_git_ignores_is_not_looked_at(tmp_path: Path) -> None:
     ],
 )
 def test_broken_manifests_break_nothing(tmp_path: Path, files: dict[str, str]) -> None:
-    assert isinstance(discover(make(tmp_path, files)), Discovery)
+    assert isinstance(discover_commands(make(tmp_path, files)), Discovery)

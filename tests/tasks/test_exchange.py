@@ -17,11 +17,16 @@ import small_project
 from closeloop.cli import main
 from closeloop.model.errors import BadInput
 from closeloop.model.task import Acceptance, Task
-from closeloop.tasks.exchange.containers import read_container
-from closeloop.tasks.exchange.harbor import write_harbor
-from closeloop.tasks.exchange.named import Named, named
-from closeloop.tasks.exchange.swebench import Setting, Source, read_swebench, swebench_line
-from closeloop.tasks.exchange.trees import unpack
+from closeloop.tasks.exchange.container_tasks import read_container_task
+from closeloop.tasks.exchange.git_trees import unpack_archive
+from closeloop.tasks.exchange.harbor_export import write_harbor_task
+from closeloop.tasks.exchange.required_tests import RequiredTests, list_required_tests
+from closeloop.tasks.exchange.swebench import (
+    SwebenchOptions,
+    SwebenchSource,
+    read_swebench_tasks,
+    render_swebench_line,
+)
 
 HARBOR = os.environ.get("HARBOR_PYTHON") or str(
     Path(__file__).parent.parent.parent / ".venv-harbor/bin/python"
@@ -36,7 +41,7 @@ assert Task.is_valid_dir(sys.argv[1])
 assert task.paths.discovered_test_path and task.paths.discovered_solve_path
 print(task.config.schema_version, task.name, task.instruction)
 """
-NAMES = Named(
+NAMES = RequiredTests(
     fail_to_pass=("test_triple.py::test_triple",),
     pass_to_pass=("test_calculator.py::test_double",),
 )
@@ -72,7 +77,7 @@ class Container:
 
     def __init__(self, task: Path, place: Path) -> None:
         self.place = place
-        unpack(task / "environment/repo.tar.gz", place / "app")
+        unpack_archive(task / "environment/repo.tar.gz", place / "app")
         small_project.git(place, "init", "-q", "app")
         for name in ("tests", "solution"):
             subprocess.run(["cp", "-R", str(task / name), str(place / name)], check=True)
@@ -93,7 +98,7 @@ class Container:
 
 
 def test_an_exported_task_is_graded_in_harbors_way(triple, tmp_path):
-    write_harbor(triple, NAMES, tmp_path / "out/triple")
+    write_harbor_task(triple, NAMES, tmp_path / "out/triple")
     container = Container(tmp_path / "out/triple", tmp_path / "container")
     assert container.reward() == "0", "nothing was done"
     (container.place / "app/test_triple.py").write_text("def test_triple():\n    pass\n")
@@ -113,7 +118,7 @@ def has_harbor() -> bool:
 def test_an_exported_task_loads_in_harbor_itself(triple, tmp_path):
     if not has_harbor():
         pytest.skip("needs an environment with bench/harbor.txt")
-    write_harbor(triple, NAMES, tmp_path / "triple")
+    write_harbor_task(triple, NAMES, tmp_path / "triple")
     loaded = subprocess.run(
         [HARBOR, "-c", LOADS, str(tmp_path / "triple")],
         capture_output=True,
@@ -127,7 +132,7 @@ def test_an_exported_task_loads_in_harbor_itself(triple, tmp_path):
 
 def test_what_is_exported_twice_is_the_same(triple, tmp_path):
     for name in ("one", "two"):
-        write_harbor(triple, NAMES, tmp_path / name)
+        write_harbor_task(triple, NAMES, tmp_path / name)
     files = [path for path in (tmp_path / "one").rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -138,8 +143,8 @@ def test_what_is_exported_twice_is_the_same(triple, tmp_path):
 
 
 def test_a_task_comes_back_from_harbor_as_it_went(triple, tmp_path):
-    write_harbor(triple, NAMES, tmp_path / "triple")
-    back = read_container(tmp_path / "triple", tmp_path / "repos")
+    write_harbor_task(triple, NAMES, tmp_path / "triple")
+    back = read_container_task(tmp_path / "triple", tmp_path / "repos")
     for field in ("id", "prompt", "acceptance", "reference", "tags", "setup", "origin"):
         assert getattr(back, field) == getattr(triple, field), field
     listed = small_project.git(Path(back.repo), "ls-tree", "-r", "--name-only", back.base)
@@ -163,7 +168,7 @@ def test_what_harbor_cannot_say_is_refused(triple, tmp_path, changes, why):
     import msgspec
 
     with pytest.raises(BadInput, match=why):
-        write_harbor(msgspec.structs.replace(triple, **changes), NAMES, tmp_path / "out")
+        write_harbor_task(msgspec.structs.replace(triple, **changes), NAMES, tmp_path / "out")
 
 
 TEST_SH = "#!/bin/bash\nif grep -q done /app/out.txt && [ -f /tests/helper.txt ]; then\n"
@@ -214,7 +219,7 @@ def terminal_bench_folder(folder: Path) -> Path:
 
 @pytest.mark.parametrize("make", [harbor_folder, terminal_bench_folder])
 def test_a_task_of_a_container_is_graded_here(make, tmp_path):
-    task = read_container(make(tmp_path / "write-done"), tmp_path / "repos")
+    task = read_container_task(make(tmp_path / "write-done"), tmp_path / "repos")
     assert (task.id, task.tags, task.acceptance.timeout) == ("write-done", ("files",), 77.0)
     assert task.reference is not None
     repo = Path(task.repo)
@@ -235,10 +240,10 @@ def test_a_task_of_a_container_is_graded_here(make, tmp_path):
 
 def test_a_task_that_changed_does_not_take_the_base_of_the_one_imported_earlier(tmp_path):
     folder = terminal_bench_folder(tmp_path / "write-done")
-    first = read_container(folder, tmp_path / "repos")
-    assert read_container(folder, tmp_path / "repos") == first
+    first = read_container_task(folder, tmp_path / "repos")
+    assert read_container_task(folder, tmp_path / "repos") == first
     (folder / "out.txt").write_text("begun anew\n")
-    second = read_container(folder, tmp_path / "repos")
+    second = read_container_task(folder, tmp_path / "repos")
     assert second.base != first.base
     assert small_project.git(Path(first.repo), "rev-parse", "HEAD").strip() == first.base
 
@@ -253,14 +258,14 @@ def test_no_file_of_a_task_is_git_s_own(tmp_path):
     (folder / "config").write_text(run)
     (folder / ".gitattributes").write_text("* filter=x\n")
     (folder / "Dockerfile").write_text("WORKDIR /app\nCOPY . .\nCOPY config /app/.git/config\n")
-    read_container(folder, tmp_path / "repos")
+    read_container_task(folder, tmp_path / "repos")
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_list_of_files_is_copied_like_words(tmp_path):
     folder = terminal_bench_folder(tmp_path / "write-done")
     (folder / "Dockerfile").write_text('WORKDIR /app\nCOPY --chown=a ["out.txt", "/app/a b.txt"]\n')
-    repo = Path(read_container(folder, tmp_path / "repos").repo)
+    repo = Path(read_container_task(folder, tmp_path / "repos").repo)
     assert (repo / "a b.txt").read_text() == "begun\n"
 
 
@@ -284,7 +289,7 @@ def test_a_hostile_folder_is_refused_in_a_sentence_and_leaves_nothing(tmp_path, 
     folder = make(tmp_path / "hostile")
     (folder / name).write_text(text)
     with pytest.raises(BadInput, match=r"^[^\n]*hostile[^\n]*\.$"):
-        read_container(folder, tmp_path / "repos")
+        read_container_task(folder, tmp_path / "repos")
     assert list((tmp_path / "repos").glob("*")) == []
 
 
@@ -294,17 +299,17 @@ def test_an_archive_of_broken_links_or_bytes_is_refused(tmp_path):
         member.type, member.linkname = tarfile.LNKTYPE, "/etc/passwd"
         archive.addfile(member)
     with pytest.raises(BadInput, match="cannot be unpacked"):
-        unpack(tmp_path / "a.tar", tmp_path / "folder")
+        unpack_archive(tmp_path / "a.tar", tmp_path / "folder")
     (tmp_path / "a.tar").write_bytes(b"junk")
     with pytest.raises(BadInput, match=r"^[^\n]*cannot be unpacked[^\n]*$"):
-        unpack(tmp_path / "a.tar", tmp_path / "folder")
+        unpack_archive(tmp_path / "a.tar", tmp_path / "folder")
 
 
 def test_a_folder_for_harbor_appears_whole_or_not_at_all(triple, tmp_path):
     (tmp_path / "out").write_text("in the way")
     with pytest.raises(BadInput, match="cannot be written"):
-        write_harbor(triple, NAMES, tmp_path / "out/triple")
-    write_harbor(triple, NAMES, tmp_path / "whole/triple")
+        write_harbor_task(triple, NAMES, tmp_path / "out/triple")
+    write_harbor_task(triple, NAMES, tmp_path / "whole/triple")
     assert [path.name for path in (tmp_path / "whole").iterdir()] == ["triple"]
 
 
@@ -315,21 +320,21 @@ def test_an_archive_cannot_write_outside(tmp_path):
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
         with pytest.raises(BadInput, match="outside of its folder"):
-            unpack(tmp_path / "a.tar", tmp_path / "in/folder")
+            unpack_archive(tmp_path / "a.tar", tmp_path / "in/folder")
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         member = tarfile.TarInfo("link")
         member.type, member.linkname = tarfile.SYMTYPE, "../../.."
         archive.addfile(member)
     with pytest.raises(BadInput, match="leads outside"):
-        unpack(tmp_path / "a.tar", tmp_path / "in/folder")
+        unpack_archive(tmp_path / "a.tar", tmp_path / "in/folder")
 
 
 def test_swebench_lines_are_read_as_they_were_written(triple, tmp_path):
     file = tmp_path / "tasks.jsonl"
-    file.write_bytes(swebench_line(triple, NAMES, Source(repo="ann/calculator")))
+    file.write_bytes(render_swebench_line(triple, NAMES, SwebenchSource(repo="ann/calculator")))
     row = json.loads(file.read_text())
     assert json.loads(row["FAIL_TO_PASS"]) == list(NAMES.fail_to_pass)
-    [back] = read_swebench(file, Setting(clones=Path(triple.repo)))
+    [back] = read_swebench_tasks(file, SwebenchOptions(clones=Path(triple.repo)))
     assert back.id == "ann__calculator-triple"
     for field in ("prompt", "acceptance", "reference", "base", "repo", "setup"):
         assert getattr(back, field) == getattr(triple, field), field
@@ -359,7 +364,7 @@ def test_swebenchs_own_code_resolves_an_exported_task(triple, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     file = tmp_path / "tasks.jsonl"
-    file.write_bytes(swebench_line(triple, NAMES, Source(repo="ann/calculator")))
+    file.write_bytes(render_swebench_line(triple, NAMES, SwebenchSource(repo="ann/calculator")))
     script, log = tmp_path / "eval.sh", tmp_path / "log.txt"
     script.write_text(swebench(file).replace("cd /app", f"cd {triple.repo}"))
     resolved = []
@@ -377,13 +382,13 @@ def test_no_character_ends_a_line_of_swebenchs(triple):
     import msgspec
 
     odd = msgspec.structs.replace(triple, prompt="a\u2028b\x85c\x0cd")
-    line = swebench_line(odd, NAMES, Source(repo="ann/calculator")).decode()
+    line = render_swebench_line(odd, NAMES, SwebenchSource(repo="ann/calculator")).decode()
     assert len(line.splitlines()) == 1
     assert json.loads(line)["problem_statement"] == odd.prompt
 
 
 def test_lists_djangos_names_and_bad_lines_are_all_met(triple, tmp_path):
-    row = json.loads(swebench_line(triple, NAMES, Source(repo="ann/calculator")))
+    row = json.loads(render_swebench_line(triple, NAMES, SwebenchSource(repo="ann/calculator")))
     django = {**row, "FAIL_TO_PASS": ["test_x (a.b.C)"], "PASS_TO_PASS": "[]"}
     bad = [
         "nonsense",
@@ -397,7 +402,7 @@ def test_lists_djangos_names_and_bad_lines_are_all_met(triple, tmp_path):
     ]
     file = tmp_path / "tasks.jsonl"
     file.write_text("\n".join([json.dumps(django), *bad]))
-    first, *others = read_swebench(file, Setting())
+    first, *others = read_swebench_tasks(file, SwebenchOptions())
     assert first.acceptance.fail_to_pass == ("a.b.C.test_x",)
     assert first.acceptance.runner == "unittest"
     assert first.repo == "https://github.com/ann/calculator"
@@ -412,7 +417,7 @@ def test_garbage_is_never_a_task_and_never_an_accident(content):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "x.jsonl"
         file.write_bytes(content)
-        assert all(isinstance(one, str) for one in read_swebench(file, Setting()))
+        assert all(isinstance(one, str) for one in read_swebench_tasks(file, SwebenchOptions()))
 
 
 def test_tests_that_are_not_named_need_a_proof(triple):
@@ -422,7 +427,7 @@ def test_tests_that_are_not_named_need_a_proof(triple):
         triple, acceptance=msgspec.structs.replace(triple.acceptance, pass_to_pass=None)
     )
     with pytest.raises(BadInput, match="prove it first"):
-        named(unnamed, None)
+        list_required_tests(unnamed, None)
 
 
 def test_tasks_go_out_and_come_in_by_command(triple, tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 import small_project
 from closeloop.model.errors import BadInput
 from closeloop.model.task import Task
-from closeloop.tasks.files import load_task, load_tasks
+from closeloop.tasks.task_files import load_task, load_tasks
 
 PATCH = "--- a/tests/test_new.py\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-a\n+b\n"
 FULL = """\

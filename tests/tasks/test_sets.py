@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.measuring.looks import MOST_LOOKS, reminders, warning
+from closeloop.measuring.held_out_runs import (
+    MAX_TRIED_CHANGES,
+    list_held_out_reminders,
+    overuse_warning,
+)
 from closeloop.model.attempt import AttemptRow
 from closeloop.model.errors import BadInput
-from closeloop.model.look import Look
+from closeloop.model.held_out_log import HeldOutRun
 from closeloop.model.task import Acceptance, Task
-from closeloop.tasks.sets import admitted, facts_of
+from closeloop.tasks.task_sets import describe_sets, visible_tasks
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -32,8 +36,8 @@ def task(repo: Path, name: str, **fields: object) -> Task:
     )
 
 
-def look(change: str, *, at: datetime = NOW, models: tuple[str, ...] = ("a",)) -> Look:
-    return Look(
+def look(change: str, *, at: datetime = NOW, models: tuple[str, ...] = ("a",)) -> HeldOutRun:
+    return HeldOutRun(
         at=at,
         who="ann",
         reason="so",
@@ -49,12 +53,12 @@ def look(change: str, *, at: datetime = NOW, models: tuple[str, ...] = ("a",)) -
 def test_a_set_says_how_old_it_is_and_which_files_are_gone(tmp_path):
     repo = small_project.build(tmp_path / "project")
     tasks = [task(repo, "one", tags=("a",)), task(repo, "two", split="held-out")]
-    dev, held = facts_of(tasks, NOW)
+    dev, held = describe_sets(tasks, NOW)
     assert (dev.name, dev.tasks, dev.tags, dev.gone) == ("dev", 1, {"a": 1}, 0)
     assert dev.median_days == 30
     small_project.git(repo, "rm", "-q", "calculator.py")
     small_project.git(repo, "commit", "-qm", "Start anew")
-    dev, held = facts_of(tasks, NOW)
+    dev, held = describe_sets(tasks, NOW)
     assert (dev.gone, dev.gone_tasks) == (1, ("one",))
     assert (held.gone, held.gone_tasks) == (1, ()), "held-out tasks are not named"
 
@@ -63,24 +67,24 @@ def test_a_repository_that_is_gone_is_no_accident(tmp_path):
     repo = small_project.build(tmp_path / "project")
     lost = [task(repo, "one")]
     repo.rename(tmp_path / "elsewhere")
-    [facts] = facts_of(lost, NOW)
+    [facts] = describe_sets(lost, NOW)
     assert (facts.tasks, facts.oldest, facts.uncovered) == (1, None, None)
 
 
 def test_only_dev_tasks_are_run_without_a_word():
     tasks = [Task(id="a", prompt="a"), Task(id="b", prompt="b", split="held-out")]
     plain = {"named": False, "held_out": False, "reason": None}
-    assert [one.id for one in admitted(tasks, **plain)] == ["a"]
+    assert [one.id for one in visible_tasks(tasks, **plain)] == ["a"]
     with pytest.raises(BadInput, match="--reason"):
-        admitted(tasks, named=True, held_out=False, reason=None)
+        visible_tasks(tasks, named=True, held_out=False, reason=None)
     with pytest.raises(BadInput, match="no held-out tasks"):
-        admitted(tasks[:1], named=False, held_out=True, reason="so")
+        visible_tasks(tasks[:1], named=False, held_out=True, reason="so")
 
 
 def test_looks_are_counted_by_change_and_not_by_run():
-    earlier = [look(f"c{number}") for number in range(MOST_LOOKS)]
-    assert warning(look("c0"), earlier) is None
-    told = warning(look("new"), earlier)
+    earlier = [look(f"c{number}") for number in range(MAX_TRIED_CHANGES)]
+    assert overuse_warning(look("c0"), earlier) is None
+    told = overuse_warning(look("new"), earlier)
     assert told is not None
     assert "change 4" in told
     assert "0.10 better" in told
@@ -88,7 +92,7 @@ def test_looks_are_counted_by_change_and_not_by_run():
 
 def test_a_new_model_and_an_old_look_are_reminded_of():
     row = AttemptRow(id="x", origin="experiment", exit="finished", model="b", task_digest="d")
-    assert reminders([look("c")], [], 10.0, NOW) == []
-    told = reminders([look("c", at=NOW - timedelta(days=100))], [row], 200.0, NOW)
+    assert list_held_out_reminders([look("c")], [], 10.0, NOW) == []
+    told = list_held_out_reminders([look("c", at=NOW - timedelta(days=100))], [row], 200.0, NOW)
     assert len(told) == 3
     assert "Never run on the held-out set: b" in told[2]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from closeloop.model.errors import BadInput
 from closeloop.model.task import Acceptance, Task
-from closeloop.tasks.digests import with_digests
-from closeloop.tasks.edit import set_field, with_field
-from closeloop.tasks.files import load_task
-from closeloop.tasks.split import area, families, hold_out
+from closeloop.tasks.held_out_split import choose_held_out, group_families, task_area
+from closeloop.tasks.task_digests import with_digests
+from closeloop.tasks.task_edit import set_task_field, text_with_field
+from closeloop.tasks.task_files import load_task
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ def on_day(day: int) -> datetime:
 
 def test_time_holds_out_the_newest():
     tasks = [task(f"t{day}") for day in range(10)]
-    held = hold_out(tasks, "time", 0.3, lambda one: on_day(int(one.id[1:])))
+    held = choose_held_out(tasks, "time", 0.3, lambda one: on_day(int(one.id[1:])))
     assert {one.id for one in tasks if one.digest in held} == {"t7", "t8", "t9"}
 
 
@@ -47,7 +47,7 @@ def test_tags_hold_out_a_share_of_every_kind():
         for number in range(10)
     ]
     tasks = list({one.id: one for one in tasks}.values())
-    held = hold_out(tasks, "tags", 0.5, lambda one: None)
+    held = choose_held_out(tasks, "tags", 0.5, lambda one: None)
     counts = Counter(one.tags[0] for one in tasks if one.digest in held)
     assert counts == {"multi-file": 5, "ambiguous": 5}
 
@@ -61,16 +61,20 @@ def test_what_comes_from_one_commit_stays_together():
         task("d", origin=f"pull:7 {commit[:12]}"),
     ]
     other = task("e")
-    assert sorted(map(len, families([*kin, other]))) == [1, 4]
+    assert sorted(map(len, group_families([*kin, other]))) == [1, 4]
 
 
 def test_what_has_the_same_reference_stays_together():
-    assert len(families([task("a", reference=patch("x")), task("b", reference=patch("x"))])) == 1
+    assert (
+        len(group_families([task("a", reference=patch("x")), task("b", reference=patch("x"))])) == 1
+    )
 
 
 def test_one_family_cannot_be_split():
     with pytest.raises(BadInput, match="same work"):
-        hold_out([task("a"), task("b", origin="stress drift of task:a")], "time", 0.5, on_day)
+        choose_held_out(
+            [task("a"), task("b", origin="stress drift of task:a")], "time", 0.5, on_day
+        )
 
 
 @given(
@@ -90,20 +94,20 @@ def test_no_family_is_on_both_sides_and_nothing_held_out_comes_back(drawn, share
     ]
     days = {one.id: on_day(day) for one, (_, _, day) in zip(tasks, drawn, strict=True)}
     try:
-        held = hold_out(tasks, by, share, lambda one: days[one.id])
+        held = choose_held_out(tasks, by, share, lambda one: days[one.id])
     except BadInput:
-        assert len(families(tasks)) < 2
+        assert len(group_families(tasks)) < 2
         return
     assert all(one.digest in held for one in tasks if one.split == "held-out")
-    for family in families(tasks):
+    for family in group_families(tasks):
         assert len({one.digest in held for one in family}) == 1
-    assert hold_out(tasks, by, share, lambda one: days[one.id]) == held
+    assert choose_held_out(tasks, by, share, lambda one: days[one.id]) == held
 
 
 def test_an_area_is_the_folder_of_most_files():
-    assert area(task("a", reference=patch("src/billing/deep/x.py"))) == "src/billing"
-    assert area(task("b", reference=patch("x.py"))) == "."
-    assert area(task("c")) == "–"
+    assert task_area(task("a", reference=patch("src/billing/deep/x.py"))) == "src/billing"
+    assert task_area(task("b", reference=patch("x.py"))) == "."
+    assert task_area(task("c")) == "–"
 
 
 WRITTEN = """---
@@ -125,22 +129,22 @@ split: not a field
 def test_a_field_is_changed_and_the_rest_stays(tmp_path: Path):
     path = tmp_path / "x.md"
     path.write_text(WRITTEN)
-    set_field(path, "split", "held-out")
-    set_field(path, "tags", ("multi-file", "silent regression: yes"))
+    set_task_field(path, "split", "held-out")
+    set_task_field(path, "tags", ("multi-file", "silent regression: yes"))
     made = load_task(path, Path.cwd(), lambda repo, revision: "0" * 40)
     assert (made.split, made.tags) == ("held-out", ("multi-file", "silent regression: yes"))
     assert "# why this is here" in path.read_text()
     assert path.read_text().endswith("Do it.\n\nsplit: not a field\n")
-    set_field(path, "tags", None)
+    set_task_field(path, "tags", None)
     assert "multi-file" not in path.read_text()
     assert [found.name for found in tmp_path.iterdir()] == ["x.md"]
 
 
 def test_line_ends_stay_as_they_are():
-    edited = with_field(WRITTEN.replace("\n", "\r\n"), "split", "held-out", "x.md")
+    edited = text_with_field(WRITTEN.replace("\n", "\r\n"), "split", "held-out", "x.md")
     assert "\n" not in edited.replace("\r\n", "")
 
 
 def test_what_cannot_be_edited_safely_is_left_to_people():
     with pytest.raises(BadInput, match="only people can change"):
-        with_field('---\n{id: x, "split": dev}\n---\nDo it.\n', "split", "held-out", "x.md")
+        text_with_field('---\n{id: x, "split": dev}\n---\nDo it.\n', "split", "held-out", "x.md")

@@ -12,9 +12,9 @@ import small_project
 from closeloop.cli import main
 from closeloop.model.errors import BadInput
 from closeloop.model.task import Acceptance, Task
-from closeloop.tasks.exchange.trees import check_out
-from closeloop.tasks.stress import MODES, stress
-from closeloop.tasks.tags import changed, kinds
+from closeloop.tasks.exchange.git_trees import check_out_commit
+from closeloop.tasks.stress import STRESS_MODES, stress_task
+from closeloop.tasks.task_tags import apply_tag_changes, infer_kind_tags
 
 FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',
@@ -102,18 +102,18 @@ def task(project: Path) -> Task:
 @pytest.fixture(scope="module")
 def tree(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "tree"
-    check_out(task.repo, task.base, folder)
+    check_out_commit(task.repo, task.base, folder)
     return folder
 
 
 def test_the_needed_file_is_imports_away_and_not_named(task, tree):
-    prompt = stress(task, "context-blindness", tree).task.prompt
+    prompt = stress_task(task, "context-blindness", tree).task.prompt
     assert "prices" not in prompt
     assert "`shop.door`" in prompt
 
 
 def test_rules_are_said_once_and_checked(task, tree):
-    made = stress(task, "instruction-drift", tree).task
+    made = stress_task(task, "instruction-drift", tree).task
     assert made.prompt.count("pyproject.toml") == 1
     assert "sha256sum" in made.acceptance.commands[0]
     assert made.facts == ("pyproject.toml stays as it is", "No file is added")
@@ -121,13 +121,13 @@ def test_rules_are_said_once_and_checked(task, tree):
 
 
 def test_a_helper_that_others_use_must_stay(task, tree):
-    made = stress(task, "silent-regression", tree).task
+    made = stress_task(task, "silent-regression", tree).task
     assert "`whole` in `shop/cents.py`" in made.prompt
     assert "shop/cents.py" in made.acceptance.commands[0]
 
 
 def test_a_neighbour_is_planted_and_nobody_speaks_of_it(task, tree):
-    made = stress(task, "scope-creep", tree)
+    made = stress_task(task, "scope-creep", tree)
     assert list(made.planted) == ["shop/prices_old_way.py"]
     assert made.task.prompt == task.prompt
     assert not (tree / "shop/prices_old_way.py").exists()
@@ -139,12 +139,12 @@ def test_nothing_is_planted_through_a_link_of_the_project(task, tree, tmp_path):
     outside.write_text("mine")
     (tree / "shop/prices_old_way.py").symlink_to(outside)
     with pytest.raises(BadInput, match="has a file already"):
-        stress(task, "scope-creep", tree)
+        stress_task(task, "scope-creep", tree)
     assert outside.read_text() == "mine"
 
 
 def test_a_library_has_another_way_to_say_it(task, tree):
-    made = stress(task, "hallucinated-api", tree)
+    made = stress_task(task, "hallucinated-api", tree)
     assert "shop.datatable" in made.task.prompt
     assert made.task.acceptance.fail_to_pass[1] == (
         "tests/test_totals_stress.py::test_totals_stress"
@@ -152,22 +152,22 @@ def test_a_library_has_another_way_to_say_it(task, tree):
 
 
 def test_a_decision_is_left_out_and_to_be_had_by_asking(task, tree):
-    made = stress(task, "ambiguity", tree).task
+    made = stress_task(task, "ambiguity", tree).task
     assert made.ambiguous
     assert "net(25, 50)" not in made.prompt
     assert made.answers == {".": "We agreed on `net(25, 50)`."}
 
 
 def test_the_same_task_gives_the_same_variants(task, tree):
-    assert [stress(task, mode, tree) for mode in MODES] == [
-        stress(task, mode, tree) for mode in MODES
+    assert [stress_task(task, mode, tree) for mode in STRESS_MODES] == [
+        stress_task(task, mode, tree) for mode in STRESS_MODES
     ]
 
 
 def test_what_cannot_be_varied_is_refused_with_the_reason(tmp_path):
     bare = Task(id="bare", prompt="Do it.", acceptance=Acceptance(run="pytest"))
     with pytest.raises(BadInput, match="no reference"):
-        stress(bare, "ambiguity", tmp_path)
+        stress_task(bare, "ambiguity", tmp_path)
 
 
 def test_variants_are_proved_and_written(project, monkeypatch, capsys):
@@ -195,11 +195,11 @@ def test_variants_are_proved_and_written(project, monkeypatch, capsys):
 
 
 def test_kinds_are_seen_in_the_task_itself(task):
-    assert kinds(task) == ("existing-code",)
+    assert infer_kind_tags(task) == ("existing-code",)
 
 
 def test_only_tags_can_be_added_and_only_what_is_there_taken_away():
-    assert changed(("a",), ["+b", "-a"]) == ("b",)
+    assert apply_tag_changes(("a",), ["+b", "-a"]) == ("b",)
     for change in ("b", "+B", "-c", "+", ""):
         with pytest.raises(BadInput):
-            changed(("a",), [change])
+            apply_tag_changes(("a",), [change])

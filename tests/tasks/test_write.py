@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import Commands
+from closeloop.model.settings import CommandSettings
 from closeloop.model.task import Acceptance, Task
-from closeloop.tasks.files import load_task
-from closeloop.tasks.write import render, scaffold, write_new
+from closeloop.tasks.task_files import load_task
+from closeloop.tasks.task_writer import render_new_task, render_task_files, write_new_file
 
 PATCH = "--- a/tests/test_new.py\r\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-ä\n+b\r\n"
 
@@ -61,7 +61,7 @@ def same(repo: str, revision: str) -> str:
 
 
 def written(task: Task, folder: Path) -> Task:
-    files = render(task, folder)
+    files = render_task_files(task, folder)
     for name, content in files.items():
         (folder / name).write_bytes(content.encode())
     return load_task(folder / next(iter(files)), None, same)
@@ -86,7 +86,7 @@ def test_a_question_without_a_repository_is_written_and_read(tmp_path: Path) -> 
 
 def test_a_repository_is_written_from_the_folder_so_that_both_can_move(tmp_path: Path) -> None:
     task = Task(id="t", prompt="p", repo=str(tmp_path / "code"), acceptance=Acceptance(run="t"))
-    assert "repo: ../code\n" in render(task, tmp_path / "tasks")["t.md"]
+    assert "repo: ../code\n" in render_task_files(task, tmp_path / "tasks")["t.md"]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,14 @@ def test_a_new_task_lacks_only_the_request(
     tmp_path: Path, command: str, expected: dict[str, str | None]
 ) -> None:
     path = tmp_path / "new.md"
-    path.write_text(scaffold("new", Commands(setup=("a: b",), test=command), "f" * 40))
+    path.write_text(
+        render_new_task("new", CommandSettings(setup=("a: b",), test=command), "f" * 40)
+    )
     with pytest.raises(BadInput, match="the prompt is missing"):
         load_task(path, tmp_path, same)
-    path.write_text(scaffold("new", Commands(setup=("a: b",), test=command), "f" * 40, "Do it."))
+    path.write_text(
+        render_new_task("new", CommandSettings(setup=("a: b",), test=command), "f" * 40, "Do it.")
+    )
     task = load_task(path, tmp_path, same)
     assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
     assert task.acceptance.run == command
@@ -116,7 +120,7 @@ def test_a_new_task_lacks_only_the_request(
 
 def test_a_new_task_without_a_test_command_asks_for_what_must_hold(tmp_path: Path) -> None:
     path = tmp_path / "new.md"
-    path.write_text(scaffold("new", Commands(), "f" * 40, "Do it."))
+    path.write_text(render_new_task("new", CommandSettings(), "f" * 40, "Do it."))
     with pytest.raises(BadInput, match="'acceptance' is missing"):
         load_task(path, tmp_path, same)
 
@@ -125,7 +129,7 @@ def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: 
     """Uncomment all of it: what the examples say must load."""
     for name in ("new.patch", "new.tests.patch"):
         (tmp_path / name).write_bytes(PATCH.encode())
-    explained = scaffold("new", Commands(test="pytest"), "f" * 40, "Do it.")
+    explained = render_new_task("new", CommandSettings(test="pytest"), "f" * 40, "Do it.")
     path = tmp_path / "new.md"
     path.write_text(re.sub(r"^( *)# (\w+: )", r"\1\2", explained, flags=re.MULTILINE))
     task = load_task(path, None, same)
@@ -136,9 +140,9 @@ def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "x.md"
-    write_new(path, "mine")
+    write_new_file(path, "mine")
     with pytest.raises(BadInput, match="is there already"):
-        write_new(path, "yours")
+        write_new_file(path, "yours")
     assert path.read_text() == "mine"
     with pytest.raises(MachineFailed, match="cannot be written"):
-        write_new(path / "below" / "a file", "x")
+        write_new_file(path / "below" / "a file", "x")

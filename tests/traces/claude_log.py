@@ -9,8 +9,8 @@ from typing import Any
 
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Message
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import claude_code
-from closeloop.traces.source import FileSource
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 

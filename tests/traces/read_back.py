@@ -20,8 +20,8 @@ from closeloop.model.trace import (
     Thought,
     ToolUse,
 )
-from closeloop.traces.detect import readers
-from closeloop.traces.source import FileSource
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REAL = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -76,4 +76,4 @@ def actions(found: Iterable[Session]) -> list[AnyEvent]:
 
 
 def recognised_by(path: Path) -> list[str]:
-    return [reader.name for reader in readers() if reader.recognises(FileSource(path))]
+    return [reader.name for reader in installed_readers() if reader.recognises(FileSource(path))]

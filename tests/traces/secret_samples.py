@@ -12,7 +12,7 @@ import random
 import re
 import string
 
-from closeloop.model import secrets
+from closeloop.model import secret_forms
 
 ALPHABETS = {
     "a": string.ascii_letters + string.digits,
@@ -278,6 +278,10 @@ def fill(template: str, seed: object) -> str:
 
         text = re.sub(r"<([a-z])(\d+)>", chosen, template)
         mixed = any(map(str.isdigit, text)) or "<s" in template
-        if mixed and secrets.entropy(text) > 2.9 and not any(map(secrets.is_placeholder, drawn)):
+        if (
+            mixed
+            and secret_forms.shannon_entropy(text) > 2.9
+            and not any(map(secret_forms.is_placeholder, drawn))
+        ):
             return text
     raise AssertionError(f"no sample for {template}")

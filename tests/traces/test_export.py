@@ -32,16 +32,16 @@ from closeloop.model.trace import (
     Trace,
     Turn,
 )
-from closeloop.traces.export import atif, jsonl, otlp, parquet
+from closeloop.traces.export import atif_export, jsonl_export, otlp_export, parquet_export
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import atif as atif_reader
 from closeloop.traces.readers import otlp as otlp_reader
-from closeloop.traces.source import FileSource
 from example_counts import scale_examples
 
 START = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 FORMATS = {
-    "atif": (atif.export, atif_reader),
-    "otlp json": (otlp.export, otlp_reader),
+    "atif": (atif_export.export_atif, atif_reader),
+    "otlp json": (otlp_export.export_otlp, otlp_reader),
 }
 
 
@@ -177,7 +177,7 @@ def test_any_trace_comes_back_as_it_was(name: str, trace: Trace, system: str | N
 @given(trace=_traces())
 def test_whatever_is_exported_keeps_the_rules_of_atif(trace: Trace) -> None:
     of = Attempt(id="a1", origin="experiment", exit="finished")
-    assert breaches(json.loads(atif.export(of, trace))) == []
+    assert breaches(json.loads(atif_export.export_atif(of, trace))) == []
 
 
 # One trace, to look at
@@ -207,7 +207,7 @@ def small() -> tuple[Session, Trace]:
 
 
 def test_atif_tells_the_trace_in_words_that_every_reader_of_atif_knows() -> None:
-    document = json.loads(atif.export(*small()))
+    document = json.loads(atif_export.export_atif(*small()))
     assert breaches(document) == []
     assert document["schema_version"] == "ATIF-v1.8"
     asked, did, said = document["steps"]
@@ -226,7 +226,7 @@ def test_atif_tells_the_trace_in_words_that_every_reader_of_atif_knows() -> None
 
 
 def test_spans_follow_the_conventions_of_opentelemetry() -> None:
-    found = list(otlp.spans_of(*small()))
+    found = list(otlp_export.spans_from_trace(*small()))
     assert [span.name for span in found] == [
         "invoke_agent someone", "chat m-1", "execute_tool bash", "execute_tool task",
         "execute_tool edit", "invoke_agent counter", "chat m-2",
@@ -238,7 +238,7 @@ def test_spans_follow_the_conventions_of_opentelemetry() -> None:
     assert [part["type"] for part in parts] == [
         "reasoning", "tool_call", "tool_call", "tool_call", "text",
     ]  # fmt: skip
-    document = json.loads(otlp.export(*small()))
+    document = json.loads(otlp_export.export_otlp(*small()))
     span = document["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (len(span["traceId"]), len(span["spanId"])) == (32, 16)
     assert span["startTimeUnixNano"] == "1777896000000000000"
@@ -250,7 +250,7 @@ def test_attempts_with_one_session_id_are_as_many_when_they_are_read_again(tmp_p
     later = msgspec.structs.replace(of, started=START + timedelta(days=1))
     told = [(of, trace), (of, grown), (later, trace)]
     path = tmp_path / "spans.jsonl"
-    path.write_bytes(b"\n".join(otlp.export(*one) for one in [*told, told[0]]))
+    path.write_bytes(b"\n".join(otlp_export.export_otlp(*one) for one in [*told, told[0]]))
     found = list(otlp_reader.read(FileSource(path)))
     assert [session.id for session in found] == ["s1"] * 3
     assert [len(session.trace.events) for session in found] == [7, 6, 7]
@@ -258,7 +258,7 @@ def test_attempts_with_one_session_id_are_as_many_when_they_are_read_again(tmp_p
 
 def test_json_lines_hold_one_event_each() -> None:
     of, trace = small()
-    lines = [json.loads(line) for line in jsonl.export(of, trace)]
+    lines = [json.loads(line) for line in jsonl_export.export_jsonl(of, trace)]
     assert [line["kind"] for line in lines] == [
         "message", "thought", "command", "handoff", "message", "edit", "message",
     ]  # fmt: skip
@@ -271,10 +271,10 @@ def test_json_lines_hold_one_event_each() -> None:
 
 def test_a_parquet_table_holds_one_row_an_event_of_all_traces() -> None:
     of, trace = small()
-    table = arrow.read_table(io.BytesIO(parquet.export(of, trace)))
+    table = arrow.read_table(io.BytesIO(parquet_export.export_parquet(of, trace)))
     assert table.num_rows == 7
     assert table.column("exit_code").to_pylist() == [None, None, 1, None, None, None, None]
     assert table.column("at")[0].as_py() == START
     file = io.BytesIO()
-    assert parquet.write([(of, trace), (of, trace)], file) == 14
+    assert parquet_export.write_parquet([(of, trace), (of, trace)], file) == 14
     assert arrow.read_table(io.BytesIO(file.getvalue())).num_rows == 14

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.traces.find import Closed, File, default_folders, file_at, walk
-from closeloop.traces.repositories import repository_of
+from closeloop.traces.recording_files import (
+    RecordingFile,
+    UnreadablePath,
+    default_folders,
+    stat_recording,
+    walk_files,
+)
+from closeloop.traces.session_repository import repository_address
 
 
 def paths(*places: Path) -> list[str]:
-    return [Path(each.path).name for each in walk(places) if isinstance(each, File)]
+    return [Path(each.path).name for each in walk_files(places) if isinstance(each, RecordingFile)]
 
 
 def test_every_file_below_a_folder_is_found_once(tmp_path: Path) -> None:
@@ -29,9 +35,9 @@ def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:
     (tmp_path / "a/back").symlink_to(tmp_path)
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    found = list(walk([tmp_path]))
-    assert [Path(each.path).name for each in found if isinstance(each, File)] == ["one"]
-    assert sorted(Path(each.path).name for each in found if isinstance(each, Closed)) == [
+    found = list(walk_files([tmp_path]))
+    assert [Path(each.path).name for each in found if isinstance(each, RecordingFile)] == ["one"]
+    assert sorted(Path(each.path).name for each in found if isinstance(each, UnreadablePath)) == [
         "gone",
         "self",
     ]
@@ -53,17 +59,17 @@ def test_pipes_are_not_opened_and_repositories_are_not_searched(tmp_path: Path) 
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
-    (closed,) = walk([tmp_path / "absent"])
-    assert closed == Closed(path=str(tmp_path / "absent"), why="No such file or directory")
+    (closed,) = walk_files([tmp_path / "absent"])
+    assert closed == UnreadablePath(path=str(tmp_path / "absent"), why="No such file or directory")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_closed_folder_is_named_and_the_rest_is_found(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     (tmp_path / "one").write_text("x")
-    found = list(walk([tmp_path]))
+    found = list(walk_files([tmp_path]))
     (tmp_path / "closed").chmod(0o700)
-    assert {type(each) for each in found} == {File, Closed}
+    assert {type(each) for each in found} == {RecordingFile, UnreadablePath}
 
 
 def test_names_that_are_no_text_are_found(tmp_path: Path) -> None:
@@ -76,10 +82,10 @@ def test_what_is_still_in_a_databases_log_counts_as_a_change(tmp_path: Path) -> 
     database = sqlite3.connect(path)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("CREATE TABLE t (x)")
-    before = file_at(str(path))
+    before = stat_recording(str(path))
     database.execute("INSERT INTO t VALUES (1)")
     database.commit()
-    assert file_at(str(path)) != before
+    assert stat_recording(str(path)) != before
     database.close()
 
 
@@ -99,13 +105,13 @@ def test_a_repository_is_named_by_its_origin_without_credentials(tmp_path: Path)
     (tmp_path / "project/.git").mkdir(parents=True)
     (tmp_path / "project/src").mkdir()
     here = str(tmp_path / "project/src")
-    assert repository_of(here) == str(tmp_path / "project")
-    repository_of.cache_clear()
+    assert repository_address(here) == str(tmp_path / "project")
+    repository_address.cache_clear()
     (tmp_path / "project/.git/config").write_text(
         '[core]\n\tbare = false\n[remote "origin"]\n\tfetch = +refs\n'
         "\turl = https://ann:hunter2@git.example.org/billing.git\n"
     )
-    assert repository_of(here) == "https://git.example.org/billing.git"
-    assert repository_of("/no/longer/there") == "/no/longer/there"
-    assert repository_of(None) is None
-    repository_of.cache_clear()
+    assert repository_address(here) == "https://git.example.org/billing.git"
+    assert repository_address("/no/longer/there") == "/no/longer/there"
+    assert repository_address(None) is None
+    repository_address.cache_clear()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake.reading import Outcome, look
-from closeloop.model.intake import Wish
+from closeloop.intake.file_intake import FileOutcome, read_recordings
+from closeloop.model.import_summary import SessionFilter
 from closeloop.store import open_store
-from closeloop.traces.find import file_at
+from closeloop.traces.recording_files import stat_recording
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FORMATS = sorted(path.name for path in FIXTURES.glob("*") if path.is_dir())
@@ -78,10 +78,10 @@ def spoiled(path: Path, seen: set[object]) -> Iterator[bytes]:
             yield "\n".join([*written, line] if len(records) > 1 else [line]).encode()
 
 
-def looked(path: Path, folder: Path) -> Outcome:
-    file = file_at(str(path))
+def looked(path: Path, folder: Path) -> FileOutcome:
+    file = stat_recording(str(path))
     assert file is not None
-    return look([file], Wish(), str(folder))[0]
+    return read_recordings([file], SessionFilter(), str(folder))[0]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -96,7 +96,7 @@ def test_a_hostile_value_costs_no_more_than_itself(name: str, tmp_path: Path) ->
                 path.write_bytes(spoilt)
                 after = looked(path, tmp_path)
                 assert after.trouble is None, spoilt
-                store.keep_sessions(after.sessions, [])
+                store.save_sessions(after.sessions, [])
                 if len(lines_of(content)) > 1:
                     assert after.reader == before.reader
                     assert after.count.sessions >= before.count.sessions

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from closeloop.model.protocols import Reader
-from closeloop.traces.detect import readers
-from closeloop.traces.export import atif, jsonl, otlp
-from closeloop.traces.redact import redact
-from closeloop.traces.source import FileSource
+from closeloop.traces.export import atif_export, jsonl_export, otlp_export
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
+from closeloop.traces.secret_redaction import redact_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
-READERS: dict[str, Reader] = {reader.name: reader for reader in readers()}
+READERS: dict[str, Reader] = {reader.name: reader for reader in installed_readers()}
 FORMATS = sorted(path.name for path in FIXTURES.glob("*") if path.is_dir())
 NUMBERS = {"huge": 2**80, "negative": -(2**70), "wide": 2**64 - 1, "listed": [10**40], "odd": 1e308}
 _TOOL = re.compile(r'(\\*"(?:name|tool|toolName|tool_name|function_name)\\*": \\*")\w+(\\*")')
@@ -108,10 +108,14 @@ def stored(folder: Path) -> set[str]:
         source = FileSource(path)
         for name in [name for name, reader in READERS.items() if reader.recognises(source)]:
             for read in READERS[name].read(source):
-                session, _ = redact(read)
+                session, _ = redact_record(read)
                 packed = msgspec.msgpack.encode(session)
                 assert msgspec.msgpack.decode(packed, type=type(session)) == session
-                for export in (atif.export, otlp.export, jsonl.export):
+                for export in (
+                    atif_export.export_atif,
+                    otlp_export.export_otlp,
+                    jsonl_export.export_jsonl,
+                ):
                     assert list(export(session, session.trace))
                 found.add(name)
     return found

@@ -9,8 +9,8 @@ from read_back import FIXTURES, REAL, recognised_by, sessions, told, written
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Edit, Message
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import aider
-from closeloop.traces.source import FileSource
 
 RECORDED = FIXTURES / "aider" / "aider.chat.history.md"
 RECORDINGS = sorted((REAL / "aider").glob("*/*.md"))

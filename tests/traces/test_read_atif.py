@@ -11,9 +11,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import atif
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "atif"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -240,7 +240,9 @@ def test_every_shared_recording_is_read_with_all_its_pairs() -> None:
     assert paths
     for path in paths:
         document = json.loads(path.read_text())
-        assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["atif"]
+        assert [one.name for one in installed_readers() if one.recognises(FileSource(path))] == [
+            "atif"
+        ]
         session = read(path)
         steps = document["steps"]
         calls = [call for step in steps for call in step.get("tool_calls") or []]

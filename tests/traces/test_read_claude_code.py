@@ -17,9 +17,9 @@ from closeloop.model.trace import (
     Read,
     ToolUse,
 )
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import claude_code
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDED = next(FIXTURES.joinpath("claude_code").glob("*.jsonl"))
@@ -274,7 +274,9 @@ def real() -> list[Path]:
 @pytest.mark.skipif(not REAL.is_dir(), reason="no real sessions at hand")
 def test_real_sessions_are_recognised_by_this_reader_alone() -> None:
     for path in real():
-        names = [reader.name for reader in readers() if reader.recognises(FileSource(path))]
+        names = [
+            reader.name for reader in installed_readers() if reader.recognises(FileSource(path))
+        ]
         assert names == ["claude-code"], path
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import claude_code, claude_stream
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDED = FIXTURES / "claude_stream" / "stream.jsonl"
@@ -203,7 +203,9 @@ def test_other_streams_are_refused(tmp_path: Path, line: dict[str, Any]) -> None
 def test_real_streams_are_read_by_this_reader_alone_and_in_full() -> None:
     calls = 0
     for path in REAL:
-        names = [reader.name for reader in readers() if reader.recognises(FileSource(path))]
+        names = [
+            reader.name for reader in installed_readers() if reader.recognises(FileSource(path))
+        ]
         assert names == ["claude-stream"], path
         (session,) = read(path)
         records = list(FileSource(path).records())

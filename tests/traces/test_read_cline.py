@@ -22,8 +22,8 @@ from closeloop.model.trace import (
     Thought,
     ToolUse,
 )
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import cline
-from closeloop.traces.source import FileSource
 
 MADE = Path(__file__).parent / "fixtures" / "cline"
 PARENT = MADE / "5b2c7a10-0000-4000-8000-000000000001"

@@ -9,8 +9,8 @@ from typing import Any
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, Thought
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import cline, gemini
-from closeloop.traces.source import FileSource
 
 
 def read(path: Path) -> Session:

@@ -21,9 +21,9 @@ from closeloop.model.trace import (
     Thought,
     ToolUse,
 )
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import codex
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "codex"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "codex_rollout"
@@ -738,7 +738,7 @@ def test_other_files_are_left_alone(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_every_shared_rollout_is_read_without_loss_or_doubles(path: Path) -> None:
-    assert [r.name for r in readers() if r.recognises(FileSource(path))] == ["codex"]
+    assert [r.name for r in installed_readers() if r.recognises(FileSource(path))] == ["codex"]
     source = FileSource(path)
     (session,) = codex.read(source)
     assert source.skipped == {}

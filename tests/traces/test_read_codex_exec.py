@@ -8,9 +8,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Thought, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import codex_exec
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "codex_exec"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "codex_exec_json"
@@ -232,7 +232,7 @@ def test_only_its_own_files_are_recognised(records: list[Any], known: bool, tmp_
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_every_shared_recording_is_read_without_loss_or_doubles(path: Path) -> None:
-    assert [r.name for r in readers() if r.recognises(FileSource(path))] == ["codex-exec"]
+    assert [r.name for r in installed_readers() if r.recognises(FileSource(path))] == ["codex-exec"]
     source = FileSource(path)
     (session,) = codex_exec.read(source)
     assert source.skipped == {}

@@ -11,8 +11,8 @@ import pytest
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import copilot_cli
-from closeloop.traces.source import FileSource
 
 FIXTURE = Path(__file__).parent / "fixtures" / "copilot_cli" / "events.jsonl"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "copilot_cli"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall
 from closeloop.model.exchange import Exchange
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, ToolUse
-from closeloop.traces.exchanges import session_of
+from closeloop.traces.exchange_session import session_from_exchanges
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gateway
-from closeloop.traces.source import FileSource
 from record_strategies import records
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gateway"
@@ -97,20 +97,20 @@ def test_all_formats_tell_the_same_story() -> None:
 
 def test_a_file_and_the_exchanges_it_was_made_of_are_read_alike(tmp_path: Path) -> None:
     path = FIXTURES / "openai.jsonl"
-    exchanges = list(gateway._exchanges(FileSource(path)))
-    assert session_of(exchanges, {}) == read(path)
+    exchanges = list(gateway._iter_exchanges(FileSource(path)))
+    assert session_from_exchanges(exchanges, {}) == read(path)
     copy = tmp_path / "copy.jsonl"
-    copy.write_bytes(b"".join(map(gateway.line, exchanges)))
+    copy.write_bytes(b"".join(map(gateway.encode_exchange_line, exchanges)))
     assert copy.read_bytes() == path.read_bytes()
 
 
 @settings(max_examples=50, deadline=None)
 @given(records(Exchange))
 def test_any_exchange_can_be_written_and_read(made: Exchange) -> None:
-    told = json.loads(gateway.line(made))
-    bodies = {name: gateway._bytes(told[name]) for name in ("request", "response")}
+    told = json.loads(gateway.encode_exchange_line(made))
+    bodies = {name: gateway._body_from_json(told[name]) for name in ("request", "response")}
     assert msgspec.convert({**told, **bodies}, Exchange) == made
-    session_of([made, made], {})
+    session_from_exchanges([made, made], {})
 
 
 def test_patches_of_several_files_are_an_edit_for_each() -> None:
@@ -129,7 +129,9 @@ def test_patches_of_several_files_are_an_edit_for_each() -> None:
         exchange({"input": [user], "tools": [1]}, {"output": [call]}, "/v1/responses"),
         exchange({"input": [user, call, result], "tools": [1]}, {"output": []}, "/v1/responses", 2),
     ]
-    edits = [event for event in session_of(talk, {}).trace.events if isinstance(event, Edit)]
+    edits = [
+        event for event in session_from_exchanges(talk, {}).trace.events if isinstance(event, Edit)
+    ]
     assert [edit.path for edit in edits] == ["new.py", "old.py"]
     assert [edit.action for edit in edits] == ["create", "change"]
     assert edits[0].after == "x = 1\n"
@@ -151,7 +153,7 @@ def test_an_id_may_come_again_for_a_patch_of_more_files() -> None:
         exchange({"input": [*seen, call("b", "c"), failed]}, {"output": []}),
         exchange({"input": [*seen, call("b", "c"), failed, later]}, {"output": []}),
     ]
-    events = session_of(talk, {}).trace.events
+    events = session_from_exchanges(talk, {}).trace.events
     edits = [event for event in events if isinstance(event, Edit)]
     assert [(edit.path, edit.call, edit.ok) for edit in edits] == [
         ("a", "c/1", False),
@@ -162,7 +164,7 @@ def test_an_id_may_come_again_for_a_patch_of_more_files() -> None:
 
 
 def test_an_agent_of_ours_is_read_from_its_own_records() -> None:
-    call = ToolCall(id="c1", name="run", arguments={"command": "ls"})
+    call = ModelToolCall(id="c1", name="run", arguments={"command": "ls"})
     user = ChatMessage(role="user", text="Look")
     first = ModelReply(text="I look.", calls=(call,), stop="tools")
     asked = ModelRequest(messages=(user,), system="Be brief.")
@@ -178,7 +180,7 @@ def test_an_agent_of_ours_is_read_from_its_own_records() -> None:
         exchange(encode(asked), encode(first), "reply"),
         exchange(encode(later), encode(ModelReply(text="Done.")), "reply", 2),
     ]
-    events = session_of(talk, {}).trace.events
+    events = session_from_exchanges(talk, {}).trace.events
     assert [type(event) for event in events] == [Message, Message, Command, Message]
     assert events[2].exit_code == 0  # type: ignore[union-attr]
 
@@ -193,7 +195,7 @@ def test_a_refused_request_is_no_turn_and_its_cause_is_noted() -> None:
         exchange({"messages": [user]}, {"input_tokens": 1}, "/v1/messages/count_tokens", 3),
         exchange(b"\xff", b"\xff", number=4),
     ]
-    session = session_of(talk, {})
+    session = session_from_exchanges(talk, {})
     assert len(session.trace.lanes[0].turns) == 1
     assert session.usage.output_tokens == 3
     assert (session.exit, session.cause) == ("crashed", cause)
@@ -206,7 +208,7 @@ def test_what_agents_put_before_the_request_is_not_the_users() -> None:
         {"type": "text", "text": "Fix it"},
     ]
     talk = [exchange({"messages": [{"role": "user", "content": parts}]}, {"content": []})]
-    events = session_of(talk, {}).trace.events
+    events = session_from_exchanges(talk, {}).trace.events
     said = [event for event in events if isinstance(event, Message)]
     assert [(one.text, one.intent) for one in said] == [("Fix it", "request")]
 
@@ -220,6 +222,10 @@ def test_tools_nobody_knows_are_kept_with_their_results() -> None:
         exchange({"messages": [user]}, {"role": "assistant", "content": [use]}),
         exchange({"messages": later}, {"content": []}, number=2),
     ]
-    (found,) = [one for one in session_of(talk, {}).trace.events if isinstance(one, ToolUse)]
+    (found,) = [
+        one for one in session_from_exchanges(talk, {}).trace.events if isinstance(one, ToolUse)
+    ]
     assert (found.name, found.output, found.ok) == ("measure", "7", False)
-    assert not [one for one in session_of(talk, {}).trace.events if isinstance(one, Handoff)]
+    assert not [
+        one for one in session_from_exchanges(talk, {}).trace.events if isinstance(one, Handoff)
+    ]

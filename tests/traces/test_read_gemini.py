@@ -12,9 +12,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import gemini
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "gemini_cli_session"
@@ -394,9 +394,9 @@ def test_the_agents_other_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
 def test_every_shared_recording_is_read_whole() -> None:
     for path in sorted(SHARED.rglob("*.json")):
-        assert [reader.name for reader in readers() if reader.recognises(FileSource(path))] == [
-            "gemini"
-        ]
+        assert [
+            reader.name for reader in installed_readers() if reader.recognises(FileSource(path))
+        ] == ["gemini"]
         session = read(path)
         document = json.loads(path.read_text())
         calls = [tool for one in document["messages"] for tool in one.get("toolCalls") or ()]

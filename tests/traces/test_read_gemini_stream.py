@@ -10,8 +10,8 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gemini, gemini_stream
-from closeloop.traces.source import FileSource
 
 FIXTURE = Path(__file__).parent / "fixtures" / "gemini_stream" / "stream.jsonl"
 AT = "2026-01-01T00:00:00Z"

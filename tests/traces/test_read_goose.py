@@ -13,8 +13,8 @@ import pytest
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import goose
-from closeloop.traces.source import FileSource
 
 MADE = Path(__file__).parent / "fixtures" / "goose"
 

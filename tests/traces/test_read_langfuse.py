@@ -10,9 +10,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Handoff, Message, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import langfuse
-from closeloop.traces.source import FileSource
 
 TRACE = Path(__file__).parent / "fixtures" / "langfuse" / "trace.json"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"
@@ -73,7 +73,9 @@ def test_other_json_is_not_taken_for_a_trace(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
 def test_every_shared_recording_is_read_once_with_all_its_tools() -> None:
     for path in sorted((SHARED / "langfuse_framework_traces").iterdir()):
-        assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["langfuse"]
+        assert [one.name for one in installed_readers() if one.recognises(FileSource(path))] == [
+            "langfuse"
+        ]
         observations = json.loads(path.read_text())["observations"]
         session = read(path)
         used = [

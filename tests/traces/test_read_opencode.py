@@ -12,8 +12,8 @@ import pytest
 from closeloop.model.attempt import Usage
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import opencode, opencode_run
-from closeloop.traces.source import FileSource
 
 RECORDED = Path(__file__).parent / "fixtures" / "opencode"
 WORKSPACE = "/tmp/opencode-recording/workspace"

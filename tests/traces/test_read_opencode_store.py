@@ -11,9 +11,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Handoff, Message
-from closeloop.traces.opencode import storage
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.opencode import opencode_storage
 from closeloop.traces.readers import opencode, opencode_store
-from closeloop.traces.source import FileSource
 from patience import takes
 
 RECORDED = Path(__file__).parent / "fixtures" / "opencode"
@@ -239,6 +239,6 @@ def test_a_long_line_of_children_is_found_soon(tmp_path: Path) -> None:
     source = FileSource(folder / "s0.json")
 
     def work(_: int) -> None:
-        assert len(storage.family_of(source)) == 2000
+        assert len(opencode_storage.find_session_family(source)) == 2000
 
     assert takes(work, 0.1) < 0.1

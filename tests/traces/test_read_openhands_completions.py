@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_completions
-from closeloop.traces.source import FileSource
 
 FOLDER = FIXTURES / "openhands_completions"
 ABANDONED, *ATTEMPT = sorted((FOLDER / "sums-1").iterdir())

@@ -8,8 +8,8 @@ import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
 from closeloop.model.trace import Command, Edit
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_events
-from closeloop.traces.source import FileSource
 
 FOLDER = FIXTURES / "openhands_events"
 RECORDINGS = sorted((REAL / "openhands_events").rglob("*.json*"))

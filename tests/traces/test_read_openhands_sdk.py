@@ -8,8 +8,8 @@ import pytest
 from read_back import FIXTURES, recognised_by, sessions, told, written
 
 from closeloop.model.trace import Command, Handoff
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_sdk
-from closeloop.traces.source import FileSource
 
 FOLDER = FIXTURES / "openhands_sdk" / "conversation"
 STATE = FOLDER / "base_state.json"

@@ -12,9 +12,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Handoff, Message, Note, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import otlp
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "otlp"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"
@@ -303,13 +303,13 @@ def test_other_bytes_are_not_taken_for_protobuf(content: bytes, tmp_path: Path) 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
 def test_the_shared_trace_is_read_and_its_schema_is_not() -> None:
     path = SHARED / "agentv_nested_subagent.json"
-    assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["otlp"]
+    assert [one.name for one in installed_readers() if one.recognises(FileSource(path))] == ["otlp"]
     session = read(path)
     assert [lane.agent for lane in session.trace.lanes] == ["codex", "config-inspector"]
     [handoff] = [event for event in session.trace.events if isinstance(event, Handoff)]
     assert handoff.child == session.trace.lanes[1].id
     for schema in (SHARED / "schema").iterdir():
-        assert not any(one.recognises(FileSource(schema)) for one in readers())
+        assert not any(one.recognises(FileSource(schema)) for one in installed_readers())
 
 
 def _with_events(told: dict[str, Any], *events: tuple[str, dict[str, str]]) -> dict[str, Any]:
@@ -380,7 +380,7 @@ SDK = {
 def test_spans_as_a_program_prints_them_are_read(content: str, tmp_path: Path) -> None:
     path = tmp_path / "spans"
     path.write_text(content)
-    assert [one.name for one in readers() if one.recognises(FileSource(path))] == ["otlp"]
+    assert [one.name for one in installed_readers() if one.recognises(FileSource(path))] == ["otlp"]
     session = read(path)
     (command,) = session.trace.events
     assert isinstance(command, Command)

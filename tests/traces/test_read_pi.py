@@ -10,9 +10,9 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
-from closeloop.traces.detect import readers
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import pi
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures" / "pi"
 RECORDED = next(FIXTURES.glob("2*.jsonl"))
@@ -262,7 +262,9 @@ def test_the_sub_agents_of_its_extension_are_lanes(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
 def test_the_shared_recording_is_read_whole() -> None:
     path = SHARED / "pi_large_session.jsonl"
-    assert [reader.name for reader in readers() if reader.recognises(FileSource(path))] == ["pi"]
+    assert [
+        reader.name for reader in installed_readers() if reader.recognises(FileSource(path))
+    ] == ["pi"]
     session = read(path)
     messages = [json.loads(line).get("message", {}) for line in path.read_text().splitlines()]
     results = {one["toolCallId"] for one in messages if one.get("role") == "toolResult"}

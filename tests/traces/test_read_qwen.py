@@ -10,8 +10,8 @@ import pytest
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import claude_code, claude_stream, qwen
-from closeloop.traces.source import FileSource
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CHAT = next((FIXTURES / "qwen" / "chats").glob("*.jsonl"))

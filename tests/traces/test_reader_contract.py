@@ -21,12 +21,12 @@ from closeloop import plugins
 from closeloop.model.protocols import Reader
 from closeloop.model.session import Session
 from closeloop.model.trace import Handoff
-from closeloop.traces.detect import readers
-from closeloop.traces.source import FileSource
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.reader_detection import installed_readers
 from example_counts import scale_examples
 
 FIXTURES = Path(__file__).parent / "fixtures"
-READERS: dict[str, Reader] = {reader.name: reader for reader in readers()}
+READERS: dict[str, Reader] = {reader.name: reader for reader in installed_readers()}
 FORMATS = sorted(path.name for path in FIXTURES.glob("*") if path.is_dir())
 
 
@@ -84,7 +84,7 @@ def check(session: Session, reader: Reader) -> None:
 
 
 def test_readers_are_known_by_the_names_they_give_themselves() -> None:
-    assert READERS.keys() == plugins.known("readers").keys()
+    assert READERS.keys() == plugins.installed_plugins("readers").keys()
     assert all(reader.version >= 1 for reader in READERS.values())
 
 

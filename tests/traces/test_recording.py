@@ -15,14 +15,14 @@ import closeloop
 from closeloop import BadInput
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, ToolUse
+from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import atif
-from closeloop.traces.recording import Recording
-from closeloop.traces.source import FileSource
+from closeloop.traces.recording import SessionRecording
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "record.md"
 
 
-def recorded(run: Recording) -> Session:
+def recorded(run: SessionRecording) -> Session:
     assert run.session is not None
     return run.session
 
@@ -125,7 +125,7 @@ def test_tasks_that_run_at_once_stay_in_their_own_lanes() -> None:
 
 
 def test_threads_write_into_one_recording_without_losing_anything() -> None:
-    def work(run: Recording, name: str) -> None:
+    def work(run: SessionRecording, name: str) -> None:
         with run.handoff(name, f"part of {name}") as part:
             for number in range(200):
                 part.command(str(number))
@@ -241,5 +241,5 @@ def test_every_method_is_on_the_page() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("## What can be recorded")[2]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
     documented = set(re.findall(r"`(\w+)`", " ".join(rows)))
-    public = {name for name in vars(Recording) if not name.startswith("_")}
+    public = {name for name in vars(SessionRecording) if not name.startswith("_")}
     assert documented == public

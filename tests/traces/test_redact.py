@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.model.attempt import Usage
-from closeloop.model.leaks import find
+from closeloop.model.secret_search import find_secrets
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace, Turn
-from closeloop.traces.redact import redact, redact_text
+from closeloop.traces.secret_redaction import redact_record, redact_text
 
 ROOT = Path(__file__).parents[2]
 _draw = random.Random(7)
@@ -206,7 +206,7 @@ def test_our_own_sources_are_left_alone() -> None:
     for folder in ("src", "docs", "bench", "examples"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".py", ".md", ".toml", ".yaml"):
-                assert list(find(path.read_bytes())) == [], path
+                assert list(find_secrets(path.read_bytes())) == [], path
 
 
 def session(text: str) -> Session:
@@ -225,14 +225,14 @@ def session(text: str) -> Session:
 
 def test_every_text_of_a_session_is_looked_at() -> None:
     secret = SECRETS["github-token"]
-    cleaned, counts = redact(session(secret))
+    cleaned, counts = redact_record(session(secret))
     assert secret not in msgspec.json.encode(cleaned).decode()
     assert counts == {"github-token": 14}
 
 
 def test_a_session_without_secrets_is_the_same_one() -> None:
     plain = session("nothing here, token by token")
-    cleaned, counts = redact(plain)
+    cleaned, counts = redact_record(plain)
     assert cleaned is plain
     assert counts == {}
 
@@ -241,7 +241,7 @@ def test_arguments_are_known_by_their_names() -> None:
     use = ToolUse(
         number=1, lane="root", name="x", arguments={"password": "hunter2!", "api_key": RANDOM}
     )
-    cleaned, counts = redact(use)
+    cleaned, counts = redact_record(use)
     assert cleaned.arguments == {
         "password": "[redacted: password]",
         "api_key": "[redacted: assignment]",
@@ -251,7 +251,7 @@ def test_arguments_are_known_by_their_names() -> None:
 
 def test_texts_that_no_format_can_hold_are_looked_at_too() -> None:
     note = Note(number=1, lane="root", text=f"\ud800 {SECRETS['npm-token']} \udfff")
-    cleaned, counts = redact(note)
+    cleaned, counts = redact_record(note)
     assert cleaned.text == "\ufffd [redacted: npm-token] \ufffd"
     assert counts == {"npm-token": 1}
 
@@ -263,7 +263,7 @@ def test_what_a_reader_should_not_have_given_can_be_kept_all_the_same() -> None:
         reader="x", reader_version=1, lanes=(Lane(id="root", turns=(turn,)),), events=(told,)
     )
     session = Session(id="1\ud800", agent="a", trace=trace, links={"\ud800": "\ud800"})
-    cleaned, counts = redact(session)
+    cleaned, counts = redact_record(session)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(cleaned), type=Session) == cleaned
     assert cleaned.trace.lanes[0].turns[0].usage.input_tokens == (1 << 63) - 1
     assert (cleaned.id, cleaned.agent, cleaned.links) == ("1\ufffd", "a", {"\ufffd": "\ufffd"})
@@ -290,4 +290,4 @@ def test_the_quick_look_misses_nothing_that_the_slow_one_finds(
 ) -> None:
     text = joint.join(pieces)
     note = Note(number=1, lane="root", text=text)
-    assert redact(note)[0].text == redact_text(text, {})
+    assert redact_record(note)[0].text == redact_text(text, {})

@@ -11,7 +11,6 @@ from read_back import sessions, told, written
 
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Message
-from closeloop.traces.calls import command_in, exit_code_in
 from closeloop.traces.readers import (
     atif,
     codex,
@@ -24,6 +23,7 @@ from closeloop.traces.readers import (
     openhands_events,
     otlp,
 )
+from closeloop.traces.tool_calls import command_argument, find_exit_code
 
 
 def lines(path: Path, *records: Any) -> Path:
@@ -276,16 +276,16 @@ def test_a_document_with_a_number_that_only_python_writes_is_read(tmp_path: Path
     ],
 )
 def test_a_command_in_words_is_the_line_that_runs_the_same(words: list[str], command: str) -> None:
-    assert command_in({"command": words}) == command
+    assert command_argument({"command": words}) == command
 
 
 def test_an_exit_code_that_no_process_can_have_is_unknown() -> None:
-    assert exit_code_in("Exit code: 1") == 1
-    assert exit_code_in(f"Exit code: {'9' * 30}") is None
-    assert exit_code_in("first\nEXIT CODE 3\nlast") == 3
+    assert find_exit_code("Exit code: 1") == 1
+    assert find_exit_code(f"Exit code: {'9' * 30}") is None
+    assert find_exit_code("first\nEXIT CODE 3\nlast") == 3
     # A letter that becomes two in lower case moves what comes after it.
-    assert exit_code_in("\u0130\u0130\nProcess exited with code 4\nlast") == 4
-    assert exit_code_in("exit code of what was called before: 5") is None
+    assert find_exit_code("\u0130\u0130\nProcess exited with code 4\nlast") == 4
+    assert find_exit_code("exit code of what was called before: 5") is None
 
 
 def span(number: int, **attributes: str) -> dict[str, Any]:

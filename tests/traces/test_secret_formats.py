@@ -7,8 +7,8 @@ import base64
 import pytest
 from secret_samples import FORMS, NAMED, fill
 
-from closeloop.model.leaks import find
-from closeloop.traces.redact import redact_text
+from closeloop.model.secret_search import find_secrets
+from closeloop.traces.secret_redaction import redact_text
 
 SEEDS = range(3)
 FORM_LINES = [tuple(line.split(" ", 1)) for line in FORMS.strip().splitlines()]
@@ -116,4 +116,4 @@ def test_a_digest_is_no_secret() -> None:
         "EAAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P0BB",
         "sha256:9f8f1515c2b0c1c1b8a7d6e5f4a3b2c1d0e9f8a79f8f1515c2b0c1c1b8a7d6e5",
     ):
-        assert list(find(line.encode())) == []
+        assert list(find_secrets(line.encode())) == []

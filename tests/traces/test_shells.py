@@ -7,7 +7,7 @@ import shlex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from closeloop.traces.shells import words
+from closeloop.traces.shell_words import split_shell_words
 from patience import takes
 
 
@@ -21,7 +21,7 @@ def test_words_are_those_of_a_posix_shell(line: str) -> None:
     except ValueError:
         wanted = None
     try:
-        found: list[str] | None = words(line)
+        found: list[str] | None = split_shell_words(line)
     except ValueError:
         found = None
     assert found == wanted
@@ -29,5 +29,5 @@ def test_words_are_those_of_a_posix_shell(line: str) -> None:
 
 def test_a_long_line_takes_no_time() -> None:
     line = 'edit "' + "x = 'y'\\n" * 100_000 + '" end'
-    assert len(words(line)) == 3
-    assert takes(lambda _: words(line), 1) < 1
+    assert len(split_shell_words(line)) == 3
+    assert takes(lambda _: split_shell_words(line), 1) < 1

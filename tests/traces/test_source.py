@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from closeloop.traces import source
-from closeloop.traces.source import FileSource
-from closeloop.traces.untrusted import decode
+from closeloop.traces import file_source
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.untrusted_json import decode_json
 
 LINES = st.sampled_from(
     [b'{"a":1}', b'{"b":"' + b"x" * 40 + b'"}', b"[1, 2]", b" ", b"", b'{"a":1}\r', b'{"half":',
@@ -32,7 +32,7 @@ def one_by_one(content: bytes) -> tuple[list[Any], int]:
     for line in content.split(b"\n"):
         if line.strip():
             try:
-                values.append(decode(line.removeprefix(source.MARK)))
+                values.append(decode_json(line.removeprefix(file_source.UTF8_BOM)))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 bad += 1
     return values, bad
@@ -47,13 +47,13 @@ def test_every_line_is_a_record_or_counted(
     looked: bool,
     packed: bool,
 ) -> None:
-    assume(not content.startswith(source.ZSTD))
+    assume(not content.startswith(file_source.ZSTD_MAGIC))
     path = tmp_path_factory.getbasetemp() / "lines"
     path.write_bytes(zstandard.compress(content) if packed else content)
     values, bad = one_by_one(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "HEAD_BYTES", sizes[0])
-        patch.setattr(source, "BLOCK_BYTES", sizes[1])
+        patch.setattr(file_source, "HEAD_BYTES", sizes[0])
+        patch.setattr(file_source, "BLOCK_BYTES", sizes[1])
         file = FileSource(path)
         if looked:
             assert all(value in values for value in file.lines)
@@ -72,27 +72,27 @@ def test_a_document_is_the_whole_file_or_nothing(
     path = tmp_path_factory.getbasetemp() / "document"
     path.write_bytes(content)
     os.utime(path, ns=(0, hash(content) & 0xFFFFFFFFFFFF))
-    text = content.removeprefix(source.MARK)
+    text = content.removeprefix(file_source.UTF8_BOM)
     try:
-        whole = decode(text) if text.lstrip()[:1] in (b"{", b"[") else None
+        whole = decode_json(text) if text.lstrip()[:1] in (b"{", b"[") else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         whole = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "HEAD_BYTES", head)
+        patch.setattr(file_source, "HEAD_BYTES", head)
         file = FileSource(path)
         if looked:
             list(file.records())
-        spaces = len(content.removeprefix(source.MARK)) - len(text.lstrip())
-        if head > spaces + len(source.MARK):
+        spaces = len(content.removeprefix(file_source.UTF8_BOM)) - len(text.lstrip())
+        if head > spaces + len(file_source.UTF8_BOM):
             assert file.document == whole
 
 
 def test_a_line_that_is_too_long_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "HEAD_BYTES", 4)
-    monkeypatch.setattr(source, "BLOCK_BYTES", 8)
-    monkeypatch.setattr(source, "LINE_BYTES", 32)
+    monkeypatch.setattr(file_source, "HEAD_BYTES", 4)
+    monkeypatch.setattr(file_source, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(file_source, "MAX_LINE_BYTES", 32)
     (tmp_path / "file").write_bytes(b'{"a":1}\n"' + b"x" * 200 + b'"\n{"b":2}\n')
     file = FileSource(tmp_path / "file")
     assert list(file.records()) == [{"a": 1}, {"b": 2}]
@@ -108,10 +108,10 @@ def test_lines_and_documents_in_utf_16_are_read(
     values: list[dict[str, str]],
     sizes: tuple[int, int],
 ) -> None:
-    mark, coding = source.UTF_16[order == "big"], f"utf-16-{order[0]}e"
+    mark, coding = file_source.UTF16_BOMS[order == "big"], f"utf-16-{order[0]}e"
     path = tmp_path_factory.getbasetemp() / "wide"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "HEAD_BYTES", sizes[0] + 8)
+        patch.setattr(file_source, "HEAD_BYTES", sizes[0] + 8)
         path.write_bytes(mark + "\r\n".join(map(json.dumps, values)).encode(coding))
         assert list(FileSource(path).records()) == values
         path.write_bytes(mark + json.dumps(values, ensure_ascii=False).encode(coding))
@@ -120,7 +120,7 @@ def test_lines_and_documents_in_utf_16_are_read(
 
 def test_utf_16_that_breaks_off_costs_one_line(tmp_path: Path) -> None:
     path = tmp_path / "wide"
-    path.write_bytes(source.UTF_16[0] + '{"a":1}\n{"b":"é'.encode("utf-16-le")[:-1])
+    path.write_bytes(file_source.UTF16_BOMS[0] + '{"a":1}\n{"b":"é'.encode("utf-16-le")[:-1])
     file = FileSource(path)
     assert list(file.records()) == [{"a": 1}]
     assert file.skipped == {"a line that is not JSON": 1}
@@ -138,7 +138,7 @@ def test_a_document_of_many_small_values_is_too_large_before_it_is_decoded(tmp_p
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_first_line_that_is_longer_than_the_head_is_seen(tmp_path: Path, packed: bool) -> None:
-    values = [{"a": "x" * source.HEAD_BYTES}, {"b": 2}]
+    values = [{"a": "x" * file_source.HEAD_BYTES}, {"b": 2}]
     content = b"\n".join(map(msgspec.json.encode, values))
     path = tmp_path / "lines"
     path.write_bytes(zstandard.compress(content) if packed else content)
@@ -179,6 +179,6 @@ def test_a_file_that_is_gone_is_counted(tmp_path: Path) -> None:
 def test_a_document_that_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "document"
     for when, words in enumerate(("one", "two")):
-        path.write_bytes(msgspec.json.encode([words * source.HEAD_BYTES]))
+        path.write_bytes(msgspec.json.encode([words * file_source.HEAD_BYTES]))
         os.utime(path, ns=(0, when))
-        assert FileSource(path).document == [words * source.HEAD_BYTES]
+        assert FileSource(path).document == [words * file_source.HEAD_BYTES]

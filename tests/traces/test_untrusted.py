@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.traces import untrusted, values
+from closeloop.traces import export_values, untrusted_json
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -21,17 +21,21 @@ anything = st.recursive(
 
 @given(anything)
 def test_whatever_comes_is_made_fit_to_be_stored(value: Any) -> None:
-    kept = untrusted.safe(value, {})
+    kept = untrusted_json.storable_value(value, {})
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept)) == kept
-    assert isinstance(untrusted.raw(value), str)
+    assert isinstance(untrusted_json.json_excerpt(value), str)
 
 
 @given(anything)
 def test_whatever_comes_is_a_time_a_count_and_an_amount_or_nothing(value: Any) -> None:
-    for ask in (untrusted.millis, untrusted.seconds, untrusted.moment):
+    for ask in (
+        untrusted_json.time_from_millis,
+        untrusted_json.time_from_seconds,
+        untrusted_json.time_from_text,
+    ):
         at = ask(value)
         assert at is None or at.tzinfo is UTC
-    for ask in (untrusted.count, untrusted.amount):
+    for ask in (untrusted_json.as_count, untrusted_json.as_amount):
         number = ask(value)
         assert number is None or number >= 0
 
@@ -40,7 +44,7 @@ def test_values_are_made_safe_to_the_bottom() -> None:
     deep: object = "x"
     for _ in range(500):
         deep = [deep]
-    kept = untrusted.safe(
+    kept = untrusted_json.storable_value(
         {"a\0": ["\ud800", 1 << 80, None, True, 1.5, float("nan")], "d": deep}, {}
     )
     assert kept["a\ufffd"] == ["\ufffd", str(1 << 80), None, True, 1.5, "nan"]
@@ -48,9 +52,9 @@ def test_values_are_made_safe_to_the_bottom() -> None:
 
 
 def test_a_record_nobody_knows_is_kept_within_bounds() -> None:
-    assert untrusted.raw({"a": 1}) == '{"a":1}'
-    assert len(untrusted.raw({"a": "x" * 100_000})) < 2100
-    assert "1e" not in untrusted.raw({"a": 1 << 80})
+    assert untrusted_json.json_excerpt({"a": 1}) == '{"a":1}'
+    assert len(untrusted_json.json_excerpt({"a": "x" * 100_000})) < 2100
+    assert "1e" not in untrusted_json.json_excerpt({"a": 1 << 80})
 
 
 @pytest.mark.parametrize(
@@ -78,24 +82,24 @@ def test_a_record_nobody_knows_is_kept_within_bounds() -> None:
 def test_a_number_is_none_where_it_cannot_be_one(
     value: object, counted: int | None, measured: float | None
 ) -> None:
-    assert untrusted.count(value) == counted
-    assert untrusted.amount(value) == measured
+    assert untrusted_json.as_count(value) == counted
+    assert untrusted_json.as_amount(value) == measured
 
 
 def test_json_inside_a_text_is_unfolded_only_where_it_is_an_object_or_a_list() -> None:
-    assert values.unfolded(' {"a": [1]}') == {"a": [1]}
-    assert values.unfolded("[1") == "[1"
-    assert values.unfolded("12") == "12"
-    assert values.unfolded("null") == "null"
-    assert values.unfolded(5) == 5
+    assert export_values.unfold_json(' {"a": [1]}') == {"a": [1]}
+    assert export_values.unfold_json("[1") == "[1"
+    assert export_values.unfold_json("12") == "12"
+    assert export_values.unfold_json("null") == "null"
+    assert export_values.unfold_json(5) == 5
 
 
 def test_nanoseconds_are_a_time_or_nothing() -> None:
     expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert values.instant("1700000000000000000") == expected
-    assert values.instant(1_700_000_000_000_000_000) == expected
+    assert export_values.time_from_nanos("1700000000000000000") == expected
+    assert export_values.time_from_nanos(1_700_000_000_000_000_000) == expected
     for nothing in (0, "0", "", -1, True, 1.5, 1 << 63, "9" * 19, "9" * 400, "x", None):
-        assert values.instant(nothing) is None
+        assert export_values.time_from_nanos(nothing) is None
 
 
 @pytest.mark.parametrize(
@@ -113,16 +117,16 @@ def test_nanoseconds_are_a_time_or_nothing() -> None:
 )
 def test_what_is_no_text_or_no_number_does_not_cost_the_rest(written: bytes, meant: object) -> None:
     told = b'{"a": [%s, 1.5, %d, "NaN"], "\\udc00": {}}' % (written, 1 << 70)
-    value = untrusted.decoded(told)
+    value = untrusted_json.try_decode_json(told)
     assert value == {"a": [meant, 1.5, 1 << 70, "NaN"], "\ufffd": {}}
-    assert untrusted.decoded(told.decode(errors="replace")) == value
-    assert untrusted.decoded(told[:-1]) is None
+    assert untrusted_json.try_decode_json(told.decode(errors="replace")) == value
+    assert untrusted_json.try_decode_json(told[:-1]) is None
 
 
 def test_times_are_in_utc() -> None:
     expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert untrusted.millis(1_700_000_000_000) == expected
-    assert untrusted.seconds(1_700_000_000) == expected
-    assert untrusted.moment("2023-11-14T23:13:20+01:00") == expected
-    assert untrusted.moment("2023-11-14 22:13:20") == expected
-    assert untrusted.millis(0) is None
+    assert untrusted_json.time_from_millis(1_700_000_000_000) == expected
+    assert untrusted_json.time_from_seconds(1_700_000_000) == expected
+    assert untrusted_json.time_from_text("2023-11-14T23:13:20+01:00") == expected
+    assert untrusted_json.time_from_text("2023-11-14 22:13:20") == expected
+    assert untrusted_json.time_from_millis(0) is None

@@ -8,24 +8,32 @@ from dashboard_store import START, fill
 
 from closeloop.model.attempt import Attempt, CommandResult, Grade, Outcome, Usage
 from closeloop.model.delivery import Delivery
-from closeloop.model.evaluation import Issue
-from closeloop.model.memory import Example, LearnedRule, Repeat
+from closeloop.model.evaluation import EvaluationIssue
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.orchestration import (
-    Assessment,
-    Ending,
-    Execution,
     Orchestration,
-    Part,
-    Tried,
+    OrchestrationResult,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
 )
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
-from closeloop.model.review import Comment, Commit, Correction, Description, Fact, Push, Review
+from closeloop.model.patch_parsing import parse_patch
+from closeloop.model.pull_request import (
+    Correction,
+    Fact,
+    PullCommit,
+    PullDescription,
+    Push,
+    Review,
+    ReviewComment,
+)
 from closeloop.model.task import Task
+from closeloop.model.team_rules import RepeatedRemark, RuleExample, TeamRule
 from closeloop.model.trace import Command, Lane, Message, Trace
 from closeloop.model.variant import Experiment, PromptVersion, Variant
-from closeloop.reviewing.lives import keep
-from closeloop.reviews.authorship import agents_of
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.store import Store
 
 EXPERIMENT, PLAN, REPO, PULL = "e11111111111", "p11111111111", "acme/billing", 7
@@ -78,7 +86,7 @@ def experiment(store: Store, said: str) -> None:
         good = variant == "steady" or (place // 4) % 4 == 0
         attempt(store, f"x{place:011d}", (task, variant, number), said, good=good)
     task, variant, number = places[-1]
-    store.claim(f"d{task}/v{variant}/{number}/0", "somebody", 3600)
+    store.claim_job(f"d{task}/v{variant}/{number}/0", "somebody", 3600)
 
 
 def attempt(store: Store, name: str, place: tuple[str, str, int], said: str, *, good: bool) -> None:
@@ -93,8 +101,8 @@ def attempt(store: Store, name: str, place: tuple[str, str, int], said: str, *, 
             Command(number=2, lane="root", command="pytest", output=said, exit_code=int(not good)),
         ),
     )
-    store.keep(
-        Made(
+    store.save_attempt(
+        AttemptResult(
             attempt=Attempt(
                 id=name,
                 origin="experiment",
@@ -110,7 +118,7 @@ def attempt(store: Store, name: str, place: tuple[str, str, int], said: str, *, 
                 user="ann",
             ),
             trace=trace,
-            change=parse(patch(task)),
+            change=parse_patch(patch(task)),
             grade=Grade(
                 attempt=name,
                 grading=f"g{task}",
@@ -135,7 +143,7 @@ def patch(task: str) -> str:
 
 def deliveries(store: Store) -> None:
     for number in range(12):
-        store.pulls.deliver(
+        store.pulls.save_delivery(
             Delivery(
                 attempt=f"x{number:011d}",
                 at=START + timedelta(days=number),
@@ -156,21 +164,21 @@ def deliveries(store: Store) -> None:
 def plan(store: Store, said: str) -> None:
     """Four tasks: one passed at once, one at its second try, one failed, one was never begun."""
     parts = (
-        Part(id="schema", prompt=said, scope=(said,)),
-        Part(id="api", prompt=said, depends_on=("schema",)),
-        Part(id="pages", prompt=said, depends_on=("schema",)),
-        Part(id="release", prompt=said, depends_on=("api", "pages")),
+        SubtaskSpec(id="schema", prompt=said, scope=(said,)),
+        SubtaskSpec(id="api", prompt=said, depends_on=("schema",)),
+        SubtaskSpec(id="pages", prompt=said, depends_on=("schema",)),
+        SubtaskSpec(id="release", prompt=said, depends_on=("api", "pages")),
     )
     made = Orchestration(
         id=PLAN, at=START, request=f"Build it. {said}", tasks=parts, worker=said, judges=(said,)
     )
-    store.plans.begin(made)
+    store.plans.save_plan(made)
     tries = [("schema", 1, True), ("api", 1, False), ("api", 2, True), ("pages", 1, False)]
     store.plans.save(
-        [Tried(execution=execution(task, number, said)) for task, number, _ in tries],
+        [SubtaskResult(execution=execution(task, number, said)) for task, number, _ in tries],
         [assessment(task, number, said, good=good) for task, number, good in tries],
     )
-    ending = Ending(
+    ending = OrchestrationResult(
         plan=PLAN,
         at=START + timedelta(minutes=9),
         passed=False,
@@ -180,12 +188,12 @@ def plan(store: Store, said: str) -> None:
         seconds=540.0,
         usage=Usage(cost=0.4),
     )
-    store.plans.end(made, ending)
+    store.plans.save_ending(made, ending)
 
 
-def execution(task: str, number: int, said: str) -> Execution:
+def execution(task: str, number: int, said: str) -> SubtaskExecution:
     began = START + timedelta(minutes=number)
-    return Execution(
+    return SubtaskExecution(
         plan=PLAN,
         task=task,
         number=number,
@@ -203,13 +211,13 @@ def execution(task: str, number: int, said: str) -> Execution:
     )
 
 
-def assessment(task: str, number: int, said: str, *, good: bool) -> Assessment:
+def assessment(task: str, number: int, said: str, *, good: bool) -> SubtaskAssessment:
     issues = (
         ()
         if good
-        else (Issue(check="whole", criterion="quality", text=f"It is not whole. {said}"),)
+        else (EvaluationIssue(check="whole", criterion="quality", text=f"It is not whole. {said}"),)
     )
-    return Assessment(
+    return SubtaskAssessment(
         plan=PLAN,
         task=task,
         number=number,
@@ -232,7 +240,7 @@ def pull(store: Store, said: str) -> None:
     def at(minutes: int) -> datetime:
         return began + timedelta(minutes=minutes)
 
-    described = Description(
+    described = PullDescription(
         title=f"Round to cents. {said}",
         body=said,
         author="claude[bot]",
@@ -247,12 +255,14 @@ def pull(store: Store, said: str) -> None:
         head="c" * 40,
         files=2,
     )
-    first = Commit(sha="d" * 40, at=at(1), message=said, author="claude[bot]", bot=True)
+    first = PullCommit(sha="d" * 40, at=at(1), message=said, author="claude[bot]", bot=True)
     asked = Review(id="r1", by="ann", state="changes_requested", body=said, sha="d" * 40, at=at(10))
-    remark = Comment(id="c1", by="ann", body=said, at=at(10), path="src/x.py", line=3, review="r1")
-    second = Commit(sha="c" * 40, at=at(20), message=said, author="claude[bot]", bot=True)
+    remark = ReviewComment(
+        id="c1", by="ann", body=said, at=at(10), path="src/x.py", line=3, review="r1"
+    )
+    second = PullCommit(sha="c" * 40, at=at(20), message=said, author="claude[bot]", bot=True)
     pushed = Push(after="c" * 40, before="d" * 40, at=at(20), by="claude[bot]", commits=("c" * 40,))
-    keep(
+    save_facts(
         [
             told("1", described, 61),
             told("2", first, 1),
@@ -262,17 +272,17 @@ def pull(store: Store, said: str) -> None:
             told("6", pushed, 20),
         ],
         store,
-        agents_of({}),
+        merge_known_agents({}),
     )
 
 
 def memory(store: Store, said: str) -> None:
-    example = Example(
+    example = RuleExample(
         key="c1", source="comment", text=said, repo=REPO, pull=PULL, by=said, at=START
     )
     for number, state in enumerate(("proposed", "active", "retired")):
         store.memory.save_rule(
-            LearnedRule(
+            TeamRule(
                 id=f"rule{number}",
                 repo=REPO,
                 text=f"Use decimals for money. {said}",
@@ -287,7 +297,7 @@ def memory(store: Store, said: str) -> None:
     for key, state in (("c1", "confirmed"), ("c2", "candidate"), ("c3", "denied")):
         store.memory.save_repeats(
             [
-                Repeat(
+                RepeatedRemark(
                     key=key,
                     rule="rule1",
                     repo=REPO,

@@ -22,8 +22,8 @@ from playwright.sync_api import (
 )
 
 from closeloop.store import Store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from patience import PATIENCE
 
 NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"
@@ -81,14 +81,14 @@ def _close_pages() -> None:
 
 
 @contextmanager
-def serving(store: Store, desk: Desk | None = None, **options: Any) -> Iterator[str]:
+def serving(store: Store, desk: PageContext | None = None, **options: Any) -> Iterator[str]:
     """The address of a server that runs in a thread of its own, and counts before it answers."""
     if desk is None:
-        desk = Desk(store)
-        desk.counting.patience = None
+        desk = PageContext(store)
+        desk.metric_cache.patience = None
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        app = application(store, **{"token": None, "quiet": 0.1, "desk": desk, **options})
+        app = build_web_app(store, **{"token": None, "quiet": 0.1, "desk": desk, **options})
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
         thread.start()

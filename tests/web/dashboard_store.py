@@ -17,21 +17,21 @@ from closeloop.model.attempt import (
     Usage,
 )
 from closeloop.model.change import Change, FileChange
+from closeloop.model.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
 from closeloop.model.evaluation import (
-    CheckAnswer,
-    Criterion,
+    CriterionScore,
     Evaluation,
+    EvaluationIssue,
     Evaluations,
-    Issue,
     JudgeVersion,
+    RubricAnswer,
 )
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.finding import Finding, Unmeasured
+from closeloop.model.held_out_log import HeldOutRun
 from closeloop.model.insight import Insight
-from closeloop.model.look import Look
-from closeloop.model.patches import parse
-from closeloop.model.plan import Made
-from closeloop.model.queue import HumanReview
-from closeloop.model.report import Chance, Factor, Report, Risk, ToolRun
+from closeloop.model.patch_parsing import parse_patch
+from closeloop.model.review_items import HumanReview
 from closeloop.model.task import Acceptance, Task
 from closeloop.model.trace import (
     AnyEvent,
@@ -89,15 +89,15 @@ def fill(store: Store, said: str = "plain words") -> None:
     _keep(store, HANDOFF, "reminders", "spiraller", 2, _handoff(said), said, "fail")
     _keep(store, LONG, "reminders", "closer", 3, _long(), said, "unscored")
     _keep(store, SEALED, SECRET_NAME, "closer", 4, _short(said), said, "fail")
-    store.keep(
-        Made(
+    store.save_attempt(
+        AttemptResult(
             attempt=Attempt(
                 id=BARE, origin="production", exit="crashed", cause=said, user=said, summary=said
             )
         )
     )
-    store.held_out.add_look(
-        Look(
+    store.held_out.add_unsealing(
+        HeldOutRun(
             at=START,
             who=said,
             reason=said,
@@ -108,10 +108,10 @@ def fill(store: Store, said: str = "plain words") -> None:
             count=1,
         )
     )
-    store.reports.add(_report(said), START, repo=said, attempt=SPIRAL)
-    store.reports.add(_report(SECRET_NAME), START, repo=SECRET_NAME, attempt=SEALED)
-    store.judged.save(_judged(said))
-    store.reviews.save(
+    store.reports.save_report(_report(said), START, repo=said, attempt=SPIRAL)
+    store.reports.save_report(_report(SECRET_NAME), START, repo=SECRET_NAME, attempt=SEALED)
+    store.judged.save_evaluations(_judged(said))
+    store.reviews.save_review(
         HumanReview(
             item=SPIRAL, reviewer=said, at=START, contained=True, outside="none", notes=said
         )
@@ -165,11 +165,11 @@ def _keep(
         branch=said,
         user=said,
     )
-    store.keep(
-        Made(
+    store.save_attempt(
+        AttemptResult(
             attempt=made,
             trace=trace,
-            change=parse(_patch(said)),
+            change=parse_patch(_patch(said)),
             grade=_grade(name, task, said, how),
             insights=(
                 Insight(attempt=name, repo=None, type="agent_self_feedback", text=said, at=began),
@@ -321,7 +321,7 @@ def _trace(lanes: list[Lane], events: list[AnyEvent], skipped: dict[str, int]) -
     )
 
 
-def _report(said: str) -> Report:
+def _report(said: str) -> ChangeReport:
     broken = ToolRun(
         name=f"test {said}",
         command=said,
@@ -336,7 +336,7 @@ def _report(said: str) -> Report:
     )
     found = Finding(rule="copied-code", version=1, severity="warning", message=said, source="check")
     places = ("src/x.py:9", "src/x.py:2", f"src/{said}.py:3", said)
-    return Report(
+    return ChangeReport(
         change=Change(base="a" * 40, files=(FileChange(path=said, status="changed", added=2),)),
         title=said,
         verdict="block",
@@ -346,8 +346,8 @@ def _report(said: str) -> Report:
         risk=Risk(
             level="high",
             reasons=(said,),
-            factors=(Factor(name=said, axis="impact", text=said, weight=0.9, places=(said,)),),
-            chance=Chance(value=0.12, low=0.08, high=0.17, of=900, method="logistic"),
+            factors=(RiskFactor(name=said, axis="impact", text=said, weight=0.9, places=(said,)),),
+            chance=RevertChance(value=0.12, low=0.08, high=0.17, of=900, method="logistic"),
             unmeasured=(Unmeasured(rule=said, reason=said),),
         ),
     )
@@ -369,7 +369,7 @@ def _judged(said: str) -> Evaluations:
         attempt=SPIRAL,
         judge="j1",
         answers=(
-            CheckAnswer(
+            RubricAnswer(
                 check=said,
                 criterion="quality",
                 verdict="no",
@@ -378,10 +378,10 @@ def _judged(said: str) -> Evaluations:
                 void=said,
             ),
         ),
-        criteria=(Criterion(name="quality", score=0.4),),
+        criteria=(CriterionScore(name="quality", score=0.4),),
         score=0.4,
         passed=False,
-        issues=(Issue(check=said, criterion="quality", text=said, evidence=(said,)),),
+        issues=(EvaluationIssue(check=said, criterion="quality", text=said, evidence=(said,)),),
         summary=said,
         same_family=True,
         at=START,

@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from closeloop.model.access import SCOPES, Scope, Token
+from closeloop.model.access_tokens import ACCESS_SCOPES, AccessScope, AccessToken
 from closeloop.model.errors import BadInput
 from closeloop.model.settings import ServeSettings, Settings
 from closeloop.store import Store, open_store
-from closeloop.web.access import needed
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
-from closeloop.web.limits import Limit
+from closeloop.web.access import required_scope
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
+from closeloop.web.rate_limit import AddressRateLimit
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html"}
@@ -49,8 +49,8 @@ def served(
     serve: ServeSettings | None = None,
 ) -> Iterator[TestClient]:
     """A server with one thing to write, by a browser that keeps its cookies."""
-    desk = Desk(store, Settings(serve=serve or ServeSettings()))
-    app = application(store, token=token, is_open=is_open, desk=desk)
+    desk = PageContext(store, Settings(serve=serve or ServeSettings()))
+    app = build_web_app(store, token=token, is_open=is_open, desk=desk)
 
     async def write(request: Request) -> Response:
         return JSONResponse({"written": (await request.body()).decode()})
@@ -60,11 +60,13 @@ def served(
         yield client
 
 
-def made(store: Store, *scopes: Scope) -> str:
+def made(store: Store, *scopes: AccessScope) -> str:
     """The secret of a new token."""
-    secret = f"closeloop_{len(store.access.tokens())}_{'-'.join(scopes)}"
-    number = str(len(store.access.tokens()))
-    store.access.add(Token(id=f"t{number}", name=f"n{number}", scopes=scopes, at=NOW), secret)
+    secret = f"closeloop_{len(store.access.list_tokens())}_{'-'.join(scopes)}"
+    number = str(len(store.access.list_tokens()))
+    store.access.save_token(
+        AccessToken(id=f"t{number}", name=f"n{number}", scopes=scopes, at=NOW), secret
+    )
     return secret
 
 
@@ -153,8 +155,8 @@ def test_with_a_token_set_nothing_is_open(store: Store) -> None:
         assert sent.headers["location"] == "/login?next=%2Fattempts%3Foutcome%3Dfail"
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_token_may_do_what_its_scopes_say(store: Store, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", ACCESS_SCOPES)
+def test_a_token_may_do_what_its_scopes_say(store: Store, scope: AccessScope) -> None:
     with served(store, is_open=False) as client:
         headers = bearer(made(store, scope))
         got = {
@@ -191,7 +193,7 @@ def test_a_login_ends_with_its_token(store: Store) -> None:
     with served(store, is_open=False) as client:
         log_in(client, made(store, "read"))
         assert client.get("/api/attempts").status_code == 200
-        store.access.revoke("t0", NOW)
+        store.access.revoke_token("t0", NOW)
         assert client.get("/api/attempts").status_code == 401
 
 
@@ -221,10 +223,10 @@ def test_after_a_login_nobody_is_sent_elsewhere(store: Store, place: str) -> Non
 
 
 def test_a_login_is_not_for_ever(kept: Store) -> None:
-    kept.access.log_in("secret", "t0", NOW + timedelta(seconds=5))
-    assert kept.access.login("secret", NOW) == "t0"
-    assert kept.access.login("secret", NOW + timedelta(seconds=6)) is None
-    assert kept.access.login("another", NOW) is None
+    kept.access.save_login("secret", "t0", NOW + timedelta(seconds=5))
+    assert kept.access.find_login_token("secret", NOW) == "t0"
+    assert kept.access.find_login_token("secret", NOW + timedelta(seconds=6)) is None
+    assert kept.access.find_login_token("another", NOW) is None
 
 
 def test_guesses_are_slowed_down(store: Store) -> None:
@@ -237,10 +239,10 @@ def test_guesses_are_slowed_down(store: Store) -> None:
 
 
 def test_a_limit_is_of_one_address() -> None:
-    limit = Limit(most=2, seconds=600)
-    assert [limit.wait("a"), limit.wait("a")] == [None, None]
-    assert limit.wait("a") is not None
-    assert limit.wait("b") is None
+    limit = AddressRateLimit(most=2, seconds=600)
+    assert [limit.count_request("a"), limit.count_request("a")] == [None, None]
+    assert limit.count_request("a") is not None
+    assert limit.count_request("b") is None
 
 
 def trusted(**changes: object) -> ServeSettings:
@@ -303,7 +305,7 @@ def test_whom_a_proxy_names_writes_only_from_our_own_pages(store: Store) -> None
 
 def test_secrets_are_kept_only_as_hashes(kept: Store) -> None:
     secret = made(kept, "read")
-    kept.access.log_in("browser secret", "t0", NOW)
+    kept.access.save_login("browser secret", "t0", NOW)
     rows = kept._read(
         lambda on: [
             *map(str, on.exec_driver_sql("SELECT * FROM tokens").all()),
@@ -316,11 +318,11 @@ def test_secrets_are_kept_only_as_hashes(kept: Store) -> None:
 
 def test_a_token_that_is_not_there_cannot_be_revoked(kept: Store) -> None:
     with pytest.raises(BadInput, match="No token named 'nobody'"):
-        kept.access.revoke("nobody", NOW)
+        kept.access.revoke_token("nobody", NOW)
     made(kept, "read")
-    kept.access.revoke("t0", NOW)
-    kept.access.revoke("t0", NOW + timedelta(days=1))
-    assert [token.revoked for token in kept.access.tokens()] == [
+    kept.access.revoke_token("t0", NOW)
+    kept.access.revoke_token("t0", NOW + timedelta(days=1))
+    assert [token.revoked for token in kept.access.list_tokens()] == [
         NOW.replace(microsecond=NOW.microsecond)
     ]
 
@@ -341,5 +343,5 @@ def test_a_token_that_is_not_there_cannot_be_revoked(kept: Store) -> None:
         ("POST", "/settings/x", "admin"),
     ],
 )
-def test_what_a_request_needs(method: str, path: str, scope: Scope | None) -> None:
-    assert needed(method, path) == scope
+def test_what_a_request_needs(method: str, path: str, scope: AccessScope | None) -> None:
+    assert required_scope(method, path) == scope

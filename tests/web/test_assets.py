@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from closeloop.store import open_store
-from closeloop.web.app import application
-from closeloop.web.assets import assets
+from closeloop.web.app import build_web_app
+from closeloop.web.assets import load_assets
 
 WEB = Path(str(files("closeloop.web")))
 VENDORED = {
@@ -38,9 +38,9 @@ def test_what_others_made_is_unchanged_and_has_its_licence() -> None:
 def test_a_file_is_served_packed_under_the_name_of_its_content() -> None:
     with (
         open_store(":memory:") as store,
-        TestClient(application(store, token="x"), base_url="http://127.0.0.1") as client,
+        TestClient(build_web_app(store, token="x"), base_url="http://127.0.0.1") as client,
     ):
-        for asset in assets().values():
+        for asset in load_assets().values():
             answer = client.get(asset.address, headers={"accept-encoding": "identity"})
             assert answer.content == asset.content
             assert "immutable" in answer.headers["cache-control"]

@@ -14,16 +14,16 @@ from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
 from dashboard_store import HOSTILE, SEALED, SECRET_NAME, START
 from starlette.testclient import TestClient
 
-from closeloop.model.orchestration import Orchestration, Part
+from closeloop.model.orchestration import Orchestration, SubtaskSpec
 from closeloop.model.task import Task
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages.compare import CompareView
 from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.review import ReviewView
-from closeloop.web.views.dag import depths, picture
+from closeloop.web.views.plan_graph import draw_plan_graph, task_depths
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html,*/*"}
@@ -53,9 +53,9 @@ READ = (
 
 def served(store: Store) -> TestClient:
     """Pages wait until all is counted, so that a slow machine shows the same."""
-    desk = Desk(store)
-    desk.counting.patience = None
-    return TestClient(application(store, token=None, desk=desk), base_url=HERE, headers=HTML)
+    desk = PageContext(store)
+    desk.metric_cache.patience = None
+    return TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE, headers=HTML)
 
 
 @pytest.fixture(scope="module")
@@ -193,22 +193,22 @@ def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> 
 
 def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
     with open_store(":memory:") as store:
-        tasks = (Part(id="one", prompt="Do it."),)
+        tasks = (SubtaskSpec(id="one", prompt="Do it."),)
         begun = Orchestration(id="0123", at=START, request="Build.", tasks=tasks, worker="w")
-        store.plans.begin(begun)
+        store.plans.save_plan(begun)
         client = served(store)
 
         def states() -> list[bool]:
             texts = [client.get(path).text for path in ("/plans", "/plans/0123")]
             return ["under way" in text and "stopped" not in text for text in texts]
 
-        assert store.claim(begun.job, "elsewhere:1:7", 3600)
+        assert store.claim_job(begun.job, "elsewhere:1:7", 3600)
         assert states() == [True, True]
         first = client.get("/").text
         assert 'href="/plans/0123"' in first
         assert "1 task, 0 tries so far" in first
         assert "Nothing has happened yet" not in first
-        store.release("elsewhere:1:7")
+        store.release_jobs("elsewhere:1:7")
         assert states() == [False, False]
         assert "/plans/0123" not in client.get("/").text
         assert "closeloop orchestrate --resume 0123" in client.get("/plans/0123").text
@@ -236,7 +236,7 @@ def test_a_page_of_an_odd_name_leads_to_its_record() -> None:
 
 
 def test_tasks_stand_to_the_right_of_what_they_wait_for() -> None:
-    drawn = picture({"a": (), "b": ("a",), "c": ("a", "b"), "d": ("nobody",)})
+    drawn = draw_plan_graph({"a": (), "b": ("a",), "c": ("a", "b"), "d": ("nobody",)})
     assert drawn is not None
     across = {box.task: box.x for box in drawn.boxes}
     assert across["a"] == across["d"] < across["b"] < across["c"]
@@ -244,9 +244,9 @@ def test_tasks_stand_to_the_right_of_what_they_wait_for() -> None:
 
 
 def test_tasks_that_wait_for_each_other_are_drawn_all_the_same() -> None:
-    assert set(depths({"a": ("b",), "b": ("a",), "c": ("c",)})) == {"a", "b", "c"}
-    assert picture({"a": ("b",), "b": ("a",)}) is not None
-    assert picture({}) is None
+    assert set(task_depths({"a": ("b",), "b": ("a",), "c": ("c",)})) == {"a", "b", "c"}
+    assert draw_plan_graph({"a": ("b",), "b": ("a",)}) is not None
+    assert draw_plan_graph({}) is None
 
 
 def test_a_pull_request_that_nobody_told_of_is_not_there(client: TestClient) -> None:
@@ -292,7 +292,7 @@ def test_an_answer_is_kept_and_the_next_change_comes(queue: TestClient) -> None:
     first = read(queue, "/api/review", ReviewView)
     said = {**ANSWERS, "quality": "partly", "tags": ["scope creep"], "notes": "Too much."}
     assert send(queue, **said).headers["location"] == "/review"
-    kept = queue.app_store.reviews.all(item=first.item.id)[0]  # type: ignore[attr-defined]
+    kept = queue.app_store.reviews.list_reviews(item=first.item.id)[0]  # type: ignore[attr-defined]
     assert (kept.contained, kept.outside, kept.approach, kept.merge) == (True, "none", False, False)
     assert (kept.tags, kept.notes) == (("scope creep",), "Too much.")
     assert kept.dimensions == {"quality": "partly"}
@@ -323,7 +323,7 @@ def test_a_draft_that_comes_late_changes_nothing(queue: TestClient) -> None:
     first = read(queue, "/api/review", ReviewView).item.id
     send(queue, **ANSWERS)
     send(queue, "/review/draft", item=first, contained="no")
-    kept = queue.app_store.reviews.all(item=first)[0]  # type: ignore[attr-defined]
+    kept = queue.app_store.reviews.list_reviews(item=first)[0]  # type: ignore[attr-defined]
     assert (kept.state, kept.contained) == ("done", True)
 
 
@@ -342,7 +342,7 @@ def test_answers_come_as_json_too(queue: TestClient) -> None:
     open_ = {"item": first, "contained": True}
     for body, status in (([], 400), (open_, 400), ({**said, "merge": "x"}, 400), (said, 200)):
         assert queue.post("/api/review", json=body, headers=headers).status_code == status
-    kept = queue.app_store.reviews.all(item=first)[0]  # type: ignore[attr-defined]
+    kept = queue.app_store.reviews.list_reviews(item=first)[0]  # type: ignore[attr-defined]
     assert (kept.merge, kept.reviewer) == (True, "somebody")
 
 
@@ -353,7 +353,7 @@ def test_nobody_answers_in_the_name_of_others_or_from_elsewhere(queue: TestClien
     data = {"item": item.item.id, **ANSWERS}
     assert queue.post("/review", data=data, headers=elsewhere).status_code == 403
     assert queue.post("/review", data=data, headers={"origin": HERE}).status_code == 403
-    assert queue.app_store.reviews.all(item=item.item.id) == []  # type: ignore[attr-defined]
+    assert queue.app_store.reviews.list_reviews(item=item.item.id) == []  # type: ignore[attr-defined]
 
 
 def test_what_is_held_out_is_not_put_before_anybody(queue: TestClient) -> None:
@@ -383,18 +383,18 @@ def decide(client: TestClient, **said: str) -> Any:
 def test_a_person_accepts_a_rule_and_says_what_restates_it(queue: TestClient) -> None:
     kept = queue.app_store.memory  # type: ignore[attr-defined]
     assert decide(queue, rule="rule0", state="active").status_code == 303
-    rules = {rule.id: rule for rule in kept.rules()}
+    rules = {rule.id: rule for rule in kept.list_rules()}
     assert (rules["rule0"].state, rules["rule0"].by) == ("active", "somebody")
     assert decide(queue, remark="c2", state="denied").status_code == 303
-    assert {one.key: one.state for one in kept.repeats()}["c2"] == "denied"
+    assert {one.key: one.state for one in kept.list_repeats()}["c2"] == "denied"
 
 
 def test_nothing_else_is_decided(queue: TestClient) -> None:
     kept = queue.app_store.memory  # type: ignore[attr-defined]
-    before = kept.rules(), kept.repeats()
+    before = kept.list_rules(), kept.list_repeats()
     for said in ({}, {"rule": "rule0", "state": "x"}, {"remark": "c2", "state": "x"}):
         assert decide(queue, **said).status_code == 400
     assert decide(queue, rule="nobody", state="active").status_code == 400
     data = {"rule": "rule0", "state": "active"}
     assert queue.post("/memory", data=data, headers={"origin": HERE}).status_code == 403
-    assert (kept.rules(), kept.repeats()) == before
+    assert (kept.list_rules(), kept.list_repeats()) == before

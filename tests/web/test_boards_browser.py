@@ -15,8 +15,8 @@ from dashboard_store import HOSTILE
 from playwright.sync_api import Page, expect
 
 from closeloop.store import Store, open_store
-from closeloop.web.desk import Desk
-from closeloop.web.export import export
+from closeloop.web.page_context import PageContext
+from closeloop.web.static_export import export_pages
 
 Serve = Callable[..., AbstractContextManager[str]]
 OpenPage = Callable[..., Page]
@@ -92,7 +92,11 @@ def test_three_changes_are_reviewed_by_keyboard_only(
         page.keyboard.type(f"Note yy{number}")
         page.keyboard.press("Control+Enter")
     expect(page.get_by_text("3 of 21 reviewed")).to_be_visible()
-    kept = [one for one in store.reviews.all() if one.state == "done" and one.notes[:4] == "Note"]
+    kept = [
+        one
+        for one in store.reviews.list_reviews()
+        if one.state == "done" and one.notes[:4] == "Note"
+    ]
     assert [one.notes for one in kept] == ["Note yy0", "Note yy1", "Note yy2"]
     for one in kept:
         assert (one.contained, one.outside, one.approach, one.merge) == (True, "none", True, False)
@@ -107,7 +111,7 @@ def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, st
         expect(page.get_by_text("31 of 32")).to_be_visible()
         expect(page.get_by_text("running", exact=True)).to_be_visible()
         attempt(store, "x00000000031", ("task-7", "hasty", 2), "the last one", good=False)
-        store.release("somebody")
+        store.release_jobs("somebody")
         expect(page.get_by_text("32 of 32")).to_be_visible()
         expect(page.get_by_text("done", exact=True)).to_be_visible()
         page.goto(f"{address}/")
@@ -116,7 +120,7 @@ def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, st
 
 
 def test_an_export_opens_from_disk(open_page: OpenPage, store: Store, tmp_path: Path) -> None:
-    export(Desk(store), tmp_path / "site")
+    export_pages(PageContext(store), tmp_path / "site")
     page = open_page()
     page.goto((tmp_path / "site" / "index.html").as_uri())
     expect(page.locator("plot-figure svg").first).to_be_visible()
@@ -165,7 +169,7 @@ def hostile(tmp_path: Path) -> Iterator[Store]:
 def test_nothing_that_somebody_wrote_runs_on_a_board(
     hostile: Store, serve: Serve, open_page: OpenPage, tmp_path: Path
 ) -> None:
-    export(Desk(hostile), tmp_path / "site")
+    export_pages(PageContext(hostile), tmp_path / "site")
     with serve(hostile) as address:
         page = open_page()
         for path in READ:

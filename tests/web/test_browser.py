@@ -18,9 +18,9 @@ from playwright.sync_api import TimeoutError as TooLate
 from test_receiver import conversation, export
 
 from closeloop.model.attempt import Attempt
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
-from closeloop.web.desk import Desk
+from closeloop.web.page_context import PageContext
 from patience import PATIENCE, ROUNDS, until
 
 Serve = Callable[..., AbstractContextManager[str]]
@@ -129,17 +129,17 @@ def test_a_theme_that_was_chosen_stays(open_page: OpenPage, address: str) -> Non
 def test_a_list_grows_while_it_is_looked_at(
     open_page: OpenPage, serve: Serve, store: Store
 ) -> None:
-    desk = Desk(store)
+    desk = PageContext(store)
 
     def add(task: str) -> None:
         made = Attempt(id=task * 4, origin="experiment", task=task, exit="gave_up", started=START)
-        store.keep(Made(attempt=made))
+        store.save_attempt(AttemptResult(attempt=made))
 
     def add_first(route: Route) -> None:
         """Between drawing the page and its hearing of what is new."""
-        before = desk.news()
+        before = desk.news_mark()
         add("early")
-        until(lambda: desk.news() != before)
+        until(lambda: desk.news_mark() != before)
         route.continue_()
 
     with serve(store, desk=desk) as address:
@@ -162,7 +162,7 @@ def test_a_session_under_way_is_watched(open_page: OpenPage, serve: Serve, tmp_p
     with open_store(str(tmp_path / "store.db")) as opened, serve(opened) as address:
         send = partial(httpx.post, f"{address}/v1/traces", timeout=PATIENCE)
         send(json=export(first)).raise_for_status()
-        rows = until(opened.attempts)
+        rows = until(opened.list_attempts)
         page = open_page()
         live = page.locator("live-updates")
 

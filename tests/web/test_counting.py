@@ -9,67 +9,67 @@ from datetime import UTC, datetime
 
 import pytest
 
-from closeloop.measuring.work import Work
+from closeloop.measuring.attempt_table import AttemptTable
 from closeloop.model.attempt import Attempt
 from closeloop.model.delivery import Delivery
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.store import open_store
-from closeloop.web.counting import Counting
-from closeloop.web.desk import Desk
+from closeloop.web.metric_cache import MetricCache
+from closeloop.web.page_context import PageContext
 from patience import PATIENCE, until
 
 
-def worked() -> Work:
-    return Work(attempts=[], columns={}, tasks={}, variants={})
+def worked() -> AttemptTable:
+    return AttemptTable(attempts=[], columns={}, tasks={}, variants={})
 
 
 def test_numbers_are_counted_once_until_something_is_added() -> None:
     mark, made = ["1"], []
-    counting = Counting(lambda: mark[0], worked, patience=None)
+    counting = MetricCache(lambda: mark[0], worked, patience=None)
 
-    def make(work: Work) -> int:
+    def make(work: AttemptTable) -> int:
         time.sleep(0.1)
         made.append(mark[0])
         return len(made)
 
-    assert [counting.of_work("it", make).value for _ in range(3)] == [1, 1, 1]
+    assert [counting.compute_from_work("it", make).value for _ in range(3)] == [1, 1, 1]
     mark[0] = "2"
     # Who has all the patience gets numbers of now, though the last took long to count.
-    assert counting.of_work("it", make).fresh
-    assert (counting.of_work("it", make).value, made) == (2, ["1", "2"])
+    assert counting.compute_from_work("it", make).fresh
+    assert (counting.compute_from_work("it", make).value, made) == (2, ["1", "2"])
 
 
 def test_what_came_while_somebody_waited_is_counted_too() -> None:
     marks = iter(["1"])
-    counting = Counting(lambda: next(marks, "2"), worked, patience=None)
-    assert counting.of_work("it", lambda work: 1).fresh
+    counting = MetricCache(lambda: next(marks, "2"), worked, patience=None)
+    assert counting.compute_from_work("it", lambda work: 1).fresh
 
 
 def test_a_page_does_not_wait_for_what_takes_long() -> None:
     go = threading.Event()
-    counting = Counting(lambda: "1", worked, patience=0.01)
+    counting = MetricCache(lambda: "1", worked, patience=0.01)
 
-    def make(work: Work) -> str:
+    def make(work: AttemptTable) -> str:
         go.wait(PATIENCE)
         return "done"
 
-    first = counting.of_work("it", make)
+    first = counting.compute_from_work("it", make)
     assert (first.value, first.fresh) == (None, False)
     go.set()
     counting.patience = None
-    assert counting.of_work("it", make).value == "done"
+    assert counting.compute_from_work("it", make).value == "done"
 
 
 def test_what_was_asked_wrongly_stays_wrong_and_what_failed_is_tried_again() -> None:
-    counting = Counting(lambda: "1", worked, patience=None)
+    counting = MetricCache(lambda: "1", worked, patience=None)
     tries: list[str] = []
 
-    def wrong(work: Work) -> None:
+    def wrong(work: AttemptTable) -> None:
         tries.append("wrong")
         raise BadInput("No.")
 
-    def broken(work: Work) -> str:
+    def broken(work: AttemptTable) -> str:
         tries.append("broken")
         if tries.count("broken") == 1:
             raise MachineFailed("Once.")
@@ -77,13 +77,13 @@ def test_what_was_asked_wrongly_stays_wrong_and_what_failed_is_tried_again() -> 
 
     for _ in range(2):
         with pytest.raises(BadInput):
-            counting.of_work("wrong", wrong)
+            counting.compute_from_work("wrong", wrong)
     with pytest.raises(MachineFailed):
-        counting.of_work("broken", broken)
+        counting.compute_from_work("broken", broken)
 
     def value() -> str | None:
         with suppress(MachineFailed):
-            return counting.of_work("broken", broken).value
+            return counting.compute_from_work("broken", broken).value
         return None
 
     assert until(value) == "well"
@@ -92,19 +92,21 @@ def test_what_was_asked_wrongly_stays_wrong_and_what_failed_is_tried_again() -> 
 
 def test_the_mark_changes_with_an_attempt_and_what_became_of_it() -> None:
     with open_store(":memory:") as opened:
-        before = opened.listing.mark()
-        opened.keep(Made(attempt=Attempt(id="a", origin="production", exit="finished")))
-        made = opened.listing.mark()
+        before = opened.listing.change_marker()
+        opened.save_attempt(
+            AttemptResult(attempt=Attempt(id="a", origin="production", exit="finished"))
+        )
+        made = opened.listing.change_marker()
         assert made != before
-        opened.pulls.deliver(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
-        assert opened.listing.mark() != made
+        opened.pulls.save_delivery(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
+        assert opened.listing.change_marker() != made
 
 
 def test_a_plan_that_is_taken_up_or_let_go_is_news_though_nothing_is_added() -> None:
     with open_store(":memory:") as opened:
-        mark, before = Desk(opened).mark(), Desk(opened).news()
-        assert opened.claim("plan/0123", "elsewhere:1:7", 3600)
-        assert Desk(opened).mark() == mark
-        assert Desk(opened).news() == f"{before} 0123"
-        opened.release("elsewhere:1:7")
-        assert Desk(opened).news() == before
+        mark, before = PageContext(opened).store_mark(), PageContext(opened).news_mark()
+        assert opened.claim_job("plan/0123", "elsewhere:1:7", 3600)
+        assert PageContext(opened).store_mark() == mark
+        assert PageContext(opened).news_mark() == f"{before} 0123"
+        opened.release_jobs("elsewhere:1:7")
+        assert PageContext(opened).news_mark() == before

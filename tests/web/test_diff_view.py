@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from closeloop.model.change import Change, FileChange
 from closeloop.model.finding import Finding
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.trace import Edit, Trace
-from closeloop.web.views.diff import MOST_LINES, diff_files, located
-from closeloop.web.views.marked import marked
+from closeloop.web.views.diff_view import MAX_LINES, build_diff_files, locate_findings
+from closeloop.web.views.marked_text import mark_text_parts
 
 PATCH = """\
 diff --git a/a.py b/a.py
@@ -41,7 +41,7 @@ def finding(*, places: tuple[str, ...] = (), events: tuple[int, ...] = ()) -> Fi
 
 
 def test_lines_are_numbered_as_they_were_and_as_they_are() -> None:
-    first, binary, new = diff_files(parse(PATCH), (), [("a.py", "outside the scope")])
+    first, binary, new = build_diff_files(parse_patch(PATCH), (), [("a.py", "outside the scope")])
     assert [(line.old, line.new, line.text) for line in first.lines[1:]] == [
         (3, 3, "three"),
         (4, None, "four"),
@@ -57,7 +57,7 @@ def test_lines_are_numbered_as_they_were_and_as_they_are() -> None:
 
 def test_a_finding_stands_on_its_line_or_above_its_file() -> None:
     findings = [finding(places=("a.py:5",)), finding(places=("a.py:99", "c.py"))]
-    first, _, new = diff_files(parse(PATCH), findings, ())
+    first, _, new = build_diff_files(parse_patch(PATCH), findings, ())
     assert [line.text for line in first.lines if line.findings] == ["more"]
     assert first.findings == (1,)
     assert new.findings == (1,)
@@ -68,31 +68,31 @@ def test_a_finding_that_cites_an_edit_stands_where_the_edit_wrote() -> None:
     gone = Edit(number=8, lane="r", path="c.py", before="x", after="nothing left of it")
     away = Edit(number=9, lane="r", path="z.py", after="FOUR")
     trace = Trace(reader="x", reader_version=1, events=(edit, gone, away))
-    files = diff_files(parse(PATCH), (), ())
+    files = build_diff_files(parse_patch(PATCH), (), ())
     cited = [finding(events=(7,)), finding(events=(8, 1)), finding(events=(9,)), finding()]
-    assert [one.places for one in located(cited, trace, files)] == [("a.py:4",), ("c.py",)]
+    assert [one.places for one in locate_findings(cited, trace, files)] == [("a.py:4",), ("c.py",)]
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="@+- \\\ndif-git ab/01,x", max_size=400))
 def test_no_patch_is_too_odd_to_be_shown(patch: str) -> None:
     change = Change(files=(FileChange(path="x", status="changed"),) * 2, patch=patch)
-    assert len(diff_files(change, [finding(places=("x:1", "x:y:2", ":", ""))], ())) == 2
+    assert len(build_diff_files(change, [finding(places=("x:1", "x:y:2", ":", ""))], ())) == 2
 
 
 def test_a_long_diff_is_cut_and_says_so() -> None:
-    lines = MOST_LINES + 500
+    lines = MAX_LINES + 500
     added = "".join(f"+{number}\n" for number in range(lines))
     patch = f"diff --git a/x b/x\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,{lines} @@\n{added}"
-    (file,) = diff_files(parse(patch), (), ())
-    assert len(file.lines) == MOST_LINES
+    (file,) = build_diff_files(parse_patch(patch), (), ())
+    assert len(file.lines) == MAX_LINES
     assert file.left_out == 501
 
 
 @settings(deadline=None)
 @given(st.text(max_size=80), st.lists(st.text(min_size=1, max_size=5), max_size=5))
 def test_marking_a_text_changes_nothing_of_it(text: str, parts: list[str]) -> None:
-    pieces = marked(text, [(part, "kept") for part in parts])
+    pieces = mark_text_parts(text, [(part, "kept") for part in parts])
     assert "".join(piece.text for piece in pieces) == text
     for piece in pieces:
         assert piece.mark is None or piece.text in parts

@@ -12,8 +12,8 @@ from dashboard_store import SECRET_NAME
 
 from closeloop.model.errors import BadInput
 from closeloop.store import Store, open_store
-from closeloop.web.desk import Desk
-from closeloop.web.export import export, file_name
+from closeloop.web.page_context import PageContext
+from closeloop.web.static_export import address_file_name, export_pages
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def store() -> Iterator[Store]:
 
 def test_every_link_of_an_export_leads_to_a_file(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    written = export(Desk(store), folder)
+    written = export_pages(PageContext(store), folder)
     assert written > 60
     ours = {path.name for path in folder.glob("*.html")}
     assert {"index.html", "attempts.html", "experiments.html", f"plans_{PLAN}.html"} <= ours
@@ -37,18 +37,18 @@ def test_every_link_of_an_export_leads_to_a_file(store: Store, tmp_path: Path) -
         for link in re.findall(r' (?:href|src)="([^"#]*)', text):
             assert not link.startswith("/"), (path.name, link)
             assert not link or (folder / link).exists(), (path.name, link)
-    assert export(Desk(store), folder) == written, "a second time, over the first"
+    assert export_pages(PageContext(store), folder) == written, "a second time, over the first"
 
 
 def test_an_export_does_not_mix_with_other_files(store: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("dear")
     with pytest.raises(BadInput, match="new folder"):
-        export(Desk(store), tmp_path)
+        export_pages(PageContext(store), tmp_path)
 
 
 def test_files_have_names_that_every_disk_can_hold() -> None:
-    assert file_name("/") == "index.html"
-    assert file_name("/plans/abc") == "plans_abc.html"
-    odd = file_name("/prompts/../../etc/passwd\0?x=1")
+    assert address_file_name("/") == "index.html"
+    assert address_file_name("/plans/abc") == "plans_abc.html"
+    odd = address_file_name("/prompts/../../etc/passwd\0?x=1")
     assert re.fullmatch(r"[\w.-]+\.html", odd)
-    assert file_name("/attempts?a=1") != file_name("/attempts?a=2")
+    assert address_file_name("/attempts?a=1") != address_file_name("/attempts?a=2")

@@ -19,8 +19,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from closeloop.store import open_store
-from closeloop.web import bodies, receiver
-from closeloop.web.bodies import BodyMemory, Refused, decompress_gzip
+from closeloop.web import otlp_receiver, request_bodies
+from closeloop.web.request_bodies import BodyMemory, RequestRefused, decompress_gzip
 from patience import PATIENCE, takes, until
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -112,7 +112,7 @@ def post_traces(server: Server, body: bytes, headers: dict[str, str]) -> httpx.R
 
 
 def test_thousands_of_gzip_members_are_refused_and_hold_nobody_up(server: Server) -> None:
-    body = EMPTY_MEMBER * (receiver.BODY_LIMIT // len(EMPTY_MEMBER))
+    body = EMPTY_MEMBER * (otlp_receiver.BODY_LIMIT // len(EMPTY_MEMBER))
     with sending(lambda: post_traces(server, body, GZIP)) as hostile:
         for _ in range(20):
             assert server.answers()
@@ -124,7 +124,7 @@ def test_thousands_of_gzip_members_are_refused_and_hold_nobody_up(server: Server
 def test_pages_are_answered_while_a_heavy_body_is_worked_on(server: Server) -> None:
     """To look for secrets in this one takes the server seconds."""
     body = gzip.compress(export({"text": "api_key = " * (1 << 20)}), 1)
-    assert len(body) < receiver.BODY_LIMIT
+    assert len(body) < otlp_receiver.BODY_LIMIT
     with sending(lambda: post_traces(server, body, GZIP)) as hostile:
         asked = 0
         while not hostile.done():
@@ -158,7 +158,7 @@ def test_a_large_resource_is_not_kept_once_for_each_of_many_spans(server: Server
 def test_more_spans_than_a_request_may_have_are_refused(server: Server) -> None:
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
-    for number in range(receiver.MAX_SPANS + 1):
+    for number in range(otlp_receiver.MAX_SPANS + 1):
         spans.add(trace_id=b"\1", span_id=number.to_bytes(4, "big"))
     answer = post_traces(server, request.SerializeToString(), PROTOBUF)
     assert answer.status_code == 413
@@ -217,7 +217,7 @@ def test_clients_that_leave_in_the_middle_leave_no_traceback(server: Server) -> 
 def test_a_body_that_never_ends_is_given_up(
     path: str, serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(request_bodies, "BODY_SECONDS", 0.3)
     with open_store(str(tmp_path / "a.db")) as store, serve(store) as address:
         port = int(address.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as opened:
@@ -228,7 +228,7 @@ def test_a_body_that_never_ends_is_given_up(
 
 
 def test_decompression_is_linear_in_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MAX_GZIP_MEMBERS", 1 << 30)
+    monkeypatch.setattr(request_bodies, "MAX_GZIP_MEMBERS", 1 << 30)
 
     def decompress(members: int) -> Callable[[int], object]:
         return lambda number: decompress_gzip(EMPTY_MEMBER * members, 1 << 20)
@@ -243,15 +243,15 @@ def test_decompression_stops_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> N
     assert decompress_gzip(several, 100_000) == random
     assert decompress_gzip(gzip.compress(random), 100_000) == random
     for limit in (0, 1, 99_999):
-        with pytest.raises(Refused, match="may unpack to"):
+        with pytest.raises(RequestRefused, match="may unpack to"):
             decompress_gzip(several, limit)
     for cut in (several[:-1], several[:-9], EMPTY_MEMBER + b"\x1f"):
-        with pytest.raises(Refused, match="ends in the middle"):
+        with pytest.raises(RequestRefused, match="ends in the middle"):
             decompress_gzip(cut, 100_000)
-    with pytest.raises(Refused, match="not gzip"):
+    with pytest.raises(RequestRefused, match="not gzip"):
         decompress_gzip(several + b"more", 100_000)
-    monkeypatch.setattr(bodies, "DECOMPRESS_SECONDS", -1.0)
-    with pytest.raises(Refused, match="too long"):
+    monkeypatch.setattr(request_bodies, "DECOMPRESS_SECONDS", -1.0)
+    with pytest.raises(RequestRefused, match="too long"):
         decompress_gzip(several, 100_000)
 
 
@@ -265,7 +265,7 @@ def test_bodies_of_all_requests_together_have_a_limit() -> None:
         memory = BodyMemory(limit=10)
         async with memory.hold_body(lambda: send(6), 8, "too long") as body:
             assert len(body) == memory.held == 6
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 await memory.read_body(lambda: send(5), 8, "too long")
             assert refused.value.status == 503
             assert len(await memory.read_body(lambda: send(4), 8, "too long")) == 4

@@ -13,20 +13,20 @@ from dashboard_store import SPIRAL, START
 from markupsafe import Markup
 from starlette.testclient import TestClient
 
-from closeloop.measuring.wording import bounds, number
+from closeloop.measuring.figure_wording import format_bounds, format_metric_value
 from closeloop.model.attempt import Attempt, Grade, Outcome
+from closeloop.model.comparison_report import PairTable, VariantComparison
 from closeloop.model.estimate import Comparison, Estimate
-from closeloop.model.figure import Figure, Metric
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.metric_values import Metric, MetricValue
 from closeloop.model.task import Task
 from closeloop.model.trace import Trace
 from closeloop.model.variant import Experiment, Variant
-from closeloop.model.versus import PairTable, Versus
-from closeloop.stats.compare import compare
+from closeloop.stats.rate_comparison import compare_rates
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
-from closeloop.web.render import environment, money, percent, points
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
+from closeloop.web.render import format_money, format_percent, format_points, template_environment
 
 Result = Literal["pass", "fail", "unscored"]
 COST = Metric(name="cost", family="cost", kind="mean", source="attempt", says="Dollars.", unit="$")
@@ -34,9 +34,9 @@ COST = Metric(name="cost", family="cost", kind="mean", source="attempt", says="D
 
 @contextmanager
 def shown(store: Store) -> Iterator[TestClient]:
-    desk = Desk(store)
-    desk.counting.patience = None
-    app = application(store, token=None, desk=desk)
+    desk = PageContext(store)
+    desk.metric_cache.patience = None
+    app = build_web_app(store, token=None, desk=desk)
     here = "http://127.0.0.1:4318"
     with TestClient(app, base_url=here, headers={"accept": "text/html"}) as client:
         yield client
@@ -73,11 +73,11 @@ def tried(
         exit="finished",
     )
     grade = Grade(attempt=made.id, grading="g", version=1, outcome=Outcome(result=how))
-    store.keep(Made(attempt=made, trace=trace, grade=grade))
+    store.save_attempt(AttemptResult(attempt=made, trace=trace, grade=grade))
 
 
-def versus(comparison: Comparison) -> Versus:
-    return Versus(
+def versus(comparison: Comparison) -> VariantComparison:
+    return VariantComparison(
         first="old",
         second="new",
         primary="pass rate",
@@ -92,7 +92,7 @@ def versus(comparison: Comparison) -> Versus:
 
 def drawn(macro: str, *given: object) -> str:
     """What a macro says, without its tags."""
-    made = environment().get_template("figure_macros.html").make_module()
+    made = template_environment().get_template("figure_macros.html").make_module()
     return " ".join(Markup(getattr(made, macro)(*given)).striptags().split())
 
 
@@ -117,17 +117,17 @@ def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float
 def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], said: str
 ) -> None:
-    assert drawn("verdict", versus(compare(first, second))) == said
+    assert drawn("verdict", versus(compare_rates(first, second))) == said
 
 
 def test_a_distance_is_never_told_as_negative() -> None:
-    held = compare(repeats(9, 3, 0), repeats(9, 0, 3))
+    held = compare_rates(repeats(9, 3, 0), repeats(9, 0, 3))
     assert re.fullmatch(
         r"They are 100 points apart \(95 % bounds: \d+ to 100 points\)\. "
         r"On other tasks like these: \d+ to 100 points\.",
         drawn("apart", held),
     )
-    few = compare(repeats(5, 3, 0), repeats(5, 0, 3))
+    few = compare_rates(repeats(5, 3, 0), repeats(5, 0, 3))
     assert "Whether that holds on other tasks like these is not known yet." in drawn("apart", few)
 
 
@@ -147,10 +147,10 @@ def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -
 def test_small_shares_and_differences_are_not_rounded_to_none() -> None:
     shares = (0, 0.0001, 0.004, 0.5, 0.996, 0.99999, 1)
     told = ["0 %", "0.1 %", "0.4 %", "50 %", "99.6 %", "99.9 %", "100 %"]
-    assert [percent(share) for share in shares] == told
+    assert [format_percent(share) for share in shares] == told
     differences = (0, 0.00001, -0.004, 0.0096, -1)
     told = ["0 points", "+0.1 points", "−0.4 points", "+1 point", "−100 points"]
-    assert [points(share, signed=True) for share in differences] == told
+    assert [format_points(share, signed=True) for share in differences] == told
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,11 @@ def test_small_shares_and_differences_are_not_rounded_to_none() -> None:
     ],
 )  # fmt: skip
 def test_lists_and_figures_tell_money_in_one_way(amount: float, said: str) -> None:
-    assert money(amount) == number(amount, COST) == said
-    assert bounds(Figure(metric="cost", value=1, low=amount, high=1), COST) == f"{said}–$1.00"
+    assert format_money(amount) == format_metric_value(amount, COST) == said
+    assert (
+        format_bounds(MetricValue(metric="cost", value=1, low=amount, high=1), COST)
+        == f"{said}–$1.00"
+    )
 
 
 def test_a_cost_is_the_same_in_every_place(client: TestClient) -> None:
@@ -229,7 +232,7 @@ def test_more_repeats_that_came_to_the_same_are_no_difference() -> None:
             number=2, exit="finished",
         )  # fmt: skip
         grade = Grade(attempt="again", grading="g", version=1, outcome=Outcome(result="pass"))
-        opened.keep(Made(attempt=again, grade=grade))
+        opened.save_attempt(AttemptResult(attempt=again, grade=grade))
         with shown(opened) as client:
             (line,) = client.get("/api/compare").json()["pairs"][0]["tasks"]
     assert (len(line["first"]), len(line["second"]), line["differs"]) == (1, 2, False)
@@ -247,7 +250,7 @@ def test_a_variant_is_listed_although_nothing_of_it_could_be_scored() -> None:
 def test_what_was_found_is_counted_as_the_list_behind_it_counts(store: Store) -> None:
     with open_store(":memory:") as opened:
         for digest in ("first", "second"):
-            tried(opened, "same & <name>", "one", "fail", store.trace(SPIRAL), digest)
+            tried(opened, "same & <name>", "one", "fail", store.load_trace(SPIRAL), digest)
         with shown(opened) as client:
             found = client.get("/api/overview").json()["numbers"]["found"]
             counts = {one["rule"]: one["attempts"] for one in found}

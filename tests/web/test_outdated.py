@@ -10,12 +10,12 @@ import pytest
 from dashboard_store import PASSED, SPIRAL, fill
 from starlette.testclient import TestClient
 
-from closeloop.measuring.attempts import book_of, measured
-from closeloop.measuring.work import work_of
+from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
+from closeloop.measuring.attempt_table import load_attempt_table
 from closeloop.model.settings import Settings
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages import attempt
 from patience import until
 
@@ -30,13 +30,13 @@ def store() -> Iterator[Store]:
     """Every attempt is measured by rules that are not those of now."""
     with open_store(":memory:") as opened:
         fill(opened)
-        assert list(measured(opened, opened.attempts(), book_of(EARLIER)))
+        assert list(measure_attempts(opened, opened.list_attempts(), project_rulebook(EARLIER)))
         yield opened
 
 
 @pytest.fixture
 def client(store: Store) -> TestClient:
-    return TestClient(application(store, token=None), base_url=HERE)
+    return TestClient(build_web_app(store, token=None), base_url=HERE)
 
 
 def read_marks(client: TestClient) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_other_pages_of_an_attempt_show_the_old_value_marked(client: TestClient)
 def test_a_long_trace_shows_what_was_found_before_while_it_is_measured_again(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "MEASURED_AT_ONCE", 10)
+    monkeypatch.setattr(attempt, "MAX_EVENTS_MEASURED_AT_ONCE", 10)
     shown = client.get(f"/api/attempts/{SPIRAL}").json()
     assert shown["head"]["marks"]["outdated"]
     assert not shown["measured"]
@@ -86,15 +86,18 @@ def test_a_long_trace_shows_what_was_found_before_while_it_is_measured_again(
 
 
 def test_numbers_over_a_mix_say_how_many_are_outdated(store: Store) -> None:
-    book = book_of(Settings())
-    rows = [row for row in store.attempts() if row.events is not None]
-    assert list(measured(store, rows[:1], book))
-    mixed = work_of(store, book, again=False)
+    book = project_rulebook(Settings())
+    rows = [row for row in store.list_attempts() if row.events is not None]
+    assert list(measure_attempts(store, rows[:1], book))
+    mixed = load_attempt_table(store, book, again=False)
     assert mixed.outdated == len(rows) - 1
     told = f"{len(rows) - 1} of {len(mixed)} attempts are {TOLD}"
     assert any(told in note for note in mixed.notes)
 
-    earlier, now = work_of(store, book_of(EARLIER)), work_of(store, book)
+    earlier, now = (
+        load_attempt_table(store, project_rulebook(EARLIER)),
+        load_attempt_table(store, book),
+    )
     assert now.outdated == 0
     for place, name in enumerate(mixed.attempts):
         expected = now if name == rows[0].id else earlier
@@ -114,7 +117,7 @@ def test_the_overview_shows_old_numbers_at_once_and_then_new_ones(client: TestCl
 
 
 def test_an_export_holds_nothing_outdated(store: Store) -> None:
-    desk = Desk(store)
-    desk.counting.patience = None
-    client = TestClient(application(store, token=None, desk=desk), base_url=HERE)
+    desk = PageContext(store)
+    desk.metric_cache.patience = None
+    client = TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE)
     assert not any(TOLD in note for note in client.get("/api/overview").json()["numbers"]["notes"])

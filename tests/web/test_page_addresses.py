@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from closeloop.store import open_store
-from closeloop.web.app import application
+from closeloop.web.app import build_web_app
 from closeloop.web.page import Page
 from closeloop.web.pages import PAGES
 
@@ -31,7 +31,7 @@ VALUES = st.one_of(
 def client() -> Iterator[TestClient]:
     with open_store(":memory:") as opened:
         fill(opened)
-        with TestClient(application(opened, token=None), base_url=HERE) as client:
+        with TestClient(build_web_app(opened, token=None), base_url=HERE) as client:
             yield client
 
 
@@ -43,7 +43,7 @@ def client() -> Iterator[TestClient]:
 )
 @given(data=st.data())
 def test_any_address_is_answered(client: TestClient, page: Page, data: st.DataObject) -> None:
-    fields = [field.name for field in msgspec.structs.fields(page.asks)]
+    fields = [field.name for field in msgspec.structs.fields(page.query_type)]
     parts = []
     for part in page.path.split("/"):
         if part.startswith("{"):

@@ -31,12 +31,12 @@ from starlette.testclient import TestClient
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import MachineFailed
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.settings import SandboxSettings
-from closeloop.runs.sandbox.ladder import find_sandbox
-from closeloop.runs.sandbox.place import describe_guards
+from closeloop.runs.sandbox.sandbox_ladder import find_sandbox
+from closeloop.runs.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
+from closeloop.web.app import build_web_app
 from closeloop.web.page import Page
 from closeloop.web.pages import (
     PAGES,
@@ -83,7 +83,7 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def client(store: Store) -> Iterator[TestClient]:
-    with TestClient(application(store, token=None), base_url=HERE, headers=HTML) as opened:
+    with TestClient(build_web_app(store, token=None), base_url=HERE, headers=HTML) as opened:
         yield opened
 
 
@@ -141,7 +141,7 @@ def test_a_page_is_valid_html_and_its_record_is_json(client: TestClient, address
     assert obeyed(checked(answer.text)) == []
     page = page_at(address)
     record = client.get(f"/api{address}" if page.api is None else page.api)
-    assert msgspec.json.decode(record.content, type=page.view) is not None
+    assert msgspec.json.decode(record.content, type=page.view_type) is not None
 
 
 def page_at(address: str) -> Page:
@@ -156,7 +156,7 @@ def page_at(address: str) -> Page:
 def hostile() -> Iterator[TestClient]:
     with open_store(":memory:") as opened:
         fill(opened, HOSTILE)
-        served = application(opened, token=None)
+        served = build_web_app(opened, token=None)
         with TestClient(served, base_url=HERE, headers=HTML) as client:
             yield client
 
@@ -182,7 +182,7 @@ def test_the_hostile_text_is_there_to_be_read(hostile: TestClient) -> None:
 def test_the_first_who_looks_at_an_attempt_sees_all_that_the_rules_say() -> None:
     with open_store(":memory:") as opened:
         fill(opened)
-        client = TestClient(application(opened, token=None), base_url=HERE)
+        client = TestClient(build_web_app(opened, token=None), base_url=HERE)
         first, second = (client.get(f"/api/attempts/{SPIRAL}").json() for _ in range(2))
     assert first["head"]["marks"]["iterations"] == 5
     assert first == second
@@ -196,11 +196,13 @@ def test_an_answer_that_is_known_is_not_sent_again(client: TestClient) -> None:
 
 def test_a_page_that_is_kept_up_to_date_is_sent_again_only_when_there_is_more() -> None:
     with open_store(":memory:") as opened:
-        app = application(opened, token=None)
+        app = build_web_app(opened, token=None)
         with TestClient(app, base_url=HERE, headers=HTML) as client:
             known = {"if-none-match": client.get("/attempts").headers["etag"]}
             assert client.get("/attempts", headers=known).status_code == 304
-            opened.keep(Made(attempt=Attempt(id="new", origin="experiment", exit="finished")))
+            opened.save_attempt(
+                AttemptResult(attempt=Attempt(id="new", origin="experiment", exit="finished"))
+            )
             assert client.get("/attempts", headers=known).status_code == 200
 
 
@@ -292,9 +294,9 @@ def test_a_list_is_walked_to_its_end_without_a_gap(tmp_path: Path) -> None:
             # Several start at once, and some have no start at all.
             began = START + timedelta(hours=number // 3) if number % 5 else None
             made = Attempt(id=f"{number:012}", origin="experiment", exit="finished", started=began)
-            opened.keep(Made(attempt=made))
-        everything = [row.id for row in opened.attempts()]
-        with TestClient(application(opened, token=None), base_url=HERE) as client:
+            opened.save_attempt(AttemptResult(attempt=made))
+        everything = [row.id for row in opened.list_attempts()]
+        with TestClient(build_web_app(opened, token=None), base_url=HERE) as client:
             seen: list[str] = []
             after = ""
             while True:
@@ -349,7 +351,9 @@ def test_the_api_is_described(client: TestClient) -> None:
 def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClient) -> None:
     try:
         with TemporaryDirectory() as folder:
-            described = describe_guards(find_sandbox(SandboxSettings(), Path(folder)).guards)
+            described = describe_sandbox_limits(
+                find_sandbox(SandboxSettings(), Path(folder)).guards
+            )
     except MachineFailed as failed:
         described = str(failed)
     assert client.get("/api/settings").json()["sandbox"] == described
@@ -358,7 +362,7 @@ def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClien
 
 def test_an_empty_store_says_what_to_do() -> None:
     with open_store(":memory:") as opened:
-        served = application(opened, token=None)
+        served = build_web_app(opened, token=None)
         with TestClient(served, base_url=HERE, headers=HTML) as client:
             assert "closeloop run" in client.get("/attempts").text
             assert "closeloop mine" in client.get("/tasks").text

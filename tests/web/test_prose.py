@@ -10,8 +10,8 @@ from dashboard_store import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.visible import visible
-from closeloop.web.prose import prose
+from closeloop.model.visible_text import make_visible
+from closeloop.web.markdown_prose import render_prose
 
 OURS = re.compile(
     r"</?(?:p|ul|ol|li|pre|code|strong|br)(?: class=(?:'output'|'heading')| value=\"\d{1,4}\")?>"
@@ -29,11 +29,11 @@ OURS = re.compile(
     ).map("".join)
 )
 def test_nothing_but_our_own_tags_comes_out_and_no_word_is_lost(text: str) -> None:
-    made = str(prose(text))
+    made = str(render_prose(text))
     left = OURS.sub("", made)
     assert "<" not in left
     assert ">" not in left
-    words = re.findall(r"\w+", visible(text).replace("```", " "))
+    words = re.findall(r"\w+", make_visible(text).replace("```", " "))
     told = re.findall(r"\w+", html.unescape(re.sub(r' value="(\d+)"', r">\1<", made)))
     missing = [word for word in words if word not in told and word not in html.unescape(left)]
     # The word after a fence names the language of the code, and is not shown.
@@ -56,13 +56,13 @@ def test_nothing_but_our_own_tags_comes_out_and_no_word_is_lost(text: str) -> No
     ],
 )
 def test_what_it_makes_of_a_text(text: str, made: str) -> None:
-    assert prose(text) == made
+    assert render_prose(text) == made
 
 
 def test_hostile_text_is_text() -> None:
-    assert not re.search(r"<(?:script|img|svg|a)\b", prose(HOSTILE))
+    assert not re.search(r"<(?:script|img|svg|a)\b", render_prose(HOSTILE))
 
 
 def test_a_long_text_is_quick() -> None:
     for text in ("`" * 50_000, "*" * 50_000, "- " * 25_000, "    \n" * 10_000, "```\n" * 12_000):
-        assert len(prose(text)) < 1_000_000
+        assert len(render_prose(text)) < 1_000_000

@@ -23,11 +23,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from starlette.testclient import TestClient
 
-from closeloop.intake.spans import build, unbuilt
+from closeloop.intake.span_intake import build_trace_session, list_unbuilt_traces
 from closeloop.model.trace import Command, Message
 from closeloop.store import Store, open_store
-from closeloop.web import receiver
-from closeloop.web.app import application
+from closeloop.web import otlp_receiver
+from closeloop.web.app import build_web_app
 from patience import PATIENCE, until
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -42,7 +42,7 @@ def store(store_url: str) -> Iterator[Store]:
 
 
 def client(store: Store, token: str | None = None) -> TestClient:
-    return TestClient(application(store, token=token, quiet=0.05), base_url=HERE)
+    return TestClient(build_web_app(store, token=token, quiet=0.05), base_url=HERE)
 
 
 def span(number: int, attributes: dict[str, Any], parent: int | None = 1) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def wait_for(store: Store, events: int) -> str:
     """The id of the only session, once it has so many events."""
 
     def found() -> str | None:
-        rows = store.attempts()
+        rows = store.list_attempts()
         return rows[0].id if len(rows) == 1 and (rows[0].events or 0) >= events else None
 
-    return until(found) or pytest.fail(str(store.attempts()))
+    return until(found) or pytest.fail(str(store.list_attempts()))
 
 
 def test_spans_become_a_session_without_its_secrets(store: Store) -> None:
@@ -114,7 +114,7 @@ def test_spans_become_a_session_without_its_secrets(store: Store) -> None:
         answer = web.post("/v1/traces", json=export(*conversation()))
         assert (answer.status_code, answer.json()) == (200, {})
         name = wait_for(store, 3)
-    trace = store.trace(name)
+    trace = store.load_trace(name)
     assert trace is not None
     assert SECRET not in repr(trace)
     assert "[redacted: github-token]" in repr(trace)
@@ -122,7 +122,7 @@ def test_spans_become_a_session_without_its_secrets(store: Store) -> None:
     assert (command.command, command.output) == ("pytest -q", "1 passed")
     said = [event.text for event in trace.events if isinstance(event, Message)]
     assert said[-1] == "Fixed."
-    for body in store.spans(TRACE):
+    for body in store.load_spans(TRACE):
         assert SECRET.encode() not in body
 
 
@@ -131,14 +131,14 @@ def test_late_spans_in_any_order_and_sent_twice_make_the_same_session(
 ) -> None:
     with open_store(str(tmp_path / "at-once.db")) as other, client(other) as web:
         web.post("/v1/traces", json=export(*conversation()))
-        whole = other.trace(wait_for(other, 3))
+        whole = other.load_trace(wait_for(other, 3))
     spans = conversation() * 2
     random.Random(3).shuffle(spans)
     with client(store) as web:
         for one in spans:
             assert web.post("/v1/traces", json=export(one)).status_code == 200
             time.sleep(0.03)
-        assert until(lambda: store.trace(wait_for(store, 3)) == whole)
+        assert until(lambda: store.load_trace(wait_for(store, 3)) == whole)
 
 
 def test_protobuf_is_taken_and_answered_in_protobuf(store: Store) -> None:
@@ -169,7 +169,7 @@ def test_what_cannot_be_taken_is_said_and_the_rest_is_kept(store: Store) -> None
         answer = web.post("/v1/traces", json=export(good, nameless, foreign))
     assert answer.status_code == 200
     assert answer.json()["partialSuccess"]["rejectedSpans"] == "2"
-    assert len(store.spans(TRACE)) == 1
+    assert len(store.load_spans(TRACE)) == 1
 
 
 GZIP = {"content-type": "application/json", "content-encoding": "gzip"}
@@ -184,8 +184,8 @@ BAD = {
     "not protobuf": (b"\xff\xff\xff", {"content-type": "application/x-protobuf"}, 400),
     "not gzip": (b"{}", GZIP, 400),
     "torn gzip": (gzip.compress(b"{}" * 1000)[:-9], GZIP, 400),
-    "too large": (b" " * (receiver.BODY_LIMIT + 1), JSON, 413),
-    "a bomb": (gzip.compress(bytes(receiver.UNPACKED_LIMIT + 1)), GZIP, 413),
+    "too large": (b" " * (otlp_receiver.BODY_LIMIT + 1), JSON, 413),
+    "a bomb": (gzip.compress(bytes(otlp_receiver.UNPACKED_LIMIT + 1)), GZIP, 413),
     "many bombs": (gzip.compress(bytes(1 << 20)) * 20, GZIP, 413),
 }
 
@@ -222,14 +222,14 @@ def test_a_page_that_calls_us_by_another_name_is_refused() -> None:
 
 
 def test_spans_that_a_killed_server_had_not_built_are_built_later(store: Store) -> None:
-    from closeloop.intake.spans import keep_spans
-    from closeloop.traces.readers.otlp import spans_of
+    from closeloop.intake.span_intake import save_spans
+    from closeloop.traces.readers.otlp import spans_from_json
 
-    keep_spans(spans_of(export(*conversation())), store)
-    assert list(unbuilt(store)) == [TRACE]
-    assert len(build(TRACE, store)) == 1
-    assert list(unbuilt(store)) == []
-    assert build(TRACE, store) == []
+    save_spans(spans_from_json(export(*conversation())), store)
+    assert list(list_unbuilt_traces(store)) == [TRACE]
+    assert len(build_trace_session(TRACE, store)) == 1
+    assert list(list_unbuilt_traces(store)) == []
+    assert build_trace_session(TRACE, store) == []
 
 
 def answers(address: str) -> bool:
@@ -269,12 +269,12 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) 
         process.send_signal(signal.SIGKILL)
         process.wait()
     with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
-        assert len(store.spans(TRACE)) == 4
+        assert len(store.load_spans(TRACE)) == 4
     with serving(tmp_path) as (process, _):
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
     with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
-        (row,) = store.attempts()
+        (row,) = store.list_attempts()
         assert row.agent == "helper"
 
 

@@ -12,15 +12,15 @@ from boards_store import fill_boards
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
-from closeloop.model.access import Scope, Token
+from closeloop.model.access_tokens import AccessScope, AccessToken
 from closeloop.model.settings import ReviewSettings, Settings
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from patience import until
 
 HERE = "http://127.0.0.1:4318"
-PEOPLE: dict[str, tuple[Scope, ...]] = {
+PEOPLE: dict[str, tuple[AccessScope, ...]] = {
     "ann": ("read", "review"),
     "bob": ("read", "review"),
     "guest": ("read",),
@@ -33,16 +33,16 @@ def store() -> Iterator[Store]:
     with open_store(":memory:") as opened:
         fill_boards(opened)
         for name, scopes in PEOPLE.items():
-            token = Token(id=name, name=name, scopes=scopes, at=datetime.now(UTC))
-            opened.access.add(token, f"secret-of-{name}")
+            token = AccessToken(id=name, name=name, scopes=scopes, at=datetime.now(UTC))
+            opened.access.save_token(token, f"secret-of-{name}")
         yield opened
 
 
 @pytest.fixture
 def client(store: Store) -> Iterator[TestClient]:
-    desk = Desk(store, ONE_EACH)
-    desk.counting.patience = None
-    app = application(store, token="word", desk=desk)
+    desk = PageContext(store, ONE_EACH)
+    desk.metric_cache.patience = None
+    app = build_web_app(store, token="word", desk=desk)
     with TestClient(app, base_url=HERE, follow_redirects=False) as opened:
         yield opened
 
@@ -61,18 +61,18 @@ def test_two_people_do_not_get_the_same_item_and_looking_takes_none(
     first = shown(client, "ann")
     assert shown(client, "bob") == first
     client.get("/review", headers=by("ann"))
-    assert store.reviews.assigned() == []
+    assert store.reviews.list_assignments() == []
     kept = client.post("/review/take", data={"item": first}, headers=by("ann"))
     assert (kept.status_code, kept.headers.get("hx-refresh")) == (204, None)
     late = client.post("/review/take", data={"item": first}, headers=by("bob"))
     assert (late.status_code, late.headers["hx-refresh"]) == (204, "true")
     assert shown(client, "ann") == first
     assert shown(client, "bob") != first
-    assert {one.reviewer: one.item for one in store.reviews.assigned()}["ann"] == first
+    assert {one.reviewer: one.item for one in store.reviews.list_assignments()}["ann"] == first
 
 
 def test_whoever_may_only_read_is_not_asked_to_answer(client: TestClient, store: Store) -> None:
-    before = store.reviews.assigned()
+    before = store.reviews.list_assignments()
     page = client.get("/review", headers=by("guest")).text
     assert "data-review" not in page
     assert "/review/take" not in page
@@ -80,7 +80,7 @@ def test_whoever_may_only_read_is_not_asked_to_answer(client: TestClient, store:
     assert client.post("/review/take", headers=by("guest")).status_code == 403
     assert ">Accept</button>" in client.get("/memory", headers=by("ann")).text
     assert ">Accept</button>" not in client.get("/memory", headers=by("guest")).text
-    assert store.reviews.assigned() == before
+    assert store.reviews.list_assignments() == before
 
 
 def test_the_description_lists_what_a_caller_says_and_no_more(client: TestClient) -> None:
@@ -113,11 +113,13 @@ def test_a_queue_that_is_long_to_count_comes_by_itself(
 ) -> None:
     with open_store(str(tmp_path / "store.db")) as opened:
         fill_boards(opened)
-        desk = Desk(opened)
-        desk.counting.patience = 0.0
+        desk = PageContext(opened)
+        desk.metric_cache.patience = 0.0
         with serve(opened, desk=desk) as address:
             page = open_page()
             page.goto(f"{address}/review")
             expect(page.locator("form[data-review]")).to_be_visible()
-            assert until(opened.reviews.assigned)
-        assert [one.asked for one in opened.reviews.assigned()] == [False], "it was taken when seen"
+            assert until(opened.reviews.list_assignments)
+        assert [one.asked for one in opened.reviews.list_assignments()] == [False], (
+            "it was taken when seen"
+        )

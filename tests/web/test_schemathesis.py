@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from closeloop.judging.bench import Bench, open_bench
+from closeloop.judging.judge_panel import JudgePanel, open_judge_panel
 from closeloop.model.settings import JudgeSettings, Settings
 from closeloop.runs.gateway import Gateway
 from closeloop.store import open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
-from closeloop.web.evaluations import Evaluator
+from closeloop.web.app import build_web_app
+from closeloop.web.evaluation_endpoints import SubmissionEvaluator
+from closeloop.web.page_context import PageContext
 
 sys.path.append(str(Path(sys.prefix, "aside")))
 schemathesis = pytest.importorskip(
@@ -68,15 +68,17 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     judged = Settings(judge=JudgeSettings(models=("scripted:judge.yaml",)))
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Bench]:
+    async def opening() -> AsyncIterator[JudgePanel]:
         async with Gateway({}, tmp_path) as gateway:
-            yield open_bench(judged, gateway, tmp_path)
+            yield open_judge_panel(judged, gateway, tmp_path)
 
     with open_store(":memory:") as store:
         fill_boards(store)
-        desk = Desk(store)
-        desk.counting.patience = None
-        served = application(store, token="word", desk=desk, evaluator=Evaluator(opening))
+        desk = PageContext(store)
+        desk.metric_cache.patience = None
+        served = build_web_app(
+            store, token="word", desk=desk, evaluator=SubmissionEvaluator(opening)
+        )
         told = {"authorization": "Bearer word"}
         with TestClient(
             served, base_url=HERE, headers=told, raise_server_exceptions=False

@@ -17,14 +17,14 @@ from starlette.testclient import TestClient
 
 from closeloop.model import attempt as graded
 from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
 from closeloop.model.task import Task
 from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Message, Trace
 from closeloop.model.variant import Experiment, Variant
 from closeloop.store import Store, open_store
-from closeloop.web.app import application
-from closeloop.web.desk import Desk
-from closeloop.web.render import named, points
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
+from closeloop.web.render import format_points, shorten_name
 
 HERE = "http://127.0.0.1:4318"
 TALKER = "talker000000"
@@ -42,9 +42,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @contextmanager
 def shown(store: Store) -> Iterator[TestClient]:
-    desk = Desk(store)
-    desk.counting.patience = None
-    app = application(store, token=None, desk=desk)
+    desk = PageContext(store)
+    desk.metric_cache.patience = None
+    app = build_web_app(store, token=None, desk=desk)
     with TestClient(app, base_url=HERE, headers={"accept": "text/html"}) as opened:
         yield opened
 
@@ -76,7 +76,7 @@ def talker(store: Store) -> None:
     )
     began = START - timedelta(days=1)
     attempt = Attempt(id=TALKER, origin="production", exit="finished", started=began, cause=LONG)
-    store.keep(Made(attempt=attempt, trace=trace))
+    store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
 
 
 def told(client: TestClient, path: str) -> str:
@@ -162,14 +162,14 @@ def try_once(
         id=name, origin="experiment", task="t", task_digest="d", variant=name, exit="finished"
     )
     grade = Grade(attempt=name, grading="g", version=1, outcome=Outcome(result=how))
-    store.keep(Made(attempt=made, trace=trace, grade=grade))
+    store.save_attempt(AttemptResult(attempt=made, trace=trace, grade=grade))
 
 
 def test_a_comparison_says_what_was_found_in_the_worse_one(store: Store) -> None:
     with open_store(":memory:") as opened:
         opened.save_task(Task(id="t", prompt="Do it.", digest="d", grading="g"))
         try_once(opened, "good", "pass")
-        try_once(opened, "bad", "fail", store.trace(SPIRAL))
+        try_once(opened, "bad", "fail", store.load_trace(SPIRAL))
         with shown(opened) as client:
             page = told(client, "/compare")
     assert "<bdi>bad</bdi> or <bdi>good</bdi>" in page
@@ -194,7 +194,7 @@ def test_thirty_variants_do_not_fill_the_first_page() -> None:
 def test_what_rules_find_in_sessions_is_on_the_first_page(store: Store) -> None:
     with open_store(":memory:") as opened:
         session = Attempt(id="s", origin="production", exit="finished", started=START)
-        opened.keep(Made(attempt=session, trace=store.trace(SPIRAL)))
+        opened.save_attempt(AttemptResult(attempt=session, trace=store.load_trace(SPIRAL)))
         with shown(opened) as client:
             page = told(client, "/")
     assert 'href="/attempts?origin=production&rule=spiral"' in page
@@ -257,13 +257,13 @@ def test_tests_that_say_very_much_do_not_make_a_page_of_megabytes() -> None:
         after=graded.TestRun(when="after", tests=said, ran=True),
     )
     with open_store(":memory:") as opened:
-        opened.keep(
-            Made(
+        opened.save_attempt(
+            AttemptResult(
                 attempt=Attempt(id="loud00000000", origin="experiment", exit="finished"),
                 grade=grade,
             )
         )
-        with TestClient(application(opened, token=None), base_url=HERE) as client:
+        with TestClient(build_web_app(opened, token=None), base_url=HERE) as client:
             answer = client.get("/attempts/loud00000000/tests")
     assert answer.status_code == 200
     assert "nnn …" in answer.text
@@ -271,14 +271,18 @@ def test_tests_that_say_very_much_do_not_make_a_page_of_megabytes() -> None:
 
 
 def test_long_names_are_told_apart_by_their_ends() -> None:
-    first, second = (named(f"{'model-' * 20}{end}") for end in ("old", "new"))
+    first, second = (shorten_name(f"{'model-' * 20}{end}") for end in ("old", "new"))
     assert first is not None
     assert first != second
     assert len(first) == 40
-    assert named("closer") == "closer"
-    assert named(None) is None
+    assert shorten_name("closer") == "closer"
+    assert shorten_name(None) is None
 
 
 def test_differences_of_shares_are_told_in_points() -> None:
-    assert [points(share) for share in (0.784, -0.01, 0)] == ["78 points", "1 point", "0 points"]
-    assert points(-0.784, signed=True) == "−78 points"
+    assert [format_points(share) for share in (0.784, -0.01, 0)] == [
+        "78 points",
+        "1 point",
+        "0 points",
+    ]
+    assert format_points(-0.784, signed=True) == "−78 points"

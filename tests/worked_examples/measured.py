@@ -9,28 +9,28 @@ from typing import Any
 import msgspec
 from story import Told, story
 
-from closeloop.measuring.attempts import book_of
+from closeloop.measuring.attempt_measuring import project_rulebook
 from closeloop.model.measurement import Measurement
 from closeloop.model.settings import Settings
-from closeloop.model.steps import Reading
-from closeloop.process.measure import measure
-from closeloop.process.reading import read
+from closeloop.model.trace_steps import TraceReading
 from closeloop.process.rulebook import Rulebook
+from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_reading import build_reading
 
 
 @cache
 def default_rules() -> Rulebook:
     """All built-in rules with their default thresholds."""
-    return book_of(Settings())
+    return project_rulebook(Settings())
 
 
 def read_events(
     *events: Told, lanes: Mapping[str, str | None] | None = None, **known: Any
-) -> Reading:
+) -> TraceReading:
     """A trace of these events, with what else is known of the attempt."""
-    return msgspec.structs.replace(read(story(events, lanes)), **known)
+    return msgspec.structs.replace(build_reading(story(events, lanes)), **known)
 
 
 def measure_events(*events: Told, **given: Any) -> Measurement:
     """What all rules and measures say of these events."""
-    return measure(read_events(*events, **given), default_rules())
+    return measure_reading(read_events(*events, **given), default_rules())

@@ -11,21 +11,21 @@ import pytest
 from by_hand import T, wilson
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring.attempts import Measured
-from closeloop.measuring.compare import compare_named
-from closeloop.measuring.gate import compare as gate
-from closeloop.measuring.gate import coverage
-from closeloop.measuring.looks import gaps, warning
-from closeloop.measuring.trials import drawn, status
+from closeloop.measuring.attempt_measuring import MeasuredAttempt
+from closeloop.measuring.baseline_gate import compare_with_baseline as gate
+from closeloop.measuring.baseline_gate import scored_share
+from closeloop.measuring.held_out_runs import estimate_held_out_gaps, overuse_warning
+from closeloop.measuring.variant_comparison import compare_by_name
+from closeloop.measuring.variant_trials import draw_variant, report_trial
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.baseline import Baseline, Demands, GateReport
+from closeloop.model.baseline import Baseline, GateDemands, GateReport
+from closeloop.model.comparison_report import PairTable
 from closeloop.model.delivery import Delivery
 from closeloop.model.finding import Finding
-from closeloop.model.look import Look
+from closeloop.model.held_out_log import HeldOutRun
 from closeloop.model.measurement import Measurement, ProcessScore
-from closeloop.model.rates import rate
-from closeloop.model.trial import Lot, Trial
-from closeloop.model.versus import PairTable
+from closeloop.model.rates import wilson_rate
+from closeloop.model.trial import Trial, TrialAssignment
 from closeloop.store import Store, open_store
 
 
@@ -50,7 +50,7 @@ def test_a_comparison_says_who_got_which_task_right_by_more_than_half_of_its_rep
     """
     first, second = tasks([1], [1, 0], [0], [1]), tasks([1], [1], [1, 0], [0])
     fill(store, {"a": first, "b": second})
-    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     assert pair.table == PairTable(both=1, only_first=1, only_second=1, neither=1)
 
 
@@ -60,7 +60,7 @@ def test_under_nine_scored_attempts_of_ten_there_is_no_verdict(
 ) -> None:
     repeats: list[int | None] = [1] * scored + [None] * (10 - scored)
     fill(store, {"a": tasks(repeats), "b": tasks([1] * 10)})
-    report = compare_named(store, BOOK, ["a", "b"])
+    report = compare_by_name(store, BOOK, ["a", "b"])
     assert report.sides[0].coverage == scored / 10
     assert (report.refusal is not None, report.pairs == ()) == (refused, refused)
 
@@ -73,9 +73,9 @@ def test_several_variants_are_held_against_the_first_with_holm_and_wider_bounds(
     """
     every, none = tasks(*[[1]] * 6), tasks(*[[0]] * 6)
     fill(store, {"a": none, "b": every, "c": every})
-    (alone,) = compare_named(store, BOOK, ["a", "b"]).pairs
+    (alone,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     assert (alone.adjusted, alone.comparison.alike_word) == (None, "better")
-    both = compare_named(store, BOOK, ["a", "b", "c"]).pairs
+    both = compare_by_name(store, BOOK, ["a", "b", "c"]).pairs
     assert [one.adjusted for one in both] == [4 / 64, 4 / 64]
     assert {one.comparison.alike_word for one in both} == {"not enough data"}
     assert both[0].comparison.here is not None
@@ -98,8 +98,8 @@ def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(
         for number in range(6):
             made = add_attempt(store, add_task(store, f"t{number}"), variant, True)
             first = name == "b" and number < 5
-            store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=first))
-    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+            store.pulls.save_delivery(Delivery(attempt=made.id, at=START, first_review=first))
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     one = next(one for one in pair.secondary if one.metric == "first-review merge rate")
     assert (one.tasks, one.first, one.second) == (6, 0.0, pytest.approx(5 / 6))
     assert (one.low, one.high) == pytest.approx((5 / 6 - T[5] / 6, 1.0), abs=1e-6)
@@ -114,8 +114,8 @@ def test_a_rate_that_differs_little_is_not_called(store: Store) -> None:
         for number in range(6):
             made = add_attempt(store, add_task(store, f"t{number}"), variant, True)
             first = name == "b" and number < 1
-            store.pulls.deliver(Delivery(attempt=made.id, at=START, first_review=first))
-    (pair,) = compare_named(store, BOOK, ["a", "b"]).pairs
+            store.pulls.save_delivery(Delivery(attempt=made.id, at=START, first_review=first))
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     one = next(one for one in pair.secondary if one.metric == "first-review merge rate")
     assert (one.p, one.word) == (pytest.approx(0.363217, abs=1e-6), "no clear difference")
 
@@ -125,20 +125,22 @@ def test_a_rate_that_differs_little_is_not_called(store: Store) -> None:
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 
 
-def attempt(task: str | None, outcome: Any = "pass", **given: Any) -> Measured:
+def attempt(task: str | None, outcome: Any = "pass", **given: Any) -> MeasuredAttempt:
     findings = given.get("findings", ())
-    score = ProcessScore(feedback=rate(*given["feedback"]) if "feedback" in given else None)
+    score = ProcessScore(feedback=wilson_rate(*given["feedback"]) if "feedback" in given else None)
     row = AttemptRow(id="a", origin="experiment", task=task, task_digest=task, variant_name="v",
                      exit="finished", outcome=outcome)  # fmt: skip
-    return Measured(row=row, measurement=Measurement(rules="r", findings=findings, score=score))
+    return MeasuredAttempt(
+        row=row, measurement=Measurement(rules="r", findings=findings, score=score)
+    )
 
 
 def finding(rule: str = "spiral", severity: Any = "error", **given: Any) -> Finding:
     return Finding(rule=rule, version=1, severity=severity, message="…", **given)
 
 
-def gated(before: list[Measured], now: list[Measured], **demands: Any) -> GateReport:
-    return gate(BASELINE, before, now, "f", frozenset({"spiral"}), Demands(**demands))
+def gated(before: list[MeasuredAttempt], now: list[MeasuredAttempt], **demands: Any) -> GateReport:
+    return gate(BASELINE, before, now, "f", frozenset({"spiral"}), GateDemands(**demands))
 
 
 def now_of(report: GateReport, metric: str) -> tuple[float | None, float | None]:
@@ -203,8 +205,8 @@ def test_a_margin_must_be_shown_to_hold(margin: float | None, passes: bool) -> N
 def test_coverage_of_the_gate_is_of_attempts_at_tasks() -> None:
     """Two of three attempts at a task are scored; a session has nothing to score."""
     side = [attempt("t"), attempt("t", "fail"), attempt("t", "unscored"), attempt(None, None)]
-    assert coverage(side) == pytest.approx(2 / 3)
-    assert coverage([attempt(None, None)]) is None
+    assert scored_share(side) == pytest.approx(2 / 3)
+    assert scored_share([attempt(None, None)]) is None
 
 
 # ab: trials in production
@@ -216,12 +218,12 @@ TRIAL = Trial(
 
 def assigned(store: Store, key: str, variant: str, *outcomes: Any, trial: Trial = TRIAL) -> None:
     """One piece of work, and what became of each attempt at it, an hour apart."""
-    at = START + timedelta(minutes=len(store.trials.assigned(trial.name)))
-    store.trials.assign(Lot(trial=trial.name, key=key, variant=variant, at=at))
+    at = START + timedelta(minutes=len(store.trials.list_assignments(trial.name)))
+    store.trials.save_assignment(TrialAssignment(trial=trial.name, key=key, variant=variant, at=at))
     for hours, told in enumerate(outcomes, 1):
         made = add_attempt(store, add_task(store, key), None, None, number=hours,
                            tokens=100 * hours, started=at + timedelta(hours=hours))  # fmt: skip
-        store.pulls.deliver(Delivery(attempt=made.id, at=at, **told))
+        store.pulls.save_delivery(Delivery(attempt=made.id, at=at, **told))
 
 
 def test_a_piece_of_work_counts_by_its_last_attempt_after_it_was_assigned(store: Store) -> None:
@@ -229,13 +231,15 @@ def test_a_piece_of_work_counts_by_its_last_attempt_after_it_was_assigned(store:
     rate is 1 − passed = 0, its revision cycles 2, its tokens 200. Work that began before counts
     nowhere.
     """
-    store.trials.start(TRIAL)
+    store.trials.start_trial(TRIAL)
     early = add_attempt(store, add_task(store, "old"), None, None, started=START)
-    store.pulls.deliver(Delivery(attempt=early.id, at=START, first_review=True))
-    store.trials.assign(Lot(trial="x", key="old", variant="a", at=START + timedelta(hours=1)))
+    store.pulls.save_delivery(Delivery(attempt=early.id, at=START, first_review=True))
+    store.trials.save_assignment(
+        TrialAssignment(trial="x", key="old", variant="a", at=START + timedelta(hours=1))
+    )
     assigned(store, "new", "b", {"first_review": True},
              {"first_review": False, "passed": True, "merged": False, "cycles": 2})  # fmt: skip
-    first, second = status(store, BOOK, TRIAL).arms
+    first, second = report_trial(store, BOOK, TRIAL).arms
     assert (first.assigned, first.outcomes, first.rates["merge rate"]) == (1, 0, None)
     assert (second.assigned, second.outcomes) == (1, 1)
     assert second.rates == {
@@ -253,12 +257,12 @@ def test_a_trial_with_a_horizon_looks_once_at_that_many_outcomes(store: Store) -
     """
     trial = Trial(name="y", shares={"a": 0.5, "b": 0.5}, metric="first-review merge rate",
                   started=START, horizon=4)  # fmt: skip
-    store.trials.start(trial)
+    store.trials.start_trial(trial)
     for number, (variant, first) in enumerate(
         [("a", False), ("b", True), ("a", False), ("b", True), ("b", False)]
     ):
         assigned(store, f"w{number}", variant, {"first_review": first}, trial=trial)
-    (standing,) = status(store, BOOK, trial).standings
+    (standing,) = report_trial(store, BOOK, trial).standings
     assert standing.difference is not None
     assert (standing.difference.value, standing.difference.n) == (1.0, 4)
     low = 1 - sqrt((1 - wilson(2, 2)[0]) ** 2 + wilson(0, 2)[1] ** 2)
@@ -270,15 +274,23 @@ def test_a_key_falls_to_the_variant_that_its_hash_names() -> None:
     """The first eight bytes of SHA-256 of `x␀PR 1`, … as shares of 2⁶⁴: 0.655, 0.265, 0.892, 0.612,
     0.108, 0.949, 0.940, 0.064. Under ½ is a.
     """
-    assert [drawn(TRIAL, f"PR {number}") for number in range(1, 9)] == list("babbabba")
+    assert [draw_variant(TRIAL, f"PR {number}") for number in range(1, 9)] == list("babbabba")
 
 
 # Held-out sets
 
 
-def look(change: str, tasks: str = "held") -> Look:
-    return Look(at=START, who="ann", reason="release", tasks=tasks, change=change, experiment="e",
-                variants=("a",), count=25)  # fmt: skip
+def look(change: str, tasks: str = "held") -> HeldOutRun:
+    return HeldOutRun(
+        at=START,
+        who="ann",
+        reason="release",
+        tasks=tasks,
+        change=change,
+        experiment="e",
+        variants=("a",),
+        count=25,
+    )
 
 
 def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> None:
@@ -286,8 +298,8 @@ def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> No
     expected 1.029 standard deviations above their mean: 1.029 · 0.5 / √25 = 0.10.
     """
     earlier = [look("1"), look("2"), look("2"), look("9", "others")]
-    assert warning(look("3"), earlier) is None
-    told = warning(look("4"), [*earlier, look("3")])
+    assert overuse_warning(look("3"), earlier) is None
+    told = overuse_warning(look("4"), [*earlier, look("3")])
     assert told is not None
     assert "change 4 tried on these 25 held-out tasks" in told
     assert "up to 0.10 better" in told
@@ -300,7 +312,7 @@ def test_the_gap_is_how_much_better_a_variant_does_on_dev_tasks(store: Store) ->
     held = [add_task(store, name, split="held-out") for name in "vwx"]
     for task, passed in zip([*dev, *held], [True, True, True, False, None], strict=True):
         add_attempt(store, task, variant, passed)
-    (one,) = gaps(store, [*dev, *held])
+    (one,) = estimate_held_out_gaps(store, [*dev, *held])
     assert (one.dev.value, one.held_out.value, one.gap.value, one.gap.n) == (1.0, 0.5, 0.5, 4)
     low = 0.5 - sqrt((1 - one.dev.low) ** 2 + (one.held_out.high - 0.5) ** 2)
     assert one.gap.low == pytest.approx(low)

@@ -12,9 +12,9 @@ from rules import edit, pytest_run
 from closeloop.model.attempt import Attempt, Grade, Outcome
 from closeloop.model.finding import Finding
 from closeloop.model.task import Task
-from closeloop.process.endings import ending_of
-from closeloop.process.modes import modes_of
-from closeloop.process.quality import measured, quality
+from closeloop.process.attempt_endings import classify_ending
+from closeloop.process.failure_modes import tag_failure_modes
+from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
 
 PATCH = """diff --git a/src/cart.py b/src/cart.py
 --- a/src/cart.py
@@ -42,7 +42,9 @@ def attempt(end: Any, **given: Any) -> Attempt:
 
 
 def modes(found: list[Finding] | None = None, **known: Any) -> list[tuple[str, str]]:
-    tags = modes_of(read_events({"user": "Mend it"}, edit("src/other.py"), **known), found or [])
+    tags = tag_failure_modes(
+        read_events({"user": "Mend it"}, edit("src/other.py"), **known), found or []
+    )
     return [(tag.mode, tag.source) for tag in tags]
 
 
@@ -105,7 +107,7 @@ CASES: list[tuple[str, dict[str, Any], list[Finding]]] = [
 def test_an_attempt_ends_in_the_first_category_that_applies(
     category: str, known: dict[str, Any], found: list[Finding]
 ) -> None:
-    ending = ending_of(read_events({"user": "Mend it"}, edit(), **known), found)
+    ending = classify_ending(read_events({"user": "Mend it"}, edit(), **known), found)
     assert ending is not None
     assert ending.category == category
 
@@ -117,7 +119,7 @@ def test_a_last_check_that_the_machine_broke_is_an_environment_failure() -> None
 
 
 def test_an_attempt_of_which_nothing_is_known_has_no_category() -> None:
-    assert ending_of(read_events(), []) is None
+    assert classify_ending(read_events(), []) is None
 
 
 # The quality of rules
@@ -125,7 +127,7 @@ def test_an_attempt_of_which_nothing_is_known_has_no_category() -> None:
 
 def test_precision_and_recall_of_a_rule_come_from_the_labelled_traces() -> None:
     """Precision: right ÷ (right + wrong). Recall: right ÷ (right + missed)."""
-    for rule, counts in measured().rules.items():
-        known = quality()[rule]
+    for rule, counts in load_measured_quality().rules.items():
+        known = quality_by_rule()[rule]
         assert_rate(known.precision, counts.right, counts.right + counts.wrong)
         assert_rate(known.recall, counts.right, counts.right + counts.missed)

@@ -9,11 +9,15 @@ from story import story
 
 from closeloop.model import attempt
 from closeloop.model.change import Change
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.task import Acceptance, Task
-from closeloop.runs.facts import asked, out_of_scope, right_files
+from closeloop.runs.grade_facts import (
+    asked_before_editing,
+    files_out_of_scope,
+    measure_file_precision,
+)
 from closeloop.runs.integrity.restore import read_steering
-from closeloop.runs.testing.verdict import judge
+from closeloop.runs.testing.suite_verdict import judge_suite
 
 
 def run(when: Any, flaky: tuple[str, ...] = (), **tests: Any) -> attempt.TestRun:
@@ -30,7 +34,7 @@ def test_work_is_resolved_when_wanted_tests_pass_and_the_others_still_do() -> No
     wanted = Acceptance(run="pytest", fail_to_pass=("a", "b"))
     before = run("before", a="failed", b="error", c="passed", d="passed", e="failed")
     after = run("after", a="passed", b="passed", c="passed", d="passed", e="failed")
-    verdict = judge(wanted, before, after)
+    verdict = judge_suite(wanted, before, after)
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ((2, 2), (2, 2))
     assert (verdict.broken, verdict.reasons) == ((), ())
 
@@ -39,7 +43,7 @@ def test_a_skipped_or_missing_test_does_not_pass() -> None:
     """b is skipped, d did not run: 1 of 2 and 1 of 2, with a reason for each."""
     wanted = Acceptance(run="pytest", fail_to_pass=("a", "b"))
     before = run("before", a="failed", b="failed", c="passed", d="passed")
-    verdict = judge(wanted, before, run("after", a="passed", b="skipped", c="passed"))
+    verdict = judge_suite(wanted, before, run("after", a="passed", b="skipped", c="passed"))
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ((1, 2), (1, 2))
     assert verdict.broken == ("d",)
     assert verdict.reasons == ("b was skipped", "d passed before and did not run")
@@ -50,14 +54,16 @@ def test_flaky_tests_are_kept_out_of_both_counts() -> None:
     wanted = Acceptance(run="pytest", fail_to_pass=("a", "b"))
     before = run("before", ("d",), a="failed", b="failed", c="passed", d="passed")
     after = run("after", a="passed", b="failed", c="passed", d="failed")
-    verdict = judge(wanted, before, after, flaky=("b",))
+    verdict = judge_suite(wanted, before, after, flaky=("b",))
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ((1, 1), (1, 1))
     assert verdict.reasons == ()
 
 
 def test_without_named_tests_those_that_failed_before_must_pass_now() -> None:
     """a failed before: 0 of 1 now. Nothing passed before, so pass-to-pass is unmeasured."""
-    verdict = judge(Acceptance(run="pytest"), run("before", a="failed"), run("after", a="failed"))
+    verdict = judge_suite(
+        Acceptance(run="pytest"), run("before", a="failed"), run("after", a="failed")
+    )
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ((0, 1), None)
     assert verdict.reasons == ("a fails",)
 
@@ -73,7 +79,7 @@ def patch(*paths: str) -> str:
 
 
 def change(*paths: str) -> Change:
-    return parse(patch(*paths))
+    return parse_patch(patch(*paths))
 
 
 def files(reference: tuple[str, ...] | None, *touched: str) -> tuple[float | None, float | None]:
@@ -83,7 +89,7 @@ def files(reference: tuple[str, ...] | None, *touched: str) -> tuple[float | Non
         reference=patch(*reference) if reference else None,
         acceptance=Acceptance(run="pytest"),
     )
-    found = right_files(task, change(*touched), read_steering(task, None))
+    found = measure_file_precision(task, change(*touched), read_steering(task, None))
     return found.precision, found.recall
 
 
@@ -108,15 +114,15 @@ def test_without_a_change_precision_is_unmeasured_and_without_a_reference_both_a
 def test_a_question_counts_when_it_comes_before_the_first_edit_that_worked() -> None:
     question = {"ask": "Which one?"}
     failed = {"edit": {"path": "a.py", "ok": False, "error": "not found"}}
-    assert asked(story([question, edit()])) is True
-    assert asked(story([failed, question, edit()])) is True
-    assert asked(story([edit(), question])) is False
-    assert asked(story([{"say": "Hello"}])) is False
-    assert asked(story([])) is None
-    assert asked(None) is None
+    assert asked_before_editing(story([question, edit()])) is True
+    assert asked_before_editing(story([failed, question, edit()])) is True
+    assert asked_before_editing(story([edit(), question])) is False
+    assert asked_before_editing(story([{"say": "Hello"}])) is False
+    assert asked_before_editing(story([])) is None
+    assert asked_before_editing(None) is None
 
 
 def test_files_outside_the_declared_scope_are_named_and_without_a_scope_none_are() -> None:
     task = Task(id="t", prompt="", scope=("src/**",))
-    assert out_of_scope(task, change("src/a.py", "docs/a.md")) == ("docs/a.md",)
-    assert out_of_scope(Task(id="t", prompt=""), change("docs/a.md")) == ()
+    assert files_out_of_scope(task, change("src/a.py", "docs/a.md")) == ("docs/a.md",)
+    assert files_out_of_scope(Task(id="t", prompt=""), change("docs/a.md")) == ()

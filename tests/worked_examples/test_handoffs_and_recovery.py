@@ -18,9 +18,9 @@ from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.measurement import Measurement
 from closeloop.model.task import Task
 from closeloop.model.trace import Lane, Turn
-from closeloop.process.measure import measure
-from closeloop.process.measures.summary import measures_of
-from closeloop.process.reading import read
+from closeloop.process.measures.measure_summary import measure_lanes
+from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_reading import build_reading
 
 LANES = {"child": "root"}
 
@@ -167,7 +167,7 @@ def finding(rule: str, **given: Any) -> Finding:
 def counted(findings: list[Finding], *unmeasured: str) -> tuple[int | None, int | None]:
     reading = read_events({"user": "Mend it"}, edit(), pytest_run())
     said = [Unmeasured(rule=rule, reason="…") for rule in unmeasured]
-    whole, (lane,) = measures_of(reading, findings, said)
+    whole, (lane,) = measure_lanes(reading, findings, said)
     assert (lane.context_losses, lane.tampering) == (whole.context_losses, whole.tampering)
     return whole.context_losses, whole.tampering
 
@@ -271,7 +271,7 @@ def trace_with_usage(*lanes: tuple[str, list[Usage]], events: Any = ()) -> Measu
             for name, turns in lanes
         ),
     )  # fmt: skip
-    return measure(read(trace), default_rules())
+    return measure_reading(build_reading(trace), default_rules())
 
 
 def test_tokens_and_money_add_up_over_turns_and_lanes() -> None:

@@ -10,38 +10,38 @@ import pytest
 from by_hand import assert_rate, wilson
 from msgspec.structs import replace
 
-from closeloop.judges.joining import of_panel, of_samples
-from closeloop.judges.pairs import joined
-from closeloop.judges.scoring import overall, scored
-from closeloop.judging.calibrate import (
-    between_people,
-    calibrate,
-    consensus,
-    drift,
-    golden_rates,
-    obstacle,
-    retest,
-    share_doubled,
-    verdicts_of,
+from closeloop.judges.evaluation_merge import merge_panel_votes, merge_samples
+from closeloop.judges.pair_comparison import merge_orders
+from closeloop.judges.rubric_scoring import combine_criteria, score_answers
+from closeloop.judging.evaluator import overall_verdict
+from closeloop.judging.judge_calibration import (
+    agreement_between_people,
+    calibrate_judge,
+    doubled_share,
+    find_blocking_obstacle,
+    find_consensus,
+    golden_label_rates,
+    measure_drift,
+    retest_spread,
+    verdicts_from_evaluations,
 )
-from closeloop.judging.comparing import flip_rate
-from closeloop.judging.evaluate import all_passed
-from closeloop.model.calibration import Label
+from closeloop.judging.output_comparison import flip_rate
+from closeloop.model.calibration import HumanLabel
 from closeloop.model.estimate import Agreement
 from closeloop.model.evaluation import (
-    CheckAnswer,
-    Criterion,
+    ComputedFact,
+    CriterionScore,
     Evaluation,
-    Fact,
+    JudgeSample,
     JudgeVersion,
-    Output,
-    Preference,
+    OutputPreference,
     Rubric,
-    RubricCheck,
-    Sample,
+    RubricAnswer,
+    RubricQuestion,
+    TaskOutput,
 )
-from closeloop.stats.agreement import agreement
-from closeloop.stats.corrected import prediction_powered, rogan_gladen
+from closeloop.stats.agreement import measure_agreement
+from closeloop.stats.rate_correction import ppi_rate, rogan_gladen_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUDGE = JudgeVersion(id="a", judge="checks 1", rubric="r", rubric_digest="d", prompt="p", model="m",
@@ -51,17 +51,17 @@ JUDGE = JudgeVersion(id="a", judge="checks 1", rubric="r", rubric_digest="d", pr
 # Scores
 
 
-def check(name: str, criterion: Any = "completeness", **given: Any) -> RubricCheck:
-    return RubricCheck(id=name, criterion=criterion, question="?", yes="y", no="n", **given)
+def check(name: str, criterion: Any = "completeness", **given: Any) -> RubricQuestion:
+    return RubricQuestion(id=name, criterion=criterion, question="?", yes="y", no="n", **given)
 
 
-def answer(name: str, verdict: Any, criterion: Any = "completeness") -> CheckAnswer:
-    return CheckAnswer(check=name, criterion=criterion, verdict=verdict)
+def answer(name: str, verdict: Any, criterion: Any = "completeness") -> RubricAnswer:
+    return RubricAnswer(check=name, criterion=criterion, verdict=verdict)
 
 
-def criteria(checks: list[RubricCheck], said: list[CheckAnswer], *facts: Fact) -> Any:
+def criteria(checks: list[RubricQuestion], said: list[RubricAnswer], *facts: ComputedFact) -> Any:
     rubric = Rubric(name="r", about="", checks=tuple(checks))
-    made = scored(said, rubric, Output(task="t", change="x"), facts)
+    made = score_answers(said, rubric, TaskOutput(task="t", change="x"), facts)
     return {one.name: one.score for one in made.criteria}["completeness"]
 
 
@@ -83,15 +83,15 @@ def test_a_criterion_with_less_than_half_of_its_weight_answered_has_no_score() -
 def test_a_fact_answers_its_check_whatever_the_judge_says() -> None:
     checks = [check("a", fact="tests"), check("b")]
     said = [answer("a", "no"), answer("b", "yes")]
-    assert criteria(checks, said, Fact(name="tests", verdict="yes", text="8 passed")) == 1.0
-    assert criteria(checks, said, Fact(name="tests", text="nobody knows")) == 0.5
+    assert criteria(checks, said, ComputedFact(name="tests", verdict="yes", text="8 passed")) == 1.0
+    assert criteria(checks, said, ComputedFact(name="tests", text="nobody knows")) == 0.5
 
 
 RUBRIC = Rubric(name="r", about="", checks=())
 
 
 def total(completeness: Any, quality: Any, relevance: Any, rubric: Rubric = RUBRIC) -> Any:
-    return overall(
+    return combine_criteria(
         {"completeness": completeness, "quality": quality, "relevance": relevance}, rubric
     )
 
@@ -121,7 +121,7 @@ def test_weights_of_criteria_weigh_the_score() -> None:
 
 def evaluation(score: float | None = None, passed: bool | None = None, **given: Any) -> Evaluation:
     parts = tuple(
-        Criterion(name=name, score=score) for name in ("completeness", "quality", "relevance")
+        CriterionScore(name=name, score=score) for name in ("completeness", "quality", "relevance")
     )
     fields = {"id": "e", "task": "t", "judge": "a", "criteria": parts, **given}
     return Evaluation(score=score, passed=passed, **fields)
@@ -130,8 +130,8 @@ def evaluation(score: float | None = None, passed: bool | None = None, **given: 
 def test_a_plan_passes_when_every_task_does() -> None:
     verdicts = {(True, True): True, (True, False): False, (True, None): None, (None, False): False}
     for each, whole in verdicts.items():
-        assert all_passed([evaluation(passed=one) for one in each]) is whole
-    assert all_passed([]) is None
+        assert overall_verdict([evaluation(passed=one) for one in each]) is whole
+    assert overall_verdict([]) is None
 
 
 def test_samples_have_a_mean_and_a_spread() -> None:
@@ -139,31 +139,31 @@ def test_samples_have_a_mean_and_a_spread() -> None:
     With as many abstentions as scores there is no score.
     """
     said = [evaluation(0.6, False), evaluation(0.8, True), evaluation(1.0, True), evaluation()]
-    made = of_samples(said, RUBRIC)
+    made = merge_samples(said, RUBRIC)
     assert (made.score, made.spread, made.passed) == (
         pytest.approx(0.8), pytest.approx(0.2), True)  # fmt: skip
-    even = of_samples([evaluation(0.8, True), evaluation()], RUBRIC)
+    even = merge_samples([evaluation(0.8, True), evaluation()], RUBRIC)
     assert (even.score, even.passed) == (None, None)
 
 
 def test_a_panel_needs_more_than_half_of_its_votes() -> None:
     def voted(*votes: bool | None) -> bool | None:
-        return of_panel([evaluation(0.5, one) for one in votes], JUDGE).passed
+        return merge_panel_votes([evaluation(0.5, one) for one in votes], JUDGE).passed
 
     assert voted(True, True, False) is True
     assert voted(True, False) is None
     assert voted(True, None, None) is None
-    assert of_panel([evaluation(0.5, True)] * 2, JUDGE).score is None
+    assert merge_panel_votes([evaluation(0.5, True)] * 2, JUDGE).score is None
 
 
 def test_a_pair_whose_winner_changes_with_the_order_is_a_tie_and_a_flip() -> None:
     """Both orders name the first work; one names whatever stands first. 1 flip of 2 answered."""
-    steady = joined(("A", "…"), ("B", "…"))
-    flipped = joined(("A", "…"), ("A", "…"))
+    steady = merge_orders(("A", "…"), ("B", "…"))
+    flipped = merge_orders(("A", "…"), ("A", "…"))
     assert (steady["winner"], steady["flipped"]) == ("first", False)
     assert (flipped["winner"], flipped["flipped"]) == ("tie", True)
-    made = [Preference(task="t", judge="a", **one) for one in (steady, flipped)]
-    silent = Preference(task="t", judge="a", winner=None, abstained="unread")
+    made = [OutputPreference(task="t", judge="a", **one) for one in (steady, flipped)]
+    silent = OutputPreference(task="t", judge="a", winner=None, abstained="unread")
     assert_rate(flip_rate([*made, silent]), 1, 2)
     assert flip_rate([silent]) is None
 
@@ -174,7 +174,7 @@ def test_a_pair_whose_winner_changes_with_the_order_is_a_tie_and_a_flip() -> Non
 def table(both: int, judge_only: int, person_only: int, neither: int) -> Agreement:
     cells = (("pass", "pass", both), ("pass", "fail", judge_only),
              ("fail", "pass", person_only), ("fail", "fail", neither))  # fmt: skip
-    found = agreement([(judge, person) for judge, person, n in cells for _ in range(n)])
+    found = measure_agreement([(judge, person) for judge, person, n in cells for _ in range(n)])
     assert found is not None
     return found
 
@@ -231,7 +231,7 @@ def _ac1(a: float, b: float, c: float, d: float) -> float:
 def test_where_all_labels_are_the_same_kappa_has_no_value() -> None:
     found = table(9, 0, 0, 0)
     assert (found.kappa, found.specificity, found.ac1.value) == (None, None, 1.0)
-    assert agreement([]) is None
+    assert measure_agreement([]) is None
 
 
 def test_a_judges_rate_is_corrected_by_its_sensitivity_and_specificity() -> None:
@@ -239,7 +239,7 @@ def test_a_judges_rate_is_corrected_by_its_sensitivity_and_specificity() -> None
     3/4 − 1) = 0.35 / 0.41667 = 0.84. Bounds by Lang and Reiczigel: with z² added, p′ = 61.9207 /
     103.8415, se′ = 21/32, sp′ = 16/22; Youden′ 0.383523, rate′ 0.843688; from 0.4343 on.
     """
-    found = rogan_gladen(60, 100, table(20, 5, 10, 15)).estimate
+    found = rogan_gladen_rate(60, 100, table(20, 5, 10, 15)).estimate
     assert found is not None
     z2 = 1.959963984540054**2
     share, sensitive, specific = (60 + z2 / 2) / (100 + z2), 21 / 32, 16 / 22
@@ -260,8 +260,8 @@ def test_no_rate_is_corrected_where_sensitivity_and_specificity_say_under_0_2(
 ) -> None:
     """6 of 10 and 6 of 10: 0.6 + 0.6 − 1 = 0.2, just enough. 5 of 10 and 6 of 10: 0.1."""
     known = table(right, 4, 10 - right, 6)
-    assert (rogan_gladen(6, 10, known).estimate is None) is refused
-    assert (rogan_gladen(6, 10, known).refusal is not None) is refused
+    assert (rogan_gladen_rate(6, 10, known).estimate is None) is refused
+    assert (rogan_gladen_rate(6, 10, known).refusal is not None) is refused
 
 
 def test_prediction_powered_inference_weighs_the_judge_by_how_much_it_helps() -> None:
@@ -271,7 +271,7 @@ def test_prediction_powered_inference_weighs_the_judge_by_how_much_it_helps() ->
     ¼ ∓ 2.022691 · 0.067392 = 0.1137 … 0.3863.
     """
     labelled = [(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0)] * 10
-    found = prediction_powered(labelled, [1.0, 0.0] * 20, table(20, 5, 10, 15)).estimate
+    found = ppi_rate(labelled, [1.0, 0.0] * 20, table(20, 5, 10, 15)).estimate
     weight = (10 * 0.5 / 39) / (80 * 0.25 / 79 * 2)
     rest = [person - weight * judge for judge, person in labelled]
     mean = sum(rest) / 40
@@ -292,30 +292,32 @@ def test_a_judge_may_block_with_thirty_items_ac1_of_0_6_and_both_classes_over_on
     29 items are too few. 40 10 / 10 40 has an AC1 of 0.6, which may be lower. 91 4 / 4 1 has a
     specificity of 1 of 5. 60 0 / 0 0 has none.
     """
-    assert obstacle(table(45, 3, 3, 29), 80) is None
-    assert obstacle(table(45, 3, 3, 29), 29) == "29 labelled items, 30 are the least"
-    assert "AC1 may be as low as 0.4" in (obstacle(table(40, 10, 10, 40), 100) or "")
-    assert "its specificity may be as low as" in (obstacle(table(91, 4, 4, 1), 100) or "")
-    assert obstacle(table(60, 0, 0, 0), 60) == "no items to tell its specificity by"
+    assert find_blocking_obstacle(table(45, 3, 3, 29), 80) is None
+    assert find_blocking_obstacle(table(45, 3, 3, 29), 29) == "29 labelled items, 30 are the least"
+    assert "AC1 may be as low as 0.4" in (find_blocking_obstacle(table(40, 10, 10, 40), 100) or "")
+    assert "its specificity may be as low as" in (
+        find_blocking_obstacle(table(91, 4, 4, 1), 100) or ""
+    )
+    assert find_blocking_obstacle(table(60, 0, 0, 0), 60) == "no items to tell its specificity by"
 
 
 def test_the_lower_bound_of_ac1_must_reach_0_6() -> None:
     """84 16 / 16 84 has an AC1 of 0.68 and a lower bound of 0.57; 86 14 / 14 86 one of 0.62."""
-    assert "AC1 may be as low as 0.5" in (obstacle(table(84, 16, 16, 84), 200) or "")
-    assert obstacle(table(86, 14, 14, 86), 200) is None
+    assert "AC1 may be as low as 0.5" in (find_blocking_obstacle(table(84, 16, 16, 84), 200) or "")
+    assert find_blocking_obstacle(table(86, 14, 14, 86), 200) is None
 
 
 def test_the_lower_bound_of_a_class_must_be_over_one_half() -> None:
     """Specificity 5 of 7: Wilson's lower bound 0.359 is under ½. 10 of 11: 0.623."""
-    assert obstacle(table(90, 2, 2, 5), 99) == "its specificity may be as low as 0.36"
-    assert obstacle(table(90, 1, 2, 10), 103) is None
+    assert find_blocking_obstacle(table(90, 2, 2, 5), 99) == "its specificity may be as low as 0.36"
+    assert find_blocking_obstacle(table(90, 1, 2, 10), 103) is None
 
 
 # Labels
 
 
-def label(item: str, word: Any, person: str = "ann", **more: Any) -> Label:
-    return Label(item=item, rubric="r", label=word, person=person, **more)
+def label(item: str, word: Any, person: str = "ann", **more: Any) -> HumanLabel:
+    return HumanLabel(item=item, rubric="r", label=word, person=person, **more)
 
 
 def test_what_is_so_is_what_is_known_or_else_what_most_people_say() -> None:
@@ -325,9 +327,9 @@ def test_what_is_so_is_what_is_known_or_else_what_most_people_say() -> None:
         label("m", "pass"), label("m", "pass", "bob"), label("m", "fail", "cid"),
         label("t", "pass"), label("t", "fail", "bob"),
     ]  # fmt: skip
-    assert consensus(labels) == {("g", "overall"): "pass", ("m", "overall"): "pass"}
-    assert share_doubled(labels) == 1.0
-    assert_rate(golden_rates(labels)["ann"], 0, 1)
+    assert find_consensus(labels) == {("g", "overall"): "pass", ("m", "overall"): "pass"}
+    assert doubled_share(labels) == 1.0
+    assert_rate(golden_label_rates(labels)["ann"], 0, 1)
 
 
 def test_golden_items_measure_people_and_doubles_measure_their_agreement() -> None:
@@ -338,12 +340,16 @@ def test_golden_items_measure_people_and_doubles_measure_their_agreement() -> No
     labels += [label(str(n), "pass" if n else "fail") for n in range(3)]
     labels += [label("x", "pass"), label("x", "pass", "bob")]
     labels += [label("y", "pass"), label("y", "fail", "bob"), label("z", "fail")]
-    assert_rate(golden_rates(labels)["ann"], 2, 3)
-    assert share_doubled(labels) == pytest.approx(2 / 6)
-    people = between_people(labels)
+    assert_rate(golden_label_rates(labels)["ann"], 2, 3)
+    assert doubled_share(labels) == pytest.approx(2 / 6)
+    people = agreement_between_people(labels)
     assert people is not None
     assert (people.agreeing.value, people.agreeing.n) == (0.5, 2)
-    assert (golden_rates([]), between_people([]), share_doubled([])) == ({}, None, 0.0)
+    assert (golden_label_rates([]), agreement_between_people([]), doubled_share([])) == (
+        {},
+        None,
+        0.0,
+    )
 
 
 def test_a_calibration_says_what_is_wanting() -> None:
@@ -351,10 +357,10 @@ def test_a_calibration_says_what_is_wanting() -> None:
     pairs = [label(str(n), "pass") for n in range(5)]
     verdicts: Any = {(str(n), "overall"): "pass" for n in range(6)}
     doubled = [*pairs, label("0", "pass", "bob")]
-    enough = calibrate(JUDGE, doubled, verdicts, NOW)
+    enough = calibrate_judge(JUDGE, doubled, verdicts, NOW)
     assert enough.doubled == 0.2
     assert not any("two people" in note for note in enough.notes)
-    fewer = calibrate(JUDGE, [*doubled, label("5", "pass")], verdicts, NOW)
+    fewer = calibrate_judge(JUDGE, [*doubled, label("5", "pass")], verdicts, NOW)
     assert any("17% of the items have labels of two people" in note for note in fewer.notes)
     assert enough.trust[0].why_not == "5 labelled items, 30 are the least"
 
@@ -366,13 +372,13 @@ def test_the_retest_spread_pools_outputs_that_were_asked_again() -> None:
     """Samples 0.8 and 1.0: s² = 0.02. The same attempt twice, 0.5 and 0.5: 0. Pooled with one
     degree of freedom each: 0.01, a spread of 0.1 ∓ 1.96 · 0.1 / √(2 · 2) = 0.098.
     """
-    samples = tuple(Sample(judge="a", score=score, passed=True) for score in (0.8, 1.0))
+    samples = tuple(JudgeSample(judge="a", score=score, passed=True) for score in (0.8, 1.0))
     again = [evaluation(0.5, attempt="x"), evaluation(0.5, attempt="x")]
-    found = retest([evaluation(0.9, samples=samples), *again])
+    found = retest_spread([evaluation(0.9, samples=samples), *again])
     assert found is not None
     assert (found.value, found.n) == (pytest.approx(0.1), 2)
     assert (found.low, found.high) == pytest.approx((0.002, 0.198))
-    assert retest([evaluation(0.5, attempt="x")]) is None
+    assert retest_spread([evaluation(0.5, attempt="x")]) is None
 
 
 def test_drift_is_the_share_of_common_items_with_the_same_verdict() -> None:
@@ -382,16 +388,16 @@ def test_drift_is_the_share_of_common_items_with_the_same_verdict() -> None:
     then: Any = {("i", "overall"): "pass", ("j", "overall"): "pass", ("k", "overall"): "fail"}
     now: Any = {("i", "overall"): "pass", ("j", "overall"): "fail", ("l", "overall"): "fail",
                 ("m", "overall"): "fail"}  # fmt: skip
-    found = drift(replace(JUDGE, id="b", model="m2"), then, JUDGE, now)
+    found = measure_drift(replace(JUDGE, id="b", model="m2"), then, JUDGE, now)
     assert found is not None
     assert_rate(found.same, 1, 2)
     assert found.changes == ("model",)
-    assert drift(JUDGE, {}, JUDGE, now) is None
+    assert measure_drift(JUDGE, {}, JUDGE, now) is None
 
 
 def test_a_criterion_passes_at_its_floor_and_an_abstention_is_no_verdict() -> None:
     said = [("i", evaluation(0.5, None)), ("j", evaluation(0.49, False)), ("k", evaluation())]
-    found = verdicts_of(said, JUDGE)
+    found = verdicts_from_evaluations(said, JUDGE)
     assert {key: word for key, word in found.items() if key[1] in ("overall", "quality")} == {
         ("i", "quality"): "pass",
         ("j", "overall"): "fail",

@@ -16,13 +16,13 @@ from rules import edit, pytest_run
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from story import story
 
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import work_of
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_figures import compute_metrics
 from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
 from closeloop.model.change import Change, FileChange
 from closeloop.model.delivery import Delivery
-from closeloop.model.figure import Figure
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.metric_values import MetricValue
 from closeloop.model.trace import Lane, Trace, Turn
 from closeloop.store import Store, open_store
 
@@ -41,23 +41,23 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def figures(store: Store, *by: str) -> dict[Any, Figure]:
-    found = metrics_of(work_of(store, BOOK), by).figures
+def figures(store: Store, *by: str) -> dict[Any, MetricValue]:
+    found = compute_metrics(load_attempt_table(store, BOOK), by).figures
     return {(one.metric, *one.group.values()) if by else one.metric: one for one in found}
 
 
 def deliver(store: Store, attempt: Attempt | None = None, **told: Any) -> None:
     attempt = attempt or add_attempt(store, None, None, None)
-    store.pulls.deliver(Delivery(attempt=attempt.id, at=LATER, **told))
+    store.pulls.save_delivery(Delivery(attempt=attempt.id, at=LATER, **told))
 
 
 def keep_session(store: Store, name: str, trace: Trace | None = None, **given: Any) -> Attempt:
     attempt = Attempt(id=name, origin="production", started=START, exit="finished", **given)
-    store.keep(Made(attempt=attempt, trace=trace))
+    store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
     return attempt
 
 
-def assert_rate(figure: Figure, hits: int, of: int) -> None:
+def assert_rate(figure: MetricValue, hits: int, of: int) -> None:
     """One attempt a task: value, n and Jeffreys' bounds."""
     assert (figure.value, figure.n, figure.attempts) == (pytest.approx(hits / of), of, of)
     assert (figure.low, figure.high) == pytest.approx(JEFFREYS[hits, of], abs=1e-6)
@@ -202,7 +202,7 @@ def test_regressions_are_a_share_of_completed_tasks(store: Store) -> None:
                       variant=variant.digest, started=START, exit="finished")  # fmt: skip
     grade = Grade(attempt="b", grading=task.grading, version=1, outcome=Outcome(result="pass"),
                   broken=("tests/test_x.py::a",))  # fmt: skip
-    store.keep(Made(attempt=attempt, grade=grade))
+    store.save_attempt(AttemptResult(attempt=attempt, grade=grade))
     deliver(store, attempt, **DONE | {"regressed": False})
     assert_rate(figures(store)["regression introduction rate"], 2, 3)
 
@@ -228,7 +228,9 @@ def test_the_blast_radius_is_that_of_failed_or_reverted_deliveries(store: Store)
     deliver(store, **DONE | {"regressed": False, "files": 1000, "dependents": 1000})
     files = tuple(FileChange(path=f"{n}.py", status="changed") for n in range(4))
     attempt = Attempt(id="c", origin="production", started=START, exit="finished")
-    store.keep(Made(attempt=attempt, change=Change(base="b", patch="", files=files)))
+    store.save_attempt(
+        AttemptResult(attempt=attempt, change=Change(base="b", patch="", files=files))
+    )
     deliver(store, attempt, passed=False, merged=False)
     found = figures(store)
     radius = found["blast radius, files"]
@@ -294,7 +296,7 @@ def test_endings_and_modes_are_shares_of_measured_attempts(store: Store) -> None
     for name in "ab":
         keep_session(store, name, talk)
     idle = Attempt(id="c", origin="production", started=START, exit="idle")
-    store.keep(Made(attempt=idle, trace=talk))
+    store.save_attempt(AttemptResult(attempt=idle, trace=talk))
     keep_session(store, "d")
     found = figures(store)
     assert_rate(found["timeout"], 1, 3)
@@ -319,7 +321,9 @@ def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
                           exit="finished")  # fmt: skip
         grade = Grade(attempt=attempt.id, grading=task.grading, version=1,
                       outcome=Outcome(result="fail"), **facts)  # fmt: skip
-        store.keep(Made(attempt=attempt, grade=grade, trace=story([{"read": "a.py"}])))
+        store.save_attempt(
+            AttemptResult(attempt=attempt, grade=grade, trace=story([{"read": "a.py"}]))
+        )
     found = figures(store)
     assert_rate(found["scope creep"], 2, 3)
     assert_rate(found["silent regression"], 1, 3)

@@ -12,15 +12,15 @@ from scripted_work import START
 
 from closeloop.model.attempt import Attempt
 from closeloop.model.delivery import Delivery
-from closeloop.model.memory import Example, LearnedRule, Near, Repeat
-from closeloop.model.plan import Made
-from closeloop.model.review import Correction
-from closeloop.reviewing.lives import keep
-from closeloop.reviews.authorship import agents_of
-from closeloop.reviews.repeats import counted, judged, repeats_of
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.pull_request import Correction
+from closeloop.model.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
+from closeloop.reviewing.pull_updates import save_facts
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.repeated_remarks import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
 
-AGENTS = agents_of({})
+AGENTS = merge_known_agents({})
 REMARK = ("src/a/b.py", 3, "Use the clock we have")
 
 
@@ -32,9 +32,11 @@ def store() -> Iterator[Store]:
 
 def delivered(store: Store, team: Team) -> Delivery:
     """What became of the team's first pull request."""
-    attempt = next(one.attempt for one in keep(team.facts(), store, AGENTS) if one.number == 1)
+    attempt = next(
+        one.attempt for one in save_facts(team.facts(), store, AGENTS) if one.number == 1
+    )
     assert attempt is not None
-    found = store.pulls.delivery(attempt)
+    found = store.pulls.load_delivery(attempt)
     assert found is not None
     return found
 
@@ -153,7 +155,7 @@ def test_the_time_to_a_pull_request_runs_from_the_start_of_the_recorded_work(sto
     """Recorded from 09:00, opened at 10:00, merged at 12:00: 3,600 s."""
     team = Team()
     attempt = Attempt(id="0123456789ab", origin="experiment", started=team.now, exit="finished")
-    store.keep(Made(attempt=attempt))
+    store.save_attempt(AttemptResult(attempt=attempt))
     number = team.open("ann", f"Add tally\n\n{CLAUDE}", branch="closeloop/t/0123456789ab")
     team.wait(hours=1)
     team.merge(number, "bob")
@@ -170,15 +172,15 @@ def test_without_recorded_work_the_time_is_unknown(store: Store) -> None:
 # Repeated mistakes
 
 
-def rule(name: str, days: float, state: Any = "active") -> LearnedRule:
+def rule(name: str, days: float, state: Any = "active") -> TeamRule:
     """A rule that was first said so many days after the start."""
     at = START + timedelta(days=days)
-    example = Example(key=name, source="comment", text="Use the clock", at=at)
-    return LearnedRule(id=name, text="Use the clock", state=state, since=at, examples=(example,))
+    example = RuleExample(key=name, source="comment", text="Use the clock", at=at)
+    return TeamRule(id=name, text="Use the clock", state=state, since=at, examples=(example,))
 
 
-def near(one: LearnedRule, **given: Any) -> Near:
-    return Near(rule=one, likeness=0.9, relation=given.pop("relation", "same"), **given)
+def near(one: TeamRule, **given: Any) -> RuleMatch:
+    return RuleMatch(rule=one, likeness=0.9, relation=given.pop("relation", "same"), **given)
 
 
 BEGAN = START + timedelta(days=10)
@@ -192,7 +194,7 @@ def test_a_remark_repeats_active_rules_that_are_older_than_the_work() -> None:
     """
     rules = [near(rule("old", 9), exact=True), near(rule("like", 9)), near(rule("young", 10)),
              near(rule("gone", 1, "retired"))]  # fmt: skip
-    found = repeats_of(SAID, rules, BEGAN, "ngrams", None)
+    found = find_repeats(SAID, rules, BEGAN, "ngrams", None)
     assert [(one.rule, one.state, one.by) for one in found] == [
         ("old", "confirmed", "words"),
         ("like", "candidate", None),
@@ -201,11 +203,11 @@ def test_a_remark_repeats_active_rules_that_are_older_than_the_work() -> None:
 
 
 def test_a_judge_confirms_only_where_the_polarity_agrees() -> None:
-    (candidate,) = repeats_of(SAID, [near(rule("like", 9))], BEGAN, "ngrams", None)
+    (candidate,) = find_repeats(SAID, [near(rule("like", 9))], BEGAN, "ngrams", None)
     unclear = near(rule("like", 9), relation="unclear")
-    assert judged(candidate, near(rule("like", 9)), "same").state == "confirmed"
-    assert judged(candidate, unclear, "same").state == "candidate"
-    assert judged(candidate, near(rule("like", 9)), "other").state == "denied"
+    assert apply_opinion(candidate, near(rule("like", 9)), "same").state == "confirmed"
+    assert apply_opinion(candidate, unclear, "same").state == "candidate"
+    assert apply_opinion(candidate, near(rule("like", 9)), "other").state == "denied"
 
 
 def test_each_remark_counts_once_as_confirmed_or_as_unconfirmed() -> None:
@@ -213,11 +215,11 @@ def test_each_remark_counts_once_as_confirmed_or_as_unconfirmed() -> None:
     c was denied: neither.
     """
 
-    def repeat(key: str, name: str, state: Any) -> Repeat:
-        return Repeat(key=key, rule=name, repo=REPO, text="…", at=START, likeness=0.9,
+    def repeat(key: str, name: str, state: Any) -> RepeatedRemark:
+        return RepeatedRemark(key=key, rule=name, repo=REPO, text="…", at=START, likeness=0.9,
                       encoder="ngrams", state=state, rule_age=1.0)  # fmt: skip
 
-    found = counted(
+    found = count_repeats(
         [
             repeat("a", "1", "confirmed"), repeat("a", "2", "confirmed"),
             repeat("a", "3", "candidate"), repeat("b", "1", "candidate"),

@@ -10,15 +10,20 @@ import pytest
 from by_hand import Z, assert_rate
 from risk_repository import changed
 
-from closeloop.changes.risk.coverage import Coverage, Lines
-from closeloop.changes.risk.factors import coverage_factor, history_factor
-from closeloop.changes.risk.fit import Model, chance_of, fit, rank_of
-from closeloop.changes.risk.history import FileHistory, History, Past
-from closeloop.changes.risk.level import band_of, impact_of, level_of
-from closeloop.changes.risk.logistic import auc
-from closeloop.changes.risk.surface import module_of, surface_of
+from closeloop.changes.risk.change_history import FileHistory, History, PastChange
+from closeloop.changes.risk.change_size import measure_change_size, package_folder
+from closeloop.changes.risk.coverage_data import Coverage, LineCoverage
+from closeloop.changes.risk.logistic_regression import roc_auc
+from closeloop.changes.risk.risk_factors import coverage_factor, history_factor
+from closeloop.changes.risk.risk_level import determine_risk_level, greatest_impact, likelihood_band
+from closeloop.changes.risk.risk_model import (
+    RiskModel,
+    estimate_chance,
+    fit_risk_model,
+    rank_change,
+)
+from closeloop.model.change_report import RiskFactor
 from closeloop.model.finding import Unmeasured
-from closeloop.model.report import Factor
 
 DAY = 86_400
 
@@ -32,20 +37,20 @@ def test_the_surface_counts_files_lines_modules_and_how_far_they_are_spread(tmp_
     """
     after = {"src/tally/a.py": "a = 1\nb = 2\nc = 3\n", "docs/a.md": "Hello\n"}
     with changed(tmp_path / "two", {"README.md": "x\n"}, after) as inspection:
-        found = surface_of(inspection)
+        found = measure_change_size(inspection)
     assert (found.files, found.added, found.removed, found.modules) == (2, 4, 0, 2)
     assert (found.source_added, found.entropy) == (3, pytest.approx(0.811278, abs=1e-6))
     # Thrice the same: log₂ 3 of log₂ 3.
     three = {f"src/{name}/x.py": "a = 1\n" for name in "abc"}
     with changed(tmp_path / "three", {"README.md": "x\n"}, three) as inspection:
-        assert surface_of(inspection).entropy == pytest.approx(1.0)
+        assert measure_change_size(inspection).entropy == pytest.approx(1.0)
     with changed(tmp_path / "none", {"README.md": "x\n"}, {"README.md": "y\n"}) as inspection:
-        assert surface_of(inspection).source_added is None
+        assert measure_change_size(inspection).source_added is None
 
 
 def test_a_module_is_the_top_folder_or_the_package_below_a_root_of_sources() -> None:
     paths = ("src/tally/days.py", "tally/days.py", "tally/deep/days.py", "README.md")
-    assert [module_of(path) for path in paths] == ["src/tally", "tally", "tally", "."]
+    assert [package_folder(path) for path in paths] == ["src/tally", "tally", "tally", "."]
 
 
 # Likelihood
@@ -55,9 +60,9 @@ def test_likelihood_is_the_rank_among_past_changes_with_ties_counted_half() -> N
     """Of the twenty sizes that ship, 0 lines ties with one: ½ / 20. 1 line is over one and ties
     with two: 2 / 20. 25 lines are over 13 and tie with one: 13½ / 20. No source changed: 0.
     """
-    ranks = [rank_of(Model(), added, 1) for added in (0, 1, 25)]
+    ranks = [rank_change(RiskModel(), added, 1) for added in (0, 1, 25)]
     assert ranks == pytest.approx([0.025, 0.1, 0.675])
-    assert rank_of(Model(), None, 1) == 0.0
+    assert rank_change(RiskModel(), None, 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -68,33 +73,37 @@ def test_likelihood_is_the_rank_among_past_changes_with_ties_counted_half() -> N
     ],
 )  # fmt: skip
 def test_bands_end_below_their_rank(rank: float, band: str) -> None:
-    assert band_of(rank) == band
+    assert likelihood_band(rank) == band
 
 
 def test_the_chance_is_that_of_the_logistic_regression_learned_here() -> None:
     """No line added: log 1 = 0, the score is the constant −2 with a deviation of √0.04 = 0.2.
     1 / (1 + e²) = 0.1192, and −2 ∓ 1.96 · 0.2 give 0.0838 and 0.1669. Not learned here: none.
     """
-    model = Model(weights=(-2.0, 1.0), covariance=((0.04, 0.0), (0.0, 0.01)), of=500)
-    found = chance_of(model, 0, 1)
+    model = RiskModel(weights=(-2.0, 1.0), covariance=((0.04, 0.0), (0.0, 0.01)), of=500)
+    found = estimate_chance(model, 0, 1)
     assert found is not None
     expected = [1 / (1 + exp(2 - step)) for step in (0, -0.2 * Z, 0.2 * Z)]
     assert [found.value, found.low, found.high] == pytest.approx(expected)
     assert expected == pytest.approx([0.1192, 0.0838, 0.1669], abs=1e-4)
-    assert (found.of, chance_of(model, None, 1), chance_of(Model(), 5, 1)) == (500, None, None)
+    assert (found.of, estimate_chance(model, None, 1), estimate_chance(RiskModel(), 5, 1)) == (
+        500,
+        None,
+        None,
+    )
 
 
 def test_the_area_under_the_curve_counts_ties_half() -> None:
     """Wrong ones score 2 and 3, the others 1 and 2: of four pairs 3 in order, one tie: 3½ / 4."""
-    assert auc([1, 2, 2, 3], [False, True, False, True]) == 0.875
-    assert auc([1, 2], [True, True]) is None
+    assert roc_auc([1, 2, 2, 3], [False, True, False, True]) == 0.875
+    assert roc_auc([1, 2], [True, True]) is None
 
 
 # Impact and level
 
 
-def factor(weight: float, axis: Any = "impact") -> Factor:
-    return Factor(name="f", axis=axis, text="…", weight=weight)
+def factor(weight: float, axis: Any = "impact") -> RiskFactor:
+    return RiskFactor(name="f", axis=axis, text="…", weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +112,8 @@ def factor(weight: float, axis: Any = "impact") -> Factor:
      (3.0, "breaking"), (9.0, "breaking")],
 )  # fmt: skip
 def test_the_gravest_factor_says_the_impact(weight: float, impact: str) -> None:
-    assert impact_of([factor(weight), factor(0.0), factor(9.0, "likelihood")]) == impact
-    assert impact_of([]) == "none"
+    assert greatest_impact([factor(weight), factor(0.0), factor(9.0, "likelihood")]) == impact
+    assert greatest_impact([]) == "none"
 
 
 MATRIX = {
@@ -118,7 +127,7 @@ MATRIX = {
 
 @pytest.mark.parametrize("rank", MATRIX)
 def test_the_level_joins_likelihood_and_impact(rank: float) -> None:
-    levels = tuple(level_of(rank, [factor(weight)]) for weight in (0.0, 1.0, 2.0, 3.0))
+    levels = tuple(determine_risk_level(rank, [factor(weight)]) for weight in (0.0, 1.0, 2.0, 3.0))
     assert levels == MATRIX[rank]
 
 
@@ -133,11 +142,11 @@ def test_changed_lines_that_no_test_reaches(
     6 of 10, and 5 of 8, are more than half and five or more: 2.6.
     """
     after = {"pkg/a.py": "".join(f"a{n} = {n}\n" for n in range(lines))}
-    known = Lines(covered=frozenset(range(1, covered + 1)))
+    known = LineCoverage(covered=frozenset(range(1, covered + 1)))
     with changed(tmp_path / "r", {"README.md": "x\n"}, after) as inspection:
         found = coverage_factor(inspection, Coverage(files={"pkg/a.py": known}, source="x"))
         silent = coverage_factor(inspection, None)
-    assert isinstance(found, Factor)
+    assert isinstance(found, RiskFactor)
     assert (found.weight, found.value) == (weight, pytest.approx((lines - covered) / lines))
     assert isinstance(silent, Unmeasured)
 
@@ -156,12 +165,12 @@ def test_the_history_of_files_weighs_little() -> None:
 # Levels against what happened
 
 
-def past(number: int, **given: Any) -> Past:
+def past(number: int, **given: Any) -> PastChange:
     fields = {"author": 0, "fix": False, "files": (0,), "added": number, **given}
-    return Past(id=f"{number:040x}", at=number * DAY, **fields)
+    return PastChange(id=f"{number:040x}", at=number * DAY, **fields)
 
 
-def history(*steps: Past) -> History:
+def history(*steps: PastChange) -> History:
     """With one step that touches no sources long after, so that all others are old enough."""
     end = past(9999, added=None)
     paths = ("src/a.py", ".github/workflows/ci.yml")
@@ -175,7 +184,7 @@ def test_each_level_is_held_against_how_often_it_went_wrong() -> None:
     """
     steps = [past(n, fixed=n in (1, 61, 62, 90)) for n in range(1, 101)]
     steps[1] = past(2, files=(0, 1), reverted=True)
-    found = fit(history(*steps))
+    found = fit_risk_model(history(*steps))
     assert (found.changes, found.wrong, found.reverted) == (100, 5, 1)
     assert found.model.past == 100
     wrong = {one.level: one.wrong for one in found.held}
@@ -184,8 +193,8 @@ def test_each_level_is_held_against_how_often_it_went_wrong() -> None:
 
 
 def test_with_fewer_than_two_hundred_changes_or_twenty_wrong_ones_nothing_is_learned() -> None:
-    few = fit(history(*(past(n, fixed=n % 5 == 0) for n in range(1, 200))))
-    calm = fit(history(*(past(n, fixed=n % 50 == 0) for n in range(1, 401))))
+    few = fit_risk_model(history(*(past(n, fixed=n % 5 == 0) for n in range(1, 200))))
+    calm = fit_risk_model(history(*(past(n, fixed=n % 50 == 0) for n in range(1, 401))))
     assert [(one.model.of, one.auc, one.calibration) for one in (few, calm)] == [(0, None, ())] * 2
 
 
@@ -194,11 +203,11 @@ def test_calibration_is_ten_equal_bins_of_the_later_three_tenths() -> None:
     larger changes go wrong: numbers over 340, that is the last 60, hence the last five bins.
     """
     steps = [past(n, fixed=n % 10 == 0 or n > 340) for n in range(1, 401)]
-    found = fit(history(*steps))
+    found = fit_risk_model(history(*steps))
     assert (found.tested, found.model.of, len(found.calibration)) == (120, 400, 10)
     assert [one.came.of for one in found.calibration] == [12] * 10
     assert [one.came.value for one in found.calibration[-5:]] == [1.0] * 5
     # Sixty wrong above sixty others, of which six wrong ones tie with nothing: by counting pairs.
-    later = [(step.added or 0, step.wrong) for step in steps[280:]]
+    later = [(step.added or 0, step.went_wrong) for step in steps[280:]]
     pairs = [a > b for a, hit in later if hit for b, other in later if not other]
     assert found.auc == pytest.approx(sum(pairs) / len(pairs))

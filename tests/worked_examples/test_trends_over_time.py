@@ -10,12 +10,12 @@ import pytest
 from by_hand import T, wilson
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.measuring.trends import fresh, shift_of, trends_of
-from closeloop.measuring.work import work_of
+from closeloop.measuring.attempt_table import load_attempt_table
+from closeloop.measuring.metric_trends import compute_trends, estimate_shift, select_new_regressions
 from closeloop.model.delivery import Delivery
 from closeloop.model.estimate import Estimate
-from closeloop.model.trend import Course, Regression, Trends, Turn
-from closeloop.stats.trend import changes, mean_of, windows
+from closeloop.model.trend_report import MetricRegression, MetricSeries, TrendReport, TurningPoint
+from closeloop.stats.change_points import estimate_mean, find_change_points, rolling_windows
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"
@@ -34,36 +34,36 @@ def test_a_window_holds_what_came_after_its_beginning_and_up_to_its_end() -> Non
     """Days 0, 7, 8, 14 in windows of 7 days that end on days 7 and 14: the one on day 7 holds day 7
     alone, the one on day 14 holds days 8 and 14.
     """
-    found = windows([0, 7, 8, 14], [1.0, 0.0, 1.0, 1.0], 7, [7, 14])
+    found = rolling_windows([0, 7, 8, 14], [1.0, 0.0, 1.0, 1.0], 7, [7, 14])
     assert [(one.estimate.n, one.estimate.value) for one in found] == [(1, 0.0), (2, 1.0)]
-    assert windows([0], [1.0], 7, [20]) == []
+    assert rolling_windows([0], [1.0], 7, [20]) == []
 
 
 def test_a_window_of_four_items_is_faint_and_one_of_five_is_not() -> None:
-    four, five = (windows(range(n), [1.0] * n, 9, [n])[0].faint for n in (4, 5))
+    four, five = (rolling_windows(range(n), [1.0] * n, 9, [n])[0].faint for n in (4, 5))
     assert (four, five) == (True, False)
 
 
 def test_shares_have_wilson_bounds_and_other_values_t_bounds() -> None:
     """1 of 4: Wilson. 1, 2, 6: 3 ∓ 4.302653 · √(7/3). One value that is no share has no bounds."""
-    share, amounts = mean_of([1, 0, 0, 0]), mean_of([1, 2, 6])
+    share, amounts = estimate_mean([1, 0, 0, 0]), estimate_mean([1, 2, 6])
     assert share is not None
     assert amounts is not None
     assert (share.value, share.low, share.high) == pytest.approx((0.25, *wilson(1, 4)))
     half = T[2] * sqrt(7 / 3)
     assert (amounts.low, amounts.high) == pytest.approx((3 - half, 3 + half))
-    assert (mean_of([]), mean_of([2.0])) == (None, None)
+    assert (estimate_mean([]), estimate_mean([2.0])) == (None, None)
 
 
 def test_a_shift_joins_the_bounds_of_both_means() -> None:
     """2 of 4, then 1 of 4: −¼. Wilson: 0.1500 … 0.8500 and 0.0456 … 0.6994. Newcombe:
     −¼ − √((0.25 − 0.0456)² + (0.85 − 0.5)²) = −0.6553, −¼ + √(0.4494² + 0.35²) = 0.3196.
     """
-    found = shift_of([1, 1, 0, 0], [1, 0, 0, 0])
+    found = estimate_shift([1, 1, 0, 0], [1, 0, 0, 0])
     assert found is not None
     assert (found.before.value, found.after.value) == (0.5, 0.25)
     assert (found.low, found.high) == pytest.approx((-0.6553, 0.3196), abs=1e-4)
-    assert shift_of([], [1.0]) is None
+    assert estimate_shift([], [1.0]) is None
 
 
 # Turns
@@ -73,10 +73,10 @@ def test_a_turn_is_where_the_mean_changed_with_its_p() -> None:
     """Five ones, five zeros: the only place with five on either side. s² = 2.5/9; the distance is
     2.5 / √(s² · 5 · 5 / 10) = 3, and p that of two tails beyond 3, 0.0027.
     """
-    (found,) = changes([1.0] * 5 + [0.0] * 5)
+    (found,) = find_change_points([1.0] * 5 + [0.0] * 5)
     assert (found.at, found.before.value, found.after.value) == (5, 1.0, 0.0)
     assert found.p == pytest.approx(0.0026998, abs=1e-7)
-    assert changes([1.0] * 5 + [0.0] * 4) == []
+    assert find_change_points([1.0] * 5 + [0.0] * 4) == []
 
 
 def test_looking_at_every_place_is_allowed_for() -> None:
@@ -86,7 +86,7 @@ def test_looking_at_every_place_is_allowed_for() -> None:
     4/x) = 0.0014, which is less than 191 places times two tails.
     """
     row = [1, 1, 1, 0, 1, 1, 0, 1, 1, 0] * 10 + [1, 0, 0, 1, 0, 1, 0, 0, 1, 0] * 10
-    (found,) = changes(row)
+    (found,) = find_change_points(row)
     best = max(range(5, 196), key=lambda at: _distance(row, at))
     x = _distance(row, best)
     p = exp(-x * x / 2) / sqrt(2 * pi) * ((x - 1 / x) * 2 * log(39) + 4 / x)
@@ -104,19 +104,19 @@ def _distance(row: list[int], at: int) -> float:
 
 def test_a_turn_that_may_be_chance_is_none() -> None:
     """4 of 5, then 1 of 5: distance 1.5 / √(2.5/9 · 2.5) = 1.8, two tails 0.0719 > 0.05."""
-    assert changes([1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]) == []
+    assert find_change_points([1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]) == []
 
 
 # Courses of a metric
 
 
-def sessions(store: Store, *values: tuple[float, bool], metric: str = METRIC) -> Course:
+def sessions(store: Store, *values: tuple[float, bool], metric: str = METRIC) -> MetricSeries:
     """One delivered session for each (day, first review)."""
     for day, first in values:
         at = START + timedelta(days=day)
         made = add_attempt(store, None, None, None, started=at)
-        store.pulls.deliver(Delivery(attempt=made.id, at=at, first_review=first))
-    (course,) = trends_of(work_of(store, BOOK), (), [metric]).courses
+        store.pulls.save_delivery(Delivery(attempt=made.id, at=at, first_review=first))
+    (course,) = compute_trends(load_attempt_table(store, BOOK), (), [metric]).courses
     return course
 
 
@@ -141,7 +141,7 @@ def test_a_tasks_repeats_of_one_week_are_one_item(store: Store) -> None:
     task, variant = add_task(store, "t"), add_variant(store, "a")
     for number, passed in enumerate((True, True, False), 1):
         add_attempt(store, task, variant, passed, number=number)
-    (course,) = trends_of(work_of(store, BOOK), (), ["pass rate"]).courses
+    (course,) = compute_trends(load_attempt_table(store, BOOK), (), ["pass rate"]).courses
     (stretch,) = course.stretches
     assert (stretch.estimate.value, stretch.estimate.n) == (pytest.approx(2 / 3), 1)
 
@@ -152,7 +152,7 @@ def test_a_turn_for_the_worse_is_a_regression_and_one_for_the_better_is_none(sto
     """
     days = [(day, day < 5) for day in range(10)]
     sessions(store, *days)
-    (one,) = trends_of(work_of(store, BOOK), (), [METRIC]).regressions
+    (one,) = compute_trends(load_attempt_table(store, BOOK), (), [METRIC]).regressions
     assert (one.turn.at, one.turn.before.value, one.turn.after.value) == (
         START + timedelta(days=5),
         1.0,
@@ -161,7 +161,7 @@ def test_a_turn_for_the_worse_is_a_regression_and_one_for_the_better_is_none(sto
     assert (one.turn.p, one.adjusted) == pytest.approx((0.0026998, 0.0026998), abs=1e-7)
     with open_store(":memory:") as other:
         sessions(other, *((day, not first) for day, first in days))
-        assert trends_of(work_of(other, BOOK), (), [METRIC]).regressions == ()
+        assert compute_trends(load_attempt_table(other, BOOK), (), [METRIC]).regressions == ()
 
 
 def test_what_was_first_seen_within_a_week_of_a_turn_stands_beside_it(store: Store) -> None:
@@ -170,14 +170,14 @@ def test_what_was_first_seen_within_a_week_of_a_turn_stands_beside_it(store: Sto
     for name, minutes in (("near", 0), ("far", 1)):
         at = START + timedelta(days=12, minutes=minutes)
         add_attempt(store, add_task(store, name), add_variant(store, name), True, started=at)
-    (one,) = trends_of(work_of(store, BOOK), (), [METRIC]).regressions
+    (one,) = compute_trends(load_attempt_table(store, BOOK), (), [METRIC]).regressions
     assert one.turn.near == ("variant near v-near",)
 
 
-def regression(days: float, adjusted: float) -> Regression:
+def regression(days: float, adjusted: float) -> MetricRegression:
     mean = Estimate(value=0.5, low=0.4, high=0.6, n=9, method="given")
-    turn = Turn(at=START - timedelta(days=days), before=mean, after=mean, p=adjusted)
-    return Regression(
+    turn = TurningPoint(at=START - timedelta(days=days), before=mean, after=mean, p=adjusted)
+    return MetricRegression(
         metric=METRIC, group={"days": str(days), "p": str(adjusted)}, turn=turn, adjusted=adjusted
     )
 
@@ -186,5 +186,5 @@ def test_an_alert_is_surer_than_one_in_a_hundred_recent_and_new() -> None:
     """Told: p 0.009 on the 28th day. Not: p 0.01; older than four weeks; told before."""
     new, known = regression(28, 0.009), regression(1, 0.001)
     every = (new, regression(1, 0.01), regression(28.01, 0.001), known)
-    found = Trends(weeks=4, courses=(), marks=(), regressions=every, notes=())
-    assert fresh(found, {known.key: True}, now=START) == [new]
+    found = TrendReport(weeks=4, courses=(), marks=(), regressions=every, notes=())
+    assert select_new_regressions(found, {known.key: True}, now=START) == [new]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from closeloop.changes.kinds import kind_of
+from closeloop.changes.file_kinds import classify_file
 from closeloop.model.change import FileChange
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.globs import matches
+from closeloop.model.globs import matches_globs
 from closeloop.model.inspection import Inspection
 
 rules = (
@@ -23,13 +23,13 @@ rules = (
     ),
 )
 
-MOST_REQUEST = 20_000
-MOST_TARGETS = 200
+MAX_REQUEST_CHARS = 20_000
+MAX_TARGETS = 200
 _PATH = re.compile(r"[\w.@-]+(?:/[\w.@-]+)+|[\w-]+\.[A-Za-z]{1,5}\b")
 _SYMBOL = re.compile(
     r"`([A-Za-z_][\w.]*)(?:\(\))?`|\b([a-z]+(?:_[a-z0-9]+)+|[A-Z][a-z]+[A-Z]\w+)\b"
 )
-_EVERYWHERE = ("docs", "lockfile", "generated", "vendored", "data")
+_ALLOWED_KINDS = ("docs", "lockfile", "generated", "vendored", "data")
 """Kinds of files that follow from any change."""
 
 
@@ -37,23 +37,25 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Outside the task's declared scope for certain; else outside what the request points at."""
     task = inspection.task
     if task is not None and task.scope:
-        outside = [file for file in inspection.change.files if not matches(file.path, task.scope)]
-        return [_finding(file, inspection, declared=task.scope) for file in outside]
+        outside = [
+            file for file in inspection.change.files if not matches_globs(file.path, task.scope)
+        ]
+        return [_scope_finding(file, inspection, declared=task.scope) for file in outside]
     if not inspection.request:
         return []  # nobody said what was asked for, so nothing is outside of it
-    targets = _targets(inspection, inspection.request[:MOST_REQUEST])
+    targets = _find_targets(inspection, inspection.request[:MAX_REQUEST_CHARS])
     if not targets:
         reason = "the request names no file and no symbol of the repository"
         return [Unmeasured(rule=rules[0].name, reason=reason)]
-    near = _near(inspection, targets)
+    related = _related_files(inspection, targets)
     return [
-        _finding(file, inspection, declared=())
+        _scope_finding(file, inspection, declared=())
         for file in inspection.files
-        if file.path not in near and not _follows(file, near, inspection)
+        if file.path not in related and not _accompanies_change(file, related, inspection)
     ]
 
 
-def _targets(inspection: Inspection, request: str) -> set[str]:
+def _find_targets(inspection: Inspection, request: str) -> set[str]:
     """Files that the request names, and those that define what it names."""
     paths = inspection.sides.tree("after")
     named: set[str] = set()
@@ -70,55 +72,55 @@ def _targets(inspection: Inspection, request: str) -> set[str]:
         places = inspection.index.defined(name)
         if 0 < len(places) <= 5:
             named.update(path for path, _ in places)
-    return set(sorted(named)[:MOST_TARGETS])
+    return set(sorted(named)[:MAX_TARGETS])
 
 
-def _near(inspection: Inspection, targets: set[str]) -> set[str]:
+def _related_files(inspection: Inspection, targets: set[str]) -> set[str]:
     """The targets, what they import, and what imports them: one step, by the names of modules."""
     stems = {PurePosixPath(path).stem for path in targets} - {"__init__", "index", "mod", "main"}
-    near = set(targets)
+    related = set(targets)
     for file in inspection.files:
         module = inspection.modules.get(("after", file.path))
         imported = (
-            {part for one in module.imports for part in _parts(one.module, one.name)}
+            {part for one in module.imports for part in _import_parts(one.module, one.name)}
             if module
             else set()
         )
         if imported & stems:
-            near.add(file.path)
+            related.add(file.path)
     for path in targets:
         module = inspection.index.module(path)
         wanted = (
-            {part for one in module.imports for part in _parts(one.module, one.name)}
+            {part for one in module.imports for part in _import_parts(one.module, one.name)}
             if module
             else set()
         )
-        near.update(
+        related.update(
             file.path for file in inspection.files if PurePosixPath(file.path).stem in wanted
         )
-    return near
+    return related
 
 
-def _parts(module: str, name: str | None) -> Iterator[str]:
+def _import_parts(module: str, name: str | None) -> Iterator[str]:
     yield from re.split(r"[./:]+", module)[-1:]
     if name:
         yield name
 
 
-def _follows(file: FileChange, near: Iterable[str], inspection: Inspection) -> bool:
+def _accompanies_change(file: FileChange, near: Iterable[str], inspection: Inspection) -> bool:
     """Tests, documents and the like go with a change; what is spoken of is not done silently."""
-    if kind_of(file.path) in _EVERYWHERE:
+    if classify_file(file.path) in _ALLOWED_KINDS:
         return True
     name = PurePosixPath(file.path)
     if name.name in (inspection.request or "") or name.stem in {"__init__", "conftest"}:
         return True
     stems = {PurePosixPath(path).stem for path in near}
-    return kind_of(file.path) == "test" and any(
+    return classify_file(file.path) == "test" and any(
         stem in name.stem for stem in stems if len(stem) > 3
     )
 
 
-def _finding(file: FileChange, inspection: Inspection, *, declared: Sequence[str]) -> Finding:
+def _scope_finding(file: FileChange, inspection: Inspection, *, declared: Sequence[str]) -> Finding:
     rule = rules[0]
     line = min(inspection.added.get(file.path, frozenset()), default=1)
     if declared:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from closeloop.model.report import Gate, ToolOutcome, ToolRun
+from closeloop.model.change_report import GatePolicy, ToolOutcome, ToolRun
 
-Ending = Literal[
+ToolEnding = Literal[
     "passed", "failed", "no results", "inert", "timed out", "not set up", "machine trouble"
 ]
 """A tool's state. A failed one has results when it named what fails, or which tests ran."""
-Comparison = Literal["by name", "no worse", "same", "broken", "unknown"]
+EndingComparison = Literal["by name", "no worse", "same", "broken", "unknown"]
 """By name: failures and tests are compared one by one. Same: as red as without the change."""
 
 # fmt: off
-_COMPARISONS: dict[Ending, tuple[Comparison, ...]] = {
+_COMPARISONS: dict[ToolEnding, tuple[EndingComparison, ...]] = {
     # by the ending before the change; in a row, by the one after it:
     #    passed      failed     no results  inert      timed out  not set up  machine
     "passed": (
@@ -39,12 +39,12 @@ _COMPARISONS: dict[Ending, tuple[Comparison, ...]] = {
 # fmt: on
 
 
-def compare_endings(before: Ending, after: Ending) -> Comparison:
+def compare_endings(before: ToolEnding, after: ToolEnding) -> EndingComparison:
     """The table's cell for a tool that ended so before the change and so after it."""
-    return _COMPARISONS[before][get_args(Ending).index(after)]
+    return _COMPARISONS[before][get_args(ToolEnding).index(after)]
 
 
-def outcome_of(run: ToolRun) -> ToolOutcome:
+def tool_outcome(run: ToolRun) -> ToolOutcome:
     """A run's outcome; of a report that was kept without one, as far as its states tell."""
     if run.outcome is not None:
         return run.outcome
@@ -55,8 +55,8 @@ def outcome_of(run: ToolRun) -> ToolOutcome:
     return "unknown" if run.before is None else "broken"
 
 
-def is_blocked_by(run: ToolRun, gate: Gate) -> bool:
+def is_blocked_by(run: ToolRun, gate: GatePolicy) -> bool:
     """Whether a tool closes the gate: what is red, what is not shown to be no worse, or nothing."""
     if gate == "informational":
         return False
-    return outcome_of(run) != "no worse" or (gate == "strict" and run.after != "passed")
+    return tool_outcome(run) != "no worse" or (gate == "strict" and run.after != "passed")

@@ -13,7 +13,7 @@ from closeloop.model.errors import Fault
 if TYPE_CHECKING:
     from cyclopts import App
 
-CHAPTERS = {
+COMMAND_CHAPTERS = {
     "Your own tasks": {
         "init": ("closeloop.cli.init:init", "Look at a repository and write its closeloop.toml."),
         "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
@@ -124,7 +124,7 @@ CHAPTERS = {
 }
 """Every command in the order of use, with where it is and what it does."""
 
-GROUPS = {
+COMMAND_GROUPS = {
     "task": "Write tasks and prove them.",
     "risk": "How likely changes go wrong here.",
     "memory": "What reviewers taught, and what agents are told of it.",
@@ -139,23 +139,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from cyclopts import CycloptsError
 
-    asked = sys.argv[1:] if arguments is None else arguments
+    argv = sys.argv[1:] if arguments is None else arguments
     try:
-        result = _application(asked)(asked, exit_on_error=False, print_error=True)
+        exit_code = _build_app(argv)(argv, exit_on_error=False, print_error=True)
     except CycloptsError:
         sys.exit(2)
     except Fault as fault:
-        _leave(str(fault), fault.exit_code)
+        _exit_with_message(str(fault), fault.exit_code)
     except KeyboardInterrupt:
-        _leave("stopped. Run the same command again to go on.", 130)
+        _exit_with_message("stopped. Run the same command again to go on.", 130)
     except BrokenPipeError:
         # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    sys.exit(result if isinstance(result, int) else 0)
+    sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 
-def _application(asked: Sequence[str]) -> App:
+def _build_app(asked: Sequence[str]) -> App:
     """Every command by its name, to be imported when it is used."""
     from cyclopts import App, Group, Parameter
 
@@ -164,33 +164,40 @@ def _application(asked: Sequence[str]) -> App:
         help="Tells a team whether its coding agents work.",
         version=__version__,
         help_format="plaintext",  # Markdown would cost a third of the start-up
-        default_parameter=Parameter(negative=(), show_default=_worth_telling),
+        default_parameter=Parameter(negative=(), show_default=_format_default),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(CHAPTERS))
+    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(COMMAND_CHAPTERS))
     parents = {"": app}
     words = [word for word in asked if word not in ("--help", "-h")]
-    for place, (title, commands) in enumerate(CHAPTERS.items()):
-        chapter = Group(title, sort_key=place)
-        for number, (name, (target, about)) in enumerate(commands.items()):
+    for chapter_number, (title, commands) in enumerate(COMMAND_CHAPTERS.items()):
+        chapter = Group(title, sort_key=chapter_number)
+        for command_number, (name, (target, about)) in enumerate(commands.items()):
             # What the table says is for lists: a command that is asked for tells all it can do.
-            line = None if name.split() == words[: len(name.split())] else about
-            above, _, last = name.rpartition(" ")
-            if above not in parents:
-                parents[above] = App(name=above, help=GROUPS[above], group=chapter, sort_key=number)
-                app.command(parents[above])
-            group = None if above else chapter
-            parents[above].command(target, name=last, help=line, group=group, sort_key=number)
+            help_text = None if name.split() == words[: len(name.split())] else about
+            parent_name, _, command_name = name.rpartition(" ")
+            if parent_name not in parents:
+                parents[parent_name] = App(
+                    name=parent_name,
+                    help=COMMAND_GROUPS[parent_name],
+                    group=chapter,
+                    sort_key=command_number,
+                )
+                app.command(parents[parent_name])
+            group = None if parent_name else chapter
+            parents[parent_name].command(
+                target, name=command_name, help=help_text, group=group, sort_key=command_number
+            )
     return app
 
 
-def _worth_telling(default: object) -> str | None:
+def _format_default(default: object) -> str | None:
     return None if str(default) in ("None", "False", "") else str(default)
 
 
-def _leave(why: str, exit_code: int) -> NoReturn:
-    from closeloop.cli.console import warn
+def _exit_with_message(why: str, exit_code: int) -> NoReturn:
+    from closeloop.cli.console import print_warning
 
-    warn(why)
+    print_warning(why)
     sys.exit(exit_code)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import visible
+from closeloop.cli.console import make_visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from closeloop.model.trial import Trial, TrialReport
     from closeloop.store import Store
 
-COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
+CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
 
 
 def ab(  # noqa: PLR0913 - one parameter for each flag
@@ -46,64 +46,68 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document.
     """
-    from closeloop.cli.console import say, say_json, show
-    from closeloop.cli.numbers import opened, tell_measuring
-    from closeloop.measuring.trials import assign, status
+    from closeloop.cli.console import print_json, print_line, print_parts
+    from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
+    from closeloop.measuring.variant_trials import assign_variant, report_trial
 
-    with opened(make=action == "start") as (store, book):
+    with open_metrics_store(make=action == "start") as (store, book):
         if action == "start":
-            started = begin(store, name, variants, metric, horizon)
-            say_json(started) if json else say(f"Trial {name!r} is on: {started.metric} decides.")
+            started = start_trial(store, name, variants, metric, horizon)
+            print_json(started) if json else print_line(
+                f"Trial {name!r} is on: {started.metric} decides."
+            )
             return 0
-        trial = known(store, name)
+        trial = find_trial(store, name)
         if action == "assign":
-            one = assign(store, trial, key or "", datetime.now(UTC))
-            say_json(one) if json else say(one.variant)
+            assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
+            print_json(assignment) if json else print_line(assignment.variant)
             return 0
-        report = status(store, book, trial, tell_measuring)
-    say_json(report) if json else show(*told(report))
+        report = report_trial(store, book, trial, print_measuring_progress)
+    print_json(report) if json else print_parts(*render_trial_report(report))
     return 1 if report.refusal else 0
 
 
-def begin(store: Store, name: str, variants: str | None, metric: str, horizon: int | None) -> Trial:
+def start_trial(
+    store: Store, name: str, variants: str | None, metric: str, horizon: int | None
+) -> Trial:
     """Written once: a trial that is changed while it runs shows nothing."""
     from msgspec.structs import replace
 
-    from closeloop.measuring.trials import demand_rate, shares_of
+    from closeloop.measuring.variant_trials import parse_shares, require_rate
     from closeloop.model.errors import BadInput
     from closeloop.model.trial import Trial
 
-    if variants is None or len(shares := shares_of(variants)) < 2:
+    if variants is None or len(shares := parse_shares(variants)) < 2:
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
     if horizon is not None and horizon < 2:
         raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
-    demand_rate(metric)
-    wanted = Trial(
+    require_rate(metric)
+    new_trial = Trial(
         name=name, shares=shares, metric=metric, horizon=horizon, started=datetime.now(UTC)
     )
-    kept = store.trials.start(wanted)
-    if replace(kept, started=wanted.started) != wanted:
+    saved_trial = store.trials.start_trial(new_trial)
+    if replace(saved_trial, started=new_trial.started) != new_trial:
         raise BadInput(f"Trial {name!r} was started otherwise and stays so: choose another name.")
-    return kept
+    return saved_trial
 
 
-def known(store: Store, name: str) -> Trial:
-    from closeloop.model.errors import unknown
+def find_trial(store: Store, name: str) -> Trial:
+    from closeloop.model.errors import unknown_name_error
 
-    found = store.trials.named(name)
-    if found is None:
-        raise unknown("trial", name, store.trials.names())
-    return found
+    trial = store.trials.load_trial(name)
+    if trial is None:
+        raise unknown_name_error("trial", name, store.trials.list_trial_names())
+    return trial
 
 
-def told(report: TrialReport) -> Iterator[RenderableType]:
+def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     """A row a variant, then what may be called."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.measuring.trials import LOOKED_AT
+    from closeloop.measuring.variant_trials import REPORTED_METRICS
 
-    names = dict.fromkeys((report.trial.metric, *LOOKED_AT))
+    names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
     table = Table(box=None)
     table.add_column("")
     for title in ("share", "assigned", "outcomes", *names):
@@ -111,7 +115,7 @@ def told(report: TrialReport) -> Iterator[RenderableType]:
     for arm in report.arms:
         cells = [arm.rates.get(name) for name in names]
         table.add_row(
-            Text(visible(arm.variant)),
+            Text(make_visible(arm.variant)),
             f"{arm.share:.0%}",
             f"{arm.assigned:,}",
             f"{arm.outcomes:,}",
@@ -120,10 +124,14 @@ def told(report: TrialReport) -> Iterator[RenderableType]:
     yield table
     if report.ratio is not None:
         yield Text(f"shares: {report.ratio.method}, p {report.ratio.p:.3g}", style="dim")
-    for one in report.standings:
-        seen = one.difference
-        bounds = f" {seen.value:+.2f} ({seen.low:+.2f} … {seen.high:+.2f})" if seen else ""
-        text = Text(f"{visible(one.variant)}{bounds}: ")
-        yield text.append(one.why, style=f"bold {COLOURS.get(one.call, 'default')}")
+    for standing in report.standings:
+        difference = standing.difference
+        bounds = (
+            f" {difference.value:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
+            if difference
+            else ""
+        )
+        text = Text(f"{make_visible(standing.variant)}{bounds}: ")
+        yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
     if report.refusal:
-        yield Text(visible(report.refusal), style="bold yellow")
+        yield Text(make_visible(report.refusal), style="bold yellow")

@@ -17,31 +17,36 @@ def agents(*, json: bool = False) -> None:
     from rich.table import Table
 
     from closeloop import plugins
-    from closeloop.cli.console import say_json, show, visible
+    from closeloop.cli.console import make_visible, print_json, print_parts
 
     with ThreadPoolExecutor() as pool:  # a program that tells its version may take seconds
-        found = list(pool.map(_described, plugins.every("agents")))
+        descriptions = list(pool.map(_describe_agent, plugins.load_plugins("agents")))
     if json:
-        say_json(found)
+        print_json(descriptions)
         return
     table = Table(box=None)
     for name in ("agent", "version", "where", "to install it"):
         table.add_column(name, no_wrap=name != "to install it")
-    for one in found:
-        cells = (one["name"], one["version"] or "–", one["path"] or "–", one["install"] or "")
-        table.add_row(*map(visible, cells))
-    show(table)
+    for description in descriptions:
+        cells = (
+            description["name"],
+            description["version"] or "–",
+            description["path"] or "–",
+            description["install"] or "",
+        )
+        table.add_row(*map(make_visible, cells))
+    print_parts(table)
 
 
-def _described(agent: Any) -> dict[str, Any]:
+def _describe_agent(agent: Any) -> dict[str, Any]:
     """What is known of an agent; a program of others must be found first."""
     adapter = getattr(agent, "adapter", None)
-    here = agent.installed() if adapter else None
-    missing = adapter is not None and adapter.program and here is None
+    installation = agent.locate_program() if adapter else None
+    is_missing = adapter is not None and adapter.program and installation is None
     return {
         "name": agent.name,
-        "installed": not missing,
+        "installed": not is_missing,
         "version": agent.version,
-        "path": here.path if here else None,
-        "install": adapter.install if adapter and missing else None,
+        "path": installation.path if installation else None,
+        "install": adapter.install if adapter and is_missing else None,
     }

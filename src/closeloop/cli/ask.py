@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import visible
+from closeloop.cli.console import make_visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.cli.config import Configuration
-    from closeloop.model.analysis import Analysis, Tally, TraceAnswer
-    from closeloop.model.plan import Story
+    from closeloop.cli.config import ProjectConfiguration
+    from closeloop.model.experiment_plan import AttemptDetails
+    from closeloop.model.trace_analysis import Analysis, AnalysisResult, TraceAnswer
     from closeloop.store import Store
 
 
@@ -54,52 +54,54 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.cli.typed import demand_positive, demand_utf8
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.flag_checks import require_positive_flags, require_utf8_text
     from closeloop.model.errors import BadInput
 
-    demand_positive(limit=limit)
+    require_positive_flags(limit=limit)
     if question is not None and not question.strip():
         raise BadInput("The question is empty: write one that yes or no answers.")
-    demand_utf8(question or "", "The question")
-    found = load(Path.cwd())
-    keeps = labels is not None or (question is not None and name is not None)
-    opening = flow.open_named_store if keeps else flow.open_kept_store
-    with opening(found.settings, found.root) as store:
-        analysis = known_analysis(name, store) if question is None else new_analysis(name, question)
-        analysis = narrowed(analysis, task, variant, outcome)
+    require_utf8_text(question or "", "The question")
+    project = load_project(Path.cwd())
+    writes_store = labels is not None or (question is not None and name is not None)
+    store_opener = flow.open_project_store if writes_store else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
+        analysis = (
+            find_analysis(name, store) if question is None else build_analysis(name, question)
+        )
+        analysis = narrow_analysis(analysis, task, variant, outcome)
         if question is not None and name is not None:
             store.judged.save_analysis(analysis)
         if labels is not None:
-            keep_labels(labels, analysis, store)
-        made = answered(analysis, found, store, limit, model)
-    say_json(made) if json else show(*told(made))
+            save_labels_file(labels, analysis, store)
+        result = answer_analysis(analysis, project, store, limit, model)
+    print_json(result) if json else print_parts(*render_tally(result))
 
 
-def new_analysis(name: str | None, question: str) -> Analysis:
-    from closeloop.model.analysis import Analysis, Question
+def build_analysis(name: str | None, question: str) -> Analysis:
+    from closeloop.model.trace_analysis import Analysis, TraceQuestion
 
-    asked = Question(name=name or "question", text=question.strip())
-    return Analysis(name=asked.name, question=asked)
+    new_question = TraceQuestion(name=name or "question", text=question.strip())
+    return Analysis(name=new_question.name, question=new_question)
 
 
-def known_analysis(name: str | None, store: Store) -> Analysis:
-    from closeloop.judges.questions import QUESTIONS
-    from closeloop.model.analysis import Analysis
-    from closeloop.model.errors import BadInput, unknown
+def find_analysis(name: str | None, store: Store) -> Analysis:
+    from closeloop.judges.trace_questions import QUESTIONS
+    from closeloop.model.errors import BadInput, unknown_name_error
+    from closeloop.model.trace_analysis import Analysis
 
     if name is None:
         raise BadInput(f"Ask a question, or name one: {', '.join(QUESTIONS)}.")
-    kept = store.judged.analyses()
-    if name in kept:
-        return kept[name]
+    saved_analyses = store.judged.load_analyses()
+    if name in saved_analyses:
+        return saved_analyses[name]
     if name not in QUESTIONS:
-        raise unknown("question", name, [*kept, *QUESTIONS])
+        raise unknown_name_error("question", name, [*saved_analyses, *QUESTIONS])
     return Analysis(name=name, question=QUESTIONS[name])
 
 
-def narrowed(
+def narrow_analysis(
     analysis: Analysis,
     task: str | None,
     variant: str | None,
@@ -115,74 +117,91 @@ def narrowed(
     )
 
 
-def keep_labels(file: Path, analysis: Analysis, store: Store) -> None:
+def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
     """What people answer."""
-    from closeloop.cli.calibrate import sheet_of
-    from closeloop.judging.corpus import label_rubric
+    from closeloop.cli.calibrate import load_label_sheet
+    from closeloop.judging.corpus_questions import label_rubric_name
 
-    store.judged.save_labels(sheet_of(file, label_rubric(analysis)).labels)
+    store.judged.save_labels(load_label_sheet(file, label_rubric_name(analysis)).labels)
 
 
-def answered(
-    analysis: Analysis, found: Configuration, store: Store, limit: int, model: str | None
-) -> Tally:
+def answer_analysis(
+    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int, model: str | None
+) -> AnalysisResult:
     """Old answers as they were, new ones asked for now."""
     import anyio
 
-    from closeloop.judging.bench import open_bench
-    from closeloop.judging.corpus import ask_traces, choose, label_rubric, tally, version
+    from closeloop.judging.corpus_questions import (
+        ask_about_traces,
+        label_rubric_name,
+        question_version,
+        select_traces,
+        tally_answers,
+    )
+    from closeloop.judging.judge_panel import open_judge_panel
     from closeloop.runs.gateway import Gateway
 
     question = analysis.question
 
-    async def go() -> Tally:
+    async def ask_judge() -> AnalysisResult:
         async with Gateway(os.environ, found.root) as gateway:
             names = [model] if model else found.settings.judge.models[:1]
-            bench = open_bench(found.settings, gateway, found.root, models=names)
-            (judge,) = bench.judges
-            by = version(judge, question)
-            known = store.judged.answers(by)
-            chosen = choose(stories(analysis, found, store, limit), question, known)
+            panel = open_judge_panel(found.settings, gateway, found.root, models=names)
+            (judge,) = panel.judges
+            judge_version = question_version(judge, question)
+            known_answers = store.judged.load_answers(judge_version)
+            selection = select_traces(
+                load_analysis_stories(analysis, found, store, limit), question, known_answers
+            )
 
-            def keep(answer: TraceAnswer) -> None:
-                store.judged.save_answers(by, [answer])
+            def save_answer(answer: TraceAnswer) -> None:
+                store.judged.save_answers(judge_version, [answer])
 
-            made = await ask_traces(judge, question, chosen.new, bench.concurrency, keep)
-            labels = store.judged.labels(label_rubric(analysis))
-            return tally(analysis, by, [*made, *chosen.old], labels, chosen.findings)
+            new_answers = await ask_about_traces(
+                judge, question, selection.new, panel.concurrency, save_answer
+            )
+            labels = store.judged.list_labels(label_rubric_name(analysis))
+            return tally_answers(
+                analysis, judge_version, [*new_answers, *selection.old], labels, selection.findings
+            )
 
-    return anyio.run(go)
+    return anyio.run(ask_judge)
 
 
-def stories(analysis: Analysis, found: Configuration, store: Store, limit: int) -> Iterator[Story]:
+def load_analysis_stories(
+    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int
+) -> Iterator[AttemptDetails]:
     """The attempts that the filter lets through, with what the rules say of each; none sealed."""
-    from closeloop.measuring.attempts import book_of, story
+    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
 
-    book = book_of(found.settings)
-    rows = store.attempts(
+    book = project_rulebook(found.settings)
+    rows = store.list_attempts(
         task=analysis.task, variant_name=analysis.variant, outcome=analysis.outcome, limit=limit
     )
-    sealed = store.held_out.sealed()
-    open_ = [row for row in rows if row.events and row.task_digest not in sealed]
-    return (story(store, row.id, book) for row in open_)
+    sealed = store.held_out.list_sealed_digests()
+    unsealed_rows = [row for row in rows if row.events and row.task_digest not in sealed]
+    return (load_story(store, row.id, book) for row in unsealed_rows)
 
 
-def told(made: Tally) -> Iterator[RenderableType]:
+def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
     """The count, then every yes with what shows it."""
     from rich.text import Text
 
-    yield Text(visible(made.analysis.question.text), style="bold")
+    yield Text(make_visible(made.analysis.question.text), style="bold")
     if made.rate is None:
         yield Text("No trace has an answer.")
     else:
-        share = made.rate
+        yes_rate = made.rate
         yield Text(
-            f"yes for {share.hits:g} of {share.of} ({share.value:.0%}, {share.low:.0%} … "
-            f"{share.high:.0%}); {made.attempts - share.of} without an answer"
+            f"yes for {yes_rate.hits:g} of {yes_rate.of} ({yes_rate.value:.0%}, {yes_rate.low:.0%}"
+            f" … {yes_rate.high:.0%}); {made.attempts - yes_rate.of} without an answer"
         )
     if made.corrected is not None and made.corrected.estimate is not None:
-        one = made.corrected.estimate
-        yield Text(f"as people would answer: {one.value:.0%} ({one.low:.0%} … {one.high:.0%})")
+        corrected_rate = made.corrected.estimate
+        yield Text(
+            f"as people would answer: {corrected_rate.value:.0%} ({corrected_rate.low:.0%} …"
+            f" {corrected_rate.high:.0%})"
+        )
     elif made.corrected is not None:
         yield Text(f"not corrected: {made.corrected.refusal}", style="yellow")
     else:
@@ -190,6 +209,8 @@ def told(made: Tally) -> Iterator[RenderableType]:
     for answer in made.answers:
         if answer.verdict == "yes":
             events = ", ".join(map(str, answer.events))
-            yield Text(f"{answer.attempt}  events {events}: {visible(answer.text)}")
+            yield Text(f"{answer.attempt}  events {events}: {make_visible(answer.text)}")
         elif answer.abstained:
-            yield Text(f"{answer.attempt}  no answer: {visible(answer.abstained)}", style="yellow")
+            yield Text(
+                f"{answer.attempt}  no answer: {make_visible(answer.abstained)}", style="yellow"
+            )

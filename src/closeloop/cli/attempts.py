@@ -36,58 +36,58 @@ def attempts(
         Print one JSON document instead of a table.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json, show
-    from closeloop.cli.typed import demand_positive
-    from closeloop.tasks.seal import hide_row
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line, print_parts
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.tasks.sealed_tasks import hide_attempt
 
-    demand_positive(limit=limit)
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
-        rows = store.attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
-        sealed = store.held_out.sealed()
-    rows = [hide_row(row, sealed) for row in rows]
+    require_positive_flags(limit=limit)
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        rows = store.list_attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
+        sealed = store.held_out.list_sealed_digests()
+    rows = [hide_attempt(row, sealed) for row in rows]
     if json:
-        say_json(rows)
+        print_json(rows)
         return
     if not rows:
-        chosen = task or variant or outcome
-        hint = "No attempt is like that." if chosen else "`closeloop run` makes some."
-        say(f"No attempts: {hint}")
+        has_filter = task or variant or outcome
+        hint = "No attempt is like that." if has_filter else "`closeloop run` makes some."
+        print_line(f"No attempts: {hint}")
         return
-    show(table_of(rows))
+    print_parts(attempts_table(rows))
 
 
-def table_of(rows: Sequence[AttemptRow]) -> Table:
+def attempts_table(rows: Sequence[AttemptRow]) -> Table:
     """A row an attempt."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
-    from closeloop.cli.results import MARKS, why
+    from closeloop.cli.console import make_visible
+    from closeloop.cli.run_results import OUTCOME_MARKS, failure_reason
 
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
         table.add_column(name, no_wrap=name != "why")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
-        mark, colour = ("·", "dim") if imported else MARKS[row.outcome or "unscored"]
+        mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[row.outcome or "unscored"]
         agent = " ".join(name for name in (row.agent, row.model) if name)
         number = str(row.number) + (f" (retry {row.retry})" if row.retry else "")
         table.add_row(
             row.id,
-            Text(visible(row.task or short(row.repo) or "–")),
-            Text(visible(row.variant_name or agent or "–")),
+            Text(make_visible(row.task or short_repo_name(row.repo) or "–")),
+            Text(make_visible(row.variant_name or agent or "–")),
             "" if imported else number,
             Text(mark, style=colour),
             row.exit,
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
-            Text(why(row), style="dim"),
+            Text(failure_reason(row), style="dim"),
         )
     return table
 
 
-def short(repo: str | None) -> str | None:
+def short_repo_name(repo: str | None) -> str | None:
     """A repository by the last part of its address."""
     return repo and repo.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]

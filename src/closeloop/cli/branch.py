@@ -18,14 +18,14 @@ def branch(attempt: str, *, json: bool = False) -> None:
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json
-    from closeloop.running.keeping import branch_for
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.running.attempt_saving import branch_stored_attempt
 
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
-        made = branch_for(store, attempt)
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        new_branch = branch_stored_attempt(store, attempt)
     if json:
-        say_json(made)
+        print_json(new_branch)
     else:
-        say(f"{made.name} in {made.repo}")
+        print_line(f"{new_branch.name} in {new_branch.repo}")

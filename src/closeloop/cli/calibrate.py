@@ -7,25 +7,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import visible
+from closeloop.cli.console import make_visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
-    from closeloop.cli.config import Configuration
-    from closeloop.judging.labels import Sheet
-    from closeloop.model.calibration import Calibration, Canaries, Label, Trust
+    from closeloop.cli.config import ProjectConfiguration
+    from closeloop.judging.label_sheet import LabelSheet
+    from closeloop.model.calibration import Calibration, CanaryResults, HumanLabel, JudgeTrust
     from closeloop.model.estimate import Estimate
     from closeloop.model.evaluation import JudgeVersion
     from closeloop.store import Store
 
-ROWS = (
+TRUST_ROWS = (
     *("items", "agreeing", "sensitivity", "specificity", "Cohen's κ", "Gwet's AC1"),
     *("rate of passes", "as people would", "prediction-powered", "it may"),
 )
-MOST_CANARIES = 10
+MAX_CANARIES = 10
 """Failing outputs that attacks are planted in."""
 
 
@@ -53,40 +53,50 @@ def calibrate(
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.judging.bench import bench_version, open_bench, rubric_of
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.judging.judge_panel import (
+        build_panel_version,
+        load_project_rubric,
+        open_judge_panel,
+    )
 
-    found = load(Path.cwd())
-    written = rubric or found.settings.judge.rubric
-    wanted = rubric_of(written, found.settings, found.root)
-    sheet = sheet_of(labels, wanted.name) if labels is not None else None
+    project = load_project(Path.cwd())
+    rubric_setting = rubric or project.settings.judge.rubric
+    judge_rubric = load_project_rubric(rubric_setting, project.settings, project.root)
+    sheet = load_label_sheet(labels, judge_rubric.name) if labels is not None else None
     if sheet is not None and sheet.verdicts is not None:
-        made = from_sheet(sheet, str(labels))
+        calibration = calibrate_from_sheet(sheet, str(labels))
     else:
-        bench = open_bench(found.settings, None, found.root, models=model or [], rubric=rubric)
-        judge = bench_version(bench)
-        with flow.open_named_store(found.settings, found.root) as store:
+        panel = open_judge_panel(
+            project.settings, None, project.root, models=model or [], rubric=rubric
+        )
+        judge = build_panel_version(panel)
+        with flow.open_project_store(project.settings, project.root) as store:
             store.judged.save_labels(sheet.labels if sheet else ())
             # Reviews are kept under what the settings say, which may be the rubric's file.
-            names = dict.fromkeys((judge.rubric, written))
-            known = [label for name in names for label in store.judged.labels(name)]
-            tried = attack(known, found, store, model or [], rubric) if canaries else None
-            made = from_store(judge, known, store, tried)
-            store.judged.save_calibration(made)
-    say_json(made) if json else show(*told(made))
+            names = dict.fromkeys((judge.rubric, rubric_setting))
+            known_labels = [label for name in names for label in store.judged.list_labels(name)]
+            canary_results = (
+                plant_canaries(known_labels, project, store, model or [], rubric)
+                if canaries
+                else None
+            )
+            calibration = calibrate_from_store(judge, known_labels, store, canary_results)
+            store.judged.save_calibration(calibration)
+    print_json(calibration) if json else print_parts(*render_calibration(calibration))
 
 
-def sheet_of(file: Path, rubric: str) -> Sheet:
-    from closeloop.cli.files import content_of
-    from closeloop.judging.labels import LARGEST, read_sheet
+def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
+    from closeloop.cli.argument_files import read_file_content
+    from closeloop.judging.label_sheet import MAX_SHEET_BYTES, read_label_sheet
 
-    return read_sheet(content_of(file, LARGEST + 1), str(file), rubric)
+    return read_label_sheet(read_file_content(file, MAX_SHEET_BYTES + 1), str(file), rubric)
 
 
-def from_sheet(sheet: Sheet, file: str) -> Calibration:
+def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
     """Of a judge whose verdicts the file holds itself: anybody's, so nothing of it is kept."""
-    from closeloop.judging.calibrate import calibrate as calibrated
+    from closeloop.judging.judge_calibration import calibrate_judge as calibrated
     from closeloop.model.evaluation import JudgeVersion
 
     judge = JudgeVersion(
@@ -101,79 +111,88 @@ def from_sheet(sheet: Sheet, file: str) -> Calibration:
     return calibrated(judge, sheet.labels, sheet.verdicts or {}, datetime.now(UTC))
 
 
-def from_store(
-    judge: JudgeVersion, labels: Sequence[Label], store: Store, canaries: Canaries | None
+def calibrate_from_store(
+    judge: JudgeVersion, labels: Sequence[HumanLabel], store: Store, canaries: CanaryResults | None
 ) -> Calibration:
     """Of the judge as it is set, by what it judged so far."""
     from msgspec.structs import replace
 
-    from closeloop.judging.calibrate import calibrate as calibrated
-    from closeloop.judging.calibrate import drift, retest, verdicts_of
-    from closeloop.judging.comparing import flip_rate
+    from closeloop.judging.judge_calibration import calibrate_judge as calibrated
+    from closeloop.judging.judge_calibration import (
+        measure_drift,
+        retest_spread,
+        verdicts_from_evaluations,
+    )
+    from closeloop.judging.output_comparison import flip_rate
     from closeloop.model.errors import BadInput
 
     if not labels:
         raise BadInput(
             f"No labels for the rubric {judge.rubric!r} are kept: give a CSV file with some."
         )
-    now = verdicts_of(store.judged.verdicts(judge.id), judge)
-    made = calibrated(judge, labels, now, datetime.now(UTC))
-    earlier = (
-        drift(one, verdicts_of(store.judged.verdicts(one.id), one), judge, now)
-        for one in store.judged.versions()
+    current_verdicts = verdicts_from_evaluations(store.judged.newest_verdicts(judge.id), judge)
+    calibration = calibrated(judge, labels, current_verdicts, datetime.now(UTC))
+    earlier_drifts = (
+        measure_drift(
+            one,
+            verdicts_from_evaluations(store.judged.newest_verdicts(one.id), one),
+            judge,
+            current_verdicts,
+        )
+        for one in store.judged.list_judge_versions()
         if one.id != judge.id and one.rubric == judge.rubric
     )
     return replace(
-        made,
-        drift=next((one for one in earlier if one is not None), None),
-        retest=retest(store.judged.evaluations(judge=judge.id)),
-        flips=flip_rate(store.judged.preferences(judge.id)),
+        calibration,
+        drift=next((one for one in earlier_drifts if one is not None), None),
+        retest=retest_spread(store.judged.list_evaluations(judge=judge.id)),
+        flips=flip_rate(store.judged.list_preferences(judge.id)),
         canaries=canaries,
     )
 
 
-def attack(
-    labels: Sequence[Label],
-    found: Configuration,
+def plant_canaries(
+    labels: Sequence[HumanLabel],
+    found: ProjectConfiguration,
     store: Store,
     models: Sequence[str],
     rubric: str | None,
-) -> Canaries:
+) -> CanaryResults:
     """Attacks on attempts that people call failures."""
     import anyio
 
-    from closeloop.cli.judge import opened_bench
-    from closeloop.judging.attacking import attacked
-    from closeloop.judging.cases import case_of
-    from closeloop.measuring.attempts import book_of, story
+    from closeloop.cli.judge import open_configured_panel
+    from closeloop.judging.canary_run import run_canaries
+    from closeloop.judging.judge_cases import case_from_story
+    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.seal import demand_open
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
     failures = dict.fromkeys(
         one.item for one in labels if one.label == "fail" and one.asked == "overall"
     )
-    book = book_of(found.settings)
+    book = project_rulebook(found.settings)
     cases = []
     for item in failures:
         try:
-            told = story(store, item, book)
-            demand_open(told.task)
-            cases.append(case_of(told))
+            story_read = load_story(store, item, book)
+            require_unsealed(story_read.task)
+            cases.append(case_from_story(story_read))
         except BadInput:
             continue  # labelled, but no attempt of ours, or one at a sealed task
-        if len(cases) == MOST_CANARIES:
+        if len(cases) == MAX_CANARIES:
             break
     if not cases:
         raise BadInput("No attempt is labelled as failing: canaries need bad work to hide in.")
 
-    async def go() -> Canaries:
-        async with opened_bench(found, models, rubric, None) as bench:
-            return await attacked(bench, cases)
+    async def attack_panel() -> CanaryResults:
+        async with open_configured_panel(found, models, rubric, None) as panel:
+            return await run_canaries(panel, cases)
 
-    return anyio.run(go)
+    return anyio.run(attack_panel)
 
 
-def told(made: Calibration) -> Iterator[RenderableType]:
+def render_calibration(made: Calibration) -> Iterator[RenderableType]:
     """A row for the whole and each criterion, then what else is known."""
     from rich.table import Table
     from rich.text import Text
@@ -182,51 +201,51 @@ def told(made: Calibration) -> Iterator[RenderableType]:
     table.add_column("")
     for one in made.trust:
         table.add_column(one.asked, no_wrap=True)
-    for cells in zip(ROWS, *(column_of(one) for one in made.trust), strict=True):
+    for cells in zip(TRUST_ROWS, *(trust_column(one) for one in made.trust), strict=True):
         table.add_row(*cells)
     judge = made.judge
-    yield Text(visible(f"{judge.judge} {judge.model} {judge.rubric}").strip(), style="bold")
+    yield Text(make_visible(f"{judge.judge} {judge.model} {judge.rubric}").strip(), style="bold")
     yield table
     for one in made.trust:
         if one.why_not:
             yield Text(f"{one.asked} only advises: {one.why_not}.")
         if one.corrected.refusal:
             yield Text(f"{one.asked} has no corrected rate: {one.corrected.refusal}", "yellow")
-    yield from (Text(visible(line)) for line in others(made))
-    yield from (Text(visible(line), style="yellow") for line in made.notes)
+    yield from (Text(make_visible(line)) for line in list_calibration_facts(made))
+    yield from (Text(make_visible(line), style="yellow") for line in made.notes)
 
 
-def column_of(one: Trust) -> list[str]:
-    found = one.agreement
+def trust_column(one: JudgeTrust) -> list[str]:
+    agreement = one.agreement
     return [
-        str(found.agreeing.n),
-        number(found.agreeing),
-        number(found.sensitivity),
-        number(found.specificity),
-        number(found.kappa),
-        number(found.ac1),
+        str(agreement.agreeing.n),
+        format_estimate(agreement.agreeing),
+        format_estimate(agreement.sensitivity),
+        format_estimate(agreement.specificity),
+        format_estimate(agreement.kappa),
+        format_estimate(agreement.ac1),
         f"{one.passed / one.judged:.2f}",
-        number(one.corrected.estimate),
-        number(one.powered.estimate if one.powered else None),
+        format_estimate(one.corrected.estimate),
+        format_estimate(one.powered.estimate if one.powered else None),
         "block" if one.may_block else "advise",
     ]
 
 
-def number(one: Estimate | None) -> str:
+def format_estimate(one: Estimate | None) -> str:
     return "–" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
 
 
-def others(made: Calibration) -> Iterator[str]:
+def list_calibration_facts(made: Calibration) -> Iterator[str]:
     if made.people is not None:
-        yield f"People among themselves: AC1 {number(made.people.ac1)}."
-    for person, right in made.golden.items():
-        yield f"{person} is right on {right.hits:g} of {right.of} golden items."
+        yield f"People among themselves: AC1 {format_estimate(made.people.ac1)}."
+    for person, golden_rate in made.golden.items():
+        yield f"{person} is right on {golden_rate.hits:g} of {golden_rate.of} golden items."
     if made.retest is not None:
-        yield f"The same output asked again: scores spread by {number(made.retest)}."
+        yield f"The same output asked again: scores spread by {format_estimate(made.retest)}."
     if made.drift is not None and made.drift.same is not None:
-        same, what = made.drift.same, ", ".join(made.drift.changes)
+        same, changed_parts = made.drift.same, ", ".join(made.drift.changes)
         yield (
-            f"Since {made.drift.before.id} ({what} changed): the same verdict on "
+            f"Since {made.drift.before.id} ({changed_parts} changed): the same verdict on "
             f"{same.hits:g} of {same.of} items."
         )
         yield from (f"  {line}" for line in made.drift.changed)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from closeloop.changes.sources import Wanted
-    from closeloop.checking.check import Order
-    from closeloop.checking.fixing import Fixer
-    from closeloop.checking.keeping import Subject
-    from closeloop.checking.pullrequest import PullRequest
-    from closeloop.cli.config import Configuration
+    from closeloop.changes.change_sides import ChangeQuery
+    from closeloop.checking.change_check import CheckRequest
+    from closeloop.checking.fix_cycles import Fixer
+    from closeloop.checking.pull_event import WorkflowPull
+    from closeloop.checking.report_saving import CheckSubject
+    from closeloop.cli.config import ProjectConfiguration
+    from closeloop.model.change_report import ChangeReport
     from closeloop.model.finding import Unmeasured
     from closeloop.model.protocols import Model
-    from closeloop.model.report import Report
     from closeloop.model.settings import CheckSettings
 
 TierName = Literal["tools", "quality", "risk"]
@@ -74,48 +74,50 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     import anyio
     from msgspec.structs import replace
 
-    from closeloop.changes.sources import NoChange, Wanted
-    from closeloop.checking.check import TIERS
-    from closeloop.checking.pullrequest import read_event
-    from closeloop.cli.config import load
-    from closeloop.cli.console import warn
+    from closeloop.changes.change_sides import ChangeQuery, NoChange
+    from closeloop.checking.change_check import TIERS
+    from closeloop.checking.pull_event import read_pull_event
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_warning
 
-    demand_one(change, patch, attempt, staged or None, github or None)
-    outputs = outputs_of([*(format or ()), *(["json"] if json else ())])
-    pull = read_event(event_file(os.environ)) if github else None
-    wanted = Wanted(range=change, patch=patch, base=base, staged=staged)
-    wanted = wanted_of(wanted, pull, os.environ)
+    require_one_change(change, patch, attempt, staged or None, github or None)
+    outputs = parse_report_formats([*(format or ()), *(["json"] if json else ())])
+    pull = read_pull_event(github_event_file(os.environ)) if github else None
+    wanted = ChangeQuery(range=change, patch=patch, base=base, staged=staged)
+    wanted = select_change(wanted, pull, os.environ)
     # An attempt's change comes from the store: nothing of it lies in this folder.
-    found = load(Path.cwd()) if attempt else configuration_of(wanted, pull)
+    configuration = load_project(Path.cwd()) if attempt else load_check_configuration(wanted, pull)
     try:
         with (
-            telling(quiet=outputs[None] != "terminal") as tell,
-            subject_of(found, wanted, attempt) as about,
+            show_check_progress(quiet=outputs[None] != "terminal") as tell,
+            open_check_subject(configuration, wanted, attempt) as subject,
         ):
-            order = order_of(found, about.wanted, tuple(tier or TIERS), task, coverage=coverage)
+            order = build_check_order(
+                configuration, subject.wanted, tuple(tier or TIERS), task, coverage=coverage
+            )
             settings = replace(order.settings, model=model or order.settings.model)
             order = replace(
                 order,
-                task=order.task or about.task,
+                task=order.task or subject.task,
                 request=pull.request if pull else None,
                 tell=tell,
                 settings=settings,
             )
-            report = anyio.run(go, order, found, fix)
-            keep_report(report, found, about.attempt)
+            report = anyio.run(run_check, order, configuration, fix)
+            save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
         if not staged:
             raise
-        warn(str(none))  # a commit may change no more than its message
+        print_warning(str(none))  # a commit may change no more than its message
         return 0
     for path, name in outputs.items():
         write_report(report, name, path)
     if pull is not None:
-        anyio.run(told, pull, report, os.environ)
+        anyio.run(publish_to_github, pull, report, os.environ)
     return 1 if report.verdict == "block" else 0
 
 
-def demand_one(*changes: str | Path | bool | None) -> None:
+def require_one_change(*changes: str | Path | bool | None) -> None:
     from closeloop.model.errors import BadInput
 
     if sum(one is not None for one in changes) > 1:
@@ -124,123 +126,134 @@ def demand_one(*changes: str | Path | bool | None) -> None:
         )
 
 
-def wanted_of(wanted: Wanted, pull: PullRequest | None, environ: Mapping[str, str]) -> Wanted:
+def select_change(
+    wanted: ChangeQuery, pull: WorkflowPull | None, environ: Mapping[str, str]
+) -> ChangeQuery:
     """What the flags name, or the workflow; a commit under way may have an index of its own."""
     from msgspec.structs import replace
 
-    from closeloop.changes.sources import Wanted
+    from closeloop.changes.change_sides import ChangeQuery
 
     if pull is not None:
-        return Wanted(range=f"{pull.base}...{pull.head}")
+        return ChangeQuery(range=f"{pull.base}...{pull.head}")
     if wanted.staged and "GIT_INDEX_FILE" in environ:
         return replace(wanted, index=Path(environ["GIT_INDEX_FILE"]).absolute())
     return wanted
 
 
-def configuration_of(wanted: Wanted, pull: PullRequest | None = None) -> Configuration:
+def load_check_configuration(
+    wanted: ChangeQuery, pull: WorkflowPull | None = None
+) -> ProjectConfiguration:
     """What holds for a change, which may have written the configuration that lies here."""
-    from closeloop.changes.sources import find_commit_before
-    from closeloop.cli.config import load_for_change
+    from closeloop.changes.change_sides import find_commit_before
+    from closeloop.cli.config import load_for_change_check
 
     before = find_commit_before(Path.cwd(), wanted)
     if pull is not None:
-        return load_for_change(Path.cwd(), pull.base, only_commit=True)
-    return load_for_change(Path.cwd(), before)
+        return load_for_change_check(Path.cwd(), pull.base, only_commit=True)
+    return load_for_change_check(Path.cwd(), before)
 
 
-def order_of(
-    found: Configuration,
-    wanted: Wanted,
+def build_check_order(
+    found: ProjectConfiguration,
+    wanted: ChangeQuery,
     tiers: tuple[TierName, ...],
     task: str | None,
     *,
     coverage: bool,
-) -> Order:
+) -> CheckRequest:
     """What to do, by settings and flags; a project without commands is looked at for some."""
-    from closeloop.checking.check import Order
-    from closeloop.model.settings import Commands
-    from closeloop.tasks.discover import discover
+    from closeloop.checking.change_check import CheckRequest
+    from closeloop.model.settings import CommandSettings
+    from closeloop.tasks.project_discovery import discover_commands
 
     settings, root = found.settings, Path.cwd()
-    chosen = None
+    chosen_task = None
     if task:
         from closeloop import flow
-        from closeloop.tasks.seal import demand_open
+        from closeloop.tasks.sealed_tasks import require_unsealed
 
-        chosen = flow.choose(settings, found.root, [task])[0]
-        demand_open(chosen)
+        chosen_task = flow.select_tasks(settings, found.root, [task])[0]
+        require_unsealed(chosen_task)
     commands = settings.commands
-    if commands == Commands() and ("tools" in tiers or coverage):
-        commands = discover(found.root).commands
-    return Order(
+    if commands == CommandSettings() and ("tools" in tiers or coverage):
+        commands = discover_commands(found.root).commands
+    return CheckRequest(
         root=root,
         wanted=wanted,
-        cache=cache_of(found, os.environ),
-        settings=with_learned(found) if "quality" in tiers else settings.check,
+        cache=cache_folder(found, os.environ),
+        settings=settings_with_learned_rules(found) if "quality" in tiers else settings.check,
         commands=commands,
         silences=settings.silence,
         tiers=tiers,
-        task=chosen,
+        task=chosen_task,
         coverage=coverage,
     )
 
 
 @contextmanager
-def subject_of(found: Configuration, wanted: Wanted, attempt: str | None) -> Iterator[Subject]:
+def open_check_subject(
+    found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
+) -> Iterator[CheckSubject]:
     """What is wanted, or what an attempt changed."""
-    from closeloop.checking.keeping import Subject, work_of
-    from closeloop.cli.shelves import opened
+    from closeloop.checking.report_saving import CheckSubject, open_attempt_change
+    from closeloop.cli.review_context import open_review_context
     from closeloop.model.errors import BadInput
     from closeloop.model.settings import has_store
 
     if attempt is None:
-        yield Subject(wanted=wanted)
+        yield CheckSubject(wanted=wanted)
         return
     if not has_store(found.settings, found.root):
         raise BadInput(f"There is no store at {found.settings.store}, so no attempt: run one.")
-    with opened(found=found) as at, work_of(attempt, at.store, wanted.base) as subject:
+    with (
+        open_review_context(found=found) as at,
+        open_attempt_change(attempt, at.store, wanted.base) as subject,
+    ):
         yield subject
 
 
-def keep_report(report: Report, found: Configuration, attempt: str | None) -> None:
+def save_check_report(
+    report: ChangeReport, found: ProjectConfiguration, attempt: str | None
+) -> None:
     """For the dashboard, where there is a store; a check that cannot be kept is still one."""
     from closeloop.model.settings import has_store
 
     if found.store_shipped or not has_store(found.settings, found.root):
         return
-    from closeloop.checking.keeping import keep
-    from closeloop.cli.console import warn
-    from closeloop.cli.shelves import opened
+    from closeloop.checking.report_saving import save_report
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.review_context import open_review_context
     from closeloop.model.errors import Fault
 
     try:
-        with opened(found=found) as at:
-            keep(report, at.store, at.repo, attempt)
+        with open_review_context(found=found) as at:
+            save_report(report, at.store, at.repo, attempt)
     except Fault as fault:
-        warn(f"The report is not kept: {fault}")
+        print_warning(f"The report is not kept: {fault}")
 
 
-def with_learned(found: Configuration) -> CheckSettings:
+def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
     """The settings, and the rules that reviewers taught, where there is a store to hold them."""
     from closeloop.model.settings import has_store
 
     settings = found.settings
     if found.store_shipped or not has_store(settings, found.root):
         return settings.check
-    from closeloop.cli.console import warn
-    from closeloop.cli.shelves import opened
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.review_context import open_review_context
     from closeloop.model.errors import Fault
-    from closeloop.reviewing.memory import checked
+    from closeloop.reviewing.rule_editing import with_learned_rules
 
     try:
-        with opened(found=found) as at:
-            return checked(settings.check, at.store, at.repo)
+        with open_review_context(found=found) as at:
+            return with_learned_rules(settings.check, at.store, at.repo)
     except Fault as fault:
-        warn(f"What reviewers taught is not checked: {fault}")
+        print_warning(f"What reviewers taught is not checked: {fault}")
         return settings.check
 
 
-def cache_of(found: Configuration, environ: Mapping[str, str]) -> Path:
+def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Path:
     """Outside the repository, which a check leaves exactly as it was, unless one is set."""
     if found.settings.cache:
         return found.root / found.settings.cache
@@ -248,114 +261,120 @@ def cache_of(found: Configuration, environ: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "closeloop"
 
 
-async def go(order: Order, found: Configuration, fix: str | None) -> Report:
-    from closeloop.checking.check import check
-    from closeloop.runs.workspaces import Workspaces
+async def run_check(
+    order: CheckRequest, found: ProjectConfiguration, fix: str | None
+) -> ChangeReport:
+    from closeloop.checking.change_check import run_change_check
+    from closeloop.runs.workspaces import WorkspacePool
 
-    async with AsyncExitStack() as opened:
-        workspaces = await opened.enter_async_context(
-            Workspaces(order.cache / "workspaces", found.settings.sandbox)
+    async with AsyncExitStack() as exit_stack:
+        workspaces = await exit_stack.enter_async_context(
+            WorkspacePool(order.cache / "workspaces", found.settings.sandbox)
         )
-        fixer = await open_fixer(opened, found, fix) if fix else None
+        fixer = await open_fixer(exit_stack, found, fix) if fix else None
         reviewer = None
         if order.settings.model and "quality" in order.tiers:
-            reviewer = await open_reviewer(opened, found, order.settings.model)
-        report = await check(order, workspaces, fixer, reviewer)
-        workspaces.trim()
+            reviewer = await open_reviewer(exit_stack, found, order.settings.model)
+        report = await run_change_check(order, workspaces, fixer, reviewer)
+        workspaces.trim_unused_bases()
         return report
 
 
-async def open_fixer(opened: AsyncExitStack, found: Configuration, name: str) -> Fixer:
+async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.checking.fixing import Fixer
+    from closeloop.checking.fix_cycles import Fixer
     from closeloop.runs.gateway import Gateway
-    from closeloop.runs.variants import assemble
+    from closeloop.runs.variants import resolve_variant
 
-    crew = assemble(name, found.settings, found.root)
-    door = None
-    if crew.model is not None:
+    resolved_variant = resolve_variant(name, found.settings, found.root)
+    model_proxy = None
+    if resolved_variant.model is not None:
         gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
-        way = gateway.open(crew.variant.model or "", crew.model, crew.variant.limits)
-        door = await opened.enter_async_context(way)
+        opening_proxy = gateway.open_proxy(
+            resolved_variant.variant.model or "",
+            resolved_variant.model,
+            resolved_variant.variant.limits,
+        )
+        model_proxy = await opened.enter_async_context(opening_proxy)
     return Fixer(
-        agent=crew.agent,
-        door=door,
-        variant=crew.variant,
-        system=crew.system,
+        agent=resolved_variant.agent,
+        door=model_proxy,
+        variant=resolved_variant.variant,
+        system=resolved_variant.system,
     )
 
 
 async def open_reviewer(
-    opened: AsyncExitStack, found: Configuration, name: str
+    opened: AsyncExitStack, found: ProjectConfiguration, name: str
 ) -> Model | Unmeasured:
     """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
-    from closeloop.judges.review import RULE
+    from closeloop.judges.change_review import RULE
     from closeloop.model.errors import Fault
     from closeloop.model.finding import Unmeasured
     from closeloop.runs.gateway import Gateway
-    from closeloop.runs.models.opening import settings_of
+    from closeloop.runs.models.model_opening import find_model_settings
 
-    model = settings_of(name, found.settings.models)
+    model = find_model_settings(name, found.settings.models)
     gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
-    way = gateway.open(name, model, found.settings.limits, first=True)
+    opening_model = gateway.open_proxy(name, model, found.settings.limits, first=True)
     try:
-        return await opened.enter_async_context(way)
+        return await opened.enter_async_context(opening_model)
     except Fault as fault:
         return Unmeasured(rule=RULE.name, reason=str(fault))
 
 
 @contextmanager
-def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+def show_check_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is going on, on a terminal."""
-    from closeloop.cli.console import console, visible
+    from closeloop.cli.console import make_visible, open_console
 
-    output = console(stderr=True)
+    output = open_console(stderr=True)
     if quiet or not output.is_terminal:
         yield lambda text: None
         return
     with output.status("looking at the change") as status:
-        yield lambda text: status.update(visible(text))
+        yield lambda text: status.update(make_visible(text))
 
 
-def outputs_of(formats: Sequence[str]) -> dict[Path | None, str]:
+def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
     """Which format goes into which file, and under None which one is printed."""
-    from closeloop.changes.reports import FORMATS
-    from closeloop.model.errors import BadInput, unknown
+    from closeloop.changes.reports import REPORT_FORMATS
+    from closeloop.model.errors import BadInput, unknown_name_error
 
     outputs: dict[Path | None, str] = {}
-    for given in formats:
-        name, named, file = given.partition("=")
-        if name not in (known := ("terminal", "json", *FORMATS)):
-            raise unknown("report format", name, known)
-        path = Path(file) if named else None
+    for format_option in formats:
+        name, equals_sign, file = format_option.partition("=")
+        if name not in (known := ("terminal", "json", *REPORT_FORMATS)):
+            raise unknown_name_error("report format", name, known)
+        path = Path(file) if equals_sign else None
         if path and name == "terminal":
             raise BadInput("The terminal's report is only printed: write --format markdown=FILE.")
         if path is not None and (not file or path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"--format {given} names no file that can be written: name one.")
+            raise BadInput(f"--format {format_option} names no file that can be written: name one.")
         if path in outputs:
-            place = file or "standard output"
-            raise BadInput(f"Two reports cannot go to {place}: write --format {name}=FILE.")
+            target = file or "standard output"
+            raise BadInput(f"Two reports cannot go to {target}: write --format {name}=FILE.")
         outputs[path] = name
     return outputs if None in outputs else {None: "terminal", **outputs}
 
 
-def write_report(report: Report, name: str, path: Path | None) -> None:
+def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
     """In one format, into a file or to standard output."""
     from closeloop import plugins
-    from closeloop.changes.reports import render, terminal
-    from closeloop.cli.console import json_of, show
-    from closeloop.judges.review import RULE
+    from closeloop.changes.reports import render_report, terminal_report
+    from closeloop.cli.console import format_json, print_parts
+    from closeloop.judges.change_review import RULE
     from closeloop.model.errors import MachineFailed
 
     if name == "terminal":
-        show(*terminal.told(report))
+        print_parts(*terminal_report.render_terminal_report(report))
         return
     if name == "json":
-        text = json_of(report)
+        text = format_json(report)
     else:
-        rules = [rule for check in plugins.every("checks") for rule in check.rules]
+        rules = [rule for check in plugins.load_plugins("checks") for rule in check.rules]
         rules += [RULE] if any(one.rule == RULE.name for one in report.findings) else []
-        text = render(name, report, rules)
+        text = render_report(name, report, rules)
     if path is None:
         print(text, end="")  # noqa: T201
         return
@@ -365,7 +384,7 @@ def write_report(report: Report, name: str, path: Path | None) -> None:
         raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def event_file(environ: Mapping[str, str]) -> Path:
+def github_event_file(environ: Mapping[str, str]) -> Path:
     from closeloop.model.errors import BadInput
 
     if "GITHUB_EVENT_PATH" not in environ:
@@ -373,14 +392,16 @@ def event_file(environ: Mapping[str, str]) -> Path:
     return Path(environ["GITHUB_EVENT_PATH"])
 
 
-async def told(pull: PullRequest, report: Report, environ: Mapping[str, str]) -> None:
+async def publish_to_github(
+    pull: WorkflowPull, report: ChangeReport, environ: Mapping[str, str]
+) -> None:
     """Comment, check run and labels; what could not be written is said."""
-    from closeloop.checking.publishing import publish
-    from closeloop.cli.console import warn
-    from closeloop.cli.sources import github_of
+    from closeloop.checking.report_publishing import publish_report
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.mining_sources import open_github_repo
 
     summary = environ.get("GITHUB_STEP_SUMMARY")
-    async with github_of(pull.repo, environ) as hub:
-        published = await publish(hub, pull, report, Path(summary) if summary else None)
+    async with open_github_repo(pull.repo, environ) as hub:
+        published = await publish_report(hub, pull, report, Path(summary) if summary else None)
     for note in published.notes:
-        warn(note)
+        print_warning(note)

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.cli.files import content_of
+from closeloop.cli.argument_files import read_file_content
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.settings import Settings
 
 if TYPE_CHECKING:
-    from closeloop.git import Repository
+    from closeloop.git import GitRepository
 
-NAME = "closeloop.toml"
-LARGEST_FILE = 1 << 20
-Table = Mapping[str, Any]
+CONFIG_NAME = "closeloop.toml"
+MAX_CONFIG_BYTES = 1 << 20
+TomlTable = Mapping[str, Any]
 
 
-class Configuration(Record):
+class ProjectConfiguration(Record):
     """What holds in a folder. Paths in the settings are relative to the root, or absolute."""
 
     file: Path | None
@@ -37,101 +37,114 @@ class Configuration(Record):
     """Whether git tracks the store, so that a change could bring one along."""
 
 
-def load(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Configuration:
+def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> ProjectConfiguration:
     """The configuration that holds in a folder of the user's own."""
     folder = folder.absolute()
-    file = find(folder)
-    users = read_users_table(environ)
-    settings = settings_of(users, read_table(file), str(file)) if file else settings_of(users)
-    if file and not is_own(file):
+    file = find_config_file(folder)
+    users = read_user_table(environ)
+    settings = (
+        settings_from_tables(users, read_toml_table(file), str(file))
+        if file
+        else settings_from_tables(users)
+    )
+    if file and not is_owned_by_user(file):
         why = f"{file} belongs to another user"
-        settings = restrict(settings, settings_of(users), why, "in a file that you own", environ)
-    root = file.parent if file else repository(folder) or folder
-    settings = with_environment(_expanded(settings, root), folder, environ)
-    return Configuration(file=file, root=root, settings=settings)
+        settings = restrict_and_warn(
+            settings, settings_from_tables(users), why, "in a file that you own", environ
+        )
+    root = file.parent if file else find_repository_root(folder) or folder
+    settings = apply_environment(_expand_paths(settings, root), folder, environ)
+    return ProjectConfiguration(file=file, root=root, settings=settings)
 
 
-def load_for_change(
+def load_for_change_check(
     folder: Path,
     commit: str | None,
     *,
     only_commit: bool = False,
     environ: Mapping[str, str] = os.environ,
-) -> Configuration:
+) -> ProjectConfiguration:
     """The configuration for a check: what loosens security comes from the commit before the change.
 
     The change may have written the file in the folder. With `only_commit`, that file is not read at
     all. Without a commit before the change, only the user's own configuration is trusted.
     """
-    from closeloop.git import find as find_repository
+    from closeloop.git import find_repository
 
     folder = folder.resolve()
     repo = find_repository(folder)
     file = committed = None
     if repo and commit:
-        file, committed = find_committed(repo, commit, folder)
-    file = file or find(folder)
+        file, committed = find_committed_config(repo, commit, folder)
+    file = file or find_config_file(folder)
     if file and repo and not file.is_relative_to(repo.root):
-        return load(folder, environ=environ)  # lies above the repository, so no change has it
-    users = read_users_table(environ)
-    before = settings_of(users, _committed_table(committed, commit), f"{NAME} of {commit}")
+        return load_project(
+            folder, environ=environ
+        )  # lies above the repository, so no change has it
+    users = read_user_table(environ)
+    before = settings_from_tables(
+        users, _committed_table(committed, commit), f"{CONFIG_NAME} of {commit}"
+    )
     where = f"in commit {commit[:12]}, which is before the change" if commit else None
     if only_commit:
         settings = before
         _warn_of_unread_file(file, committed, commit)
     else:
-        table = read_table(file) if file and file.is_file() else {}
-        settings = settings_of(users, table, str(file))
+        table = read_toml_table(file) if file and file.is_file() else {}
+        settings = settings_from_tables(users, table, str(file))
         why = "the change under check may have written it"
-        settings = restrict(settings, before, why, where, environ)
+        settings = restrict_and_warn(settings, before, why, where, environ)
     root = file.parent if file else (repo.root if repo else folder)
-    settings = with_environment(_expanded(settings, root), folder, environ)
-    found = Configuration(file=file, root=root, settings=settings)
-    return without_shipped(found, repo) if repo and not repo.bare else found
+    settings = apply_environment(_expand_paths(settings, root), folder, environ)
+    configuration = ProjectConfiguration(file=file, root=root, settings=settings)
+    return ignore_tracked_store(configuration, repo) if repo and not repo.bare else configuration
 
 
-def find_committed(repo: Repository, commit: str, folder: Path) -> tuple[Path | None, bytes]:
+def find_committed_config(
+    repo: GitRepository, commit: str, folder: Path
+) -> tuple[Path | None, bytes]:
     """The nearest closeloop.toml of a commit, from a folder upwards, with its content."""
-    from closeloop.git import run_in
+    from closeloop.git import run_git_in
 
     inside = folder.relative_to(repo.root)
-    names = [str(place / NAME) for place in (inside, *inside.parents)]
-    listed = run_in(repo, "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *names)
-    known = {os.fsdecode(name) for name in listed.split(b"\0")}
+    names = [str(place / CONFIG_NAME) for place in (inside, *inside.parents)]
+    listed = run_git_in(repo, "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *names)
+    tracked_names = {os.fsdecode(name) for name in listed.split(b"\0")}
     for name in names:
-        if name in known:
-            return repo.root / name, run_in(repo, "cat-file", "blob", f"{commit}:{name}")
+        if name in tracked_names:
+            return repo.root / name, run_git_in(repo, "cat-file", "blob", f"{commit}:{name}")
     return None, b""
 
 
-def _committed_table(content: bytes | None, commit: str | None) -> Table:
+def _committed_table(content: bytes | None, commit: str | None) -> TomlTable:
     """What a committed file says; nothing where it cannot be read, as that loosens nothing."""
-    from closeloop.cli.console import warn
+    from closeloop.cli.console import print_warning
 
     try:
-        table = parse_table(content or b"", f"{NAME} of commit {commit}")
-        settings_of({}, table, f"{NAME} of commit {commit}")
+        table = parse_toml_table(content or b"", f"{CONFIG_NAME} of commit {commit}")
+        settings_from_tables({}, table, f"{CONFIG_NAME} of commit {commit}")
     except BadInput as fault:
-        warn(f"{fault} It is not used.")
+        print_warning(f"{fault} It is not used.")
         return {}
     return table
 
 
 def _warn_of_unread_file(file: Path | None, committed: bytes | None, commit: str | None) -> None:
-    from closeloop.cli.console import warn
+    from closeloop.cli.console import print_warning
 
-    content = content_of(file, LARGEST_FILE + 1) if file and file.is_file() else b""
+    content = read_file_content(file, MAX_CONFIG_BYTES + 1) if file and file.is_file() else b""
     if content != (committed or b""):
-        warn(
-            f"{NAME} of the pull request is ignored, as its author may write anything into it: "
-            f"until it is merged, that of the target branch (commit {(commit or '')[:12]}) holds."
+        print_warning(
+            f"{CONFIG_NAME} of the pull request is ignored, as its author may write anything into"
+            f" it: until it is merged, that of the target branch (commit {(commit or '')[:12]})"
+            " holds."
         )
 
 
-def without_shipped(found: Configuration, repo: Repository) -> Configuration:
+def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> ProjectConfiguration:
     """Leave out a store and a cache that git tracks: a change could ship what is read from them."""
-    from closeloop.cli.console import warn
-    from closeloop.git import run_in
+    from closeloop.cli.console import print_warning
+    from closeloop.git import run_git_in
 
     settings = found.settings
     places = {
@@ -143,13 +156,15 @@ def without_shipped(found: Configuration, repo: Repository) -> Configuration:
     }
     if not places:
         return found
-    tops = {place.parts[0] for place in places.values() if place.parts}
-    listed = run_in(repo, "ls-files", "-z", "--", *sorted(tops))
+    top_folders = {place.parts[0] for place in places.values() if place.parts}
+    listed = run_git_in(repo, "ls-files", "-z", "--", *sorted(top_folders))
     tracked = [os.fsdecode(path) for path in listed.split(b"\0") if path]
     for name, place in places.items():
-        above = {str(one) for one in place.parents}
-        if any(path in above or path.startswith(str(place)) for path in tracked):
-            warn(f"The {name} {place} is ignored: git tracks it, so a change could bring its own.")
+        parent_paths = {str(one) for one in place.parents}
+        if any(path in parent_paths or path.startswith(str(place)) for path in tracked):
+            print_warning(
+                f"The {name} {place} is ignored: git tracks it, so a change could bring its own."
+            )
             if name == "cache":
                 settings = msgspec.structs.replace(settings, cache=None)
             else:
@@ -157,47 +172,49 @@ def without_shipped(found: Configuration, repo: Repository) -> Configuration:
     return msgspec.structs.replace(found, settings=settings)
 
 
-def restrict(
+def restrict_and_warn(
     tree: Settings, trusted: Settings, why: str, where: str | None, environ: Mapping[str, str]
 ) -> Settings:
     """Take what loosens security from the trusted settings, and say in one line what is ignored."""
-    from closeloop.cli.console import warn
+    from closeloop.cli.console import print_warning
     from closeloop.trust import restrict_settings
 
     effective = restrict_settings(tree, trusted)
     if effective.ignored:
-        many = len(effective.ignored) > 1
-        believed = " or ".join([*([where] if where else []), f"in {users_file(environ)}"])
-        warn(
-            f"Ignored in {NAME}: {', '.join(effective.ignored)}, as {why}; "
-            f"{'they are' if many else 'it is'} believed {believed}."
+        is_plural = len(effective.ignored) > 1
+        trusted_places = " or ".join(
+            [*([where] if where else []), f"in {user_config_file(environ)}"]
+        )
+        print_warning(
+            f"Ignored in {CONFIG_NAME}: {', '.join(effective.ignored)}, as {why}; "
+            f"{'they are' if is_plural else 'it is'} believed {trusted_places}."
         )
     return effective.settings
 
 
-def is_own(file: Path) -> bool:
+def is_owned_by_user(file: Path) -> bool:
     """Whether nobody else could have written it: a folder above may belong to another user."""
     user = os.geteuid()
     return user == 0 or file.stat().st_uid in (user, 0)
 
 
-def users_file(environ: Mapping[str, str]) -> Path:
+def user_config_file(environ: Mapping[str, str]) -> Path:
     """Where the user's own configuration lies, for all projects."""
     home = environ.get("XDG_CONFIG_HOME")
     return (Path(home) if home else Path.home() / ".config") / "closeloop" / "config.toml"
 
 
-def read_users_table(environ: Mapping[str, str]) -> Table:
+def read_user_table(environ: Mapping[str, str]) -> TomlTable:
     """What the user's own configuration says, with its mistakes named as its own."""
-    file = users_file(environ)
+    file = user_config_file(environ)
     if not file.is_file():
         return {}
-    table = read_table(file)
-    settings_of({}, table, str(file))
+    table = read_toml_table(file)
+    settings_from_tables({}, table, str(file))
     return table
 
 
-def with_environment(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
+def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
     """The settings as the environment changes them."""
     overrides = {
         "store": environ.get("CLOSELOOP_STORE"),
@@ -212,48 +229,48 @@ def with_environment(settings: Settings, folder: Path, environ: Mapping[str, str
     return msgspec.structs.replace(settings, **changes)
 
 
-def _expanded(settings: Settings, root: Path) -> Settings:
+def _expand_paths(settings: Settings, root: Path) -> Settings:
     """Paths as people write them: `~` is their home, and a relative one starts at the root."""
 
-    def full(path: str) -> str:
+    def expand_path(path: str) -> str:
         return path if "://" in path else str(Path(path).expanduser())
 
-    read = tuple(str(root / full(path)) for path in settings.sandbox.read)
+    read_paths = tuple(str(root / expand_path(path)) for path in settings.sandbox.read)
     return msgspec.structs.replace(
         settings,
-        tasks=full(settings.tasks),
-        store=full(settings.store),
-        cache=settings.cache and full(settings.cache),
-        sandbox=msgspec.structs.replace(settings.sandbox, read=read),
+        tasks=expand_path(settings.tasks),
+        store=expand_path(settings.store),
+        cache=settings.cache and expand_path(settings.cache),
+        sandbox=msgspec.structs.replace(settings.sandbox, read=read_paths),
     )
 
 
-def find(folder: Path) -> Path | None:
+def find_config_file(folder: Path) -> Path | None:
     """The nearest closeloop.toml, from a folder upwards."""
-    above = (place / NAME for place in (folder, *folder.parents))
+    above = (place / CONFIG_NAME for place in (folder, *folder.parents))
     return next((file for file in above if file.is_file()), None)
 
 
-def repository(folder: Path) -> Path | None:
+def find_repository_root(folder: Path) -> Path | None:
     """The top of the git repository a folder lies in."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
-def read(file: Path) -> Settings:
+def read_config_file(file: Path) -> Settings:
     """The settings of one file."""
-    return settings_of({}, read_table(file), str(file))
+    return settings_from_tables({}, read_toml_table(file), str(file))
 
 
-def read_table(file: Path) -> Table:
+def read_toml_table(file: Path) -> TomlTable:
     """What one file says."""
-    return parse_table(content_of(file, LARGEST_FILE + 1), str(file))
+    return parse_toml_table(read_file_content(file, MAX_CONFIG_BYTES + 1), str(file))
 
 
-def parse_table(content: bytes, name: str) -> Table:
+def parse_toml_table(content: bytes, name: str) -> TomlTable:
     """What TOML says; BadInput names the file."""
     import tomllib
 
-    if len(content) > LARGEST_FILE:
+    if len(content) > MAX_CONFIG_BYTES:
         raise BadInput(f"{name} is too large to be a configuration.")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
@@ -263,33 +280,37 @@ def parse_table(content: bytes, name: str) -> Table:
         raise BadInput(f"{name} is not valid TOML: {error}.") from error
 
 
-def settings_of(below: Table, above: Table = {}, name: str = NAME) -> Settings:  # noqa: B006
+def settings_from_tables(
+    below: TomlTable,
+    above: TomlTable = {},  # noqa: B006
+    name: str = CONFIG_NAME,
+) -> Settings:
     """The settings that two tables say, the upper one first."""
-    from closeloop.model.reading import read_record
+    from closeloop.model.record_reading import read_record
 
-    settings = read_record(merge_tables(below, above), Settings, name)
-    _demand_sense(settings, name)
+    settings = read_record(merge_toml_tables(below, above), Settings, name)
+    _require_sensible_limits(settings, name)
     return settings
 
 
-def merge_tables(below: Table, above: Table) -> dict[str, Any]:
+def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
     """Two tables as one: sections are joined, and of two values the upper one holds."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge_tables(merged[key], value) if both else value
+        merged[key] = merge_toml_tables(merged[key], value) if both else value
     return merged
 
 
-def _demand_sense(settings: Settings, name: str) -> None:
+def _require_sensible_limits(settings: Settings, name: str) -> None:
     if settings.retries < 0:
         raise BadInput(f"{name}: 'retries' must not be negative.")
-    from closeloop.model.reading import read_change
+    from closeloop.model.record_reading import read_changed_record
 
     limits = {"limits": settings.limits}
     for variant, written in settings.variants.items():
         path = f"variants.{variant}.limits"
-        limits[path] = read_change(settings.limits, written.limits, name, path)
+        limits[path] = read_changed_record(settings.limits, written.limits, name, path)
     for path, limit in limits.items():
         for field, value in msgspec.structs.asdict(limit).items():
             if value is not None and not value > 0:

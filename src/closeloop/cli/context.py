@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import say, say_json, warn
-from closeloop.cli.shelves import Opened, opened
+from closeloop.cli.console import print_json, print_line, print_warning
+from closeloop.cli.review_context import ReviewContext, open_review_context
 
 if TYPE_CHECKING:
-    from closeloop.reviewing.hydrating import Work
+    from closeloop.reviewing.agent_context import UpcomingWork
 
-NOTHING = (
+NO_RULES_MESSAGE = (
     "Nothing is to be told, for no rule is active here: "
     "`closeloop memory learn` proposes rules, `closeloop memory add` writes one down."
 )
@@ -50,57 +50,63 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead.
     """
     from closeloop.model.errors import BadInput
-    from closeloop.reviewing.hydrating import hydrate
+    from closeloop.reviewing.agent_context import give_context
 
     if write and into is None:
         raise BadInput("Name the file to write: --into AGENTS.md.")
     if tokens is not None and tokens < 1:
         raise BadInput(f"{tokens} tokens hold nothing: give more.")
-    with opened() as at:
-        work = work_of(at, repo or at.repo, task, key)
-        found = hydrate(at.shelf, work, at.settings.memory, datetime.now(UTC), tokens)
+    with open_review_context() as at:
+        work = describe_work(at, repo or at.repo, task, key)
+        agent_context = give_context(
+            at.rule_index, work, at.settings.memory, datetime.now(UTC), tokens
+        )
     if json:
-        say_json(found)
+        print_json(agent_context)
     elif into is None:
-        say(found.text.rstrip("\n") or NOTHING)
+        print_line(agent_context.text.rstrip("\n") or NO_RULES_MESSAGE)
     if into is not None:
-        update(into, found.text, write=write, quiet=json)
+        update_context_file(into, agent_context.text, write=write, quiet=json)
     return 0
 
 
-def work_of(at: Opened, repo: str, task: str | None, key: str | None) -> Work:
+def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | None) -> UpcomingWork:
     """What is about to be done; a single word may be the id of a task."""
-    from closeloop.reviewing.hydrating import Work
+    from closeloop.reviewing.agent_context import UpcomingWork
 
     names = (str(at.root),)
-    plain = Work(repo=repo, text=task or "", key=key, names=names)
+    request_work = UpcomingWork(repo=repo, text=task or "", key=key, names=names)
     if task is None or " " in task.strip() or not (at.root / at.settings.tasks).is_dir():
-        return plain
+        return request_work
     from closeloop import flow
 
-    chosen = flow.choose(at.settings, at.root, [task])[0]
-    return Work(
-        repo=repo, text=chosen.prompt, scope=chosen.scope, key=key or chosen.id, names=names
+    chosen_task = flow.select_tasks(at.settings, at.root, [task])[0]
+    return UpcomingWork(
+        repo=repo,
+        text=chosen_task.prompt,
+        scope=chosen_task.scope,
+        key=key or chosen_task.id,
+        names=names,
     )
 
 
-def update(file: Path, block: str, *, write: bool, quiet: bool) -> None:
+def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> None:
     """Show the difference that our block makes to a file, and make it where that is asked for."""
-    from closeloop.cli.files import write as put
+    from closeloop.cli.argument_files import write_named_file as put
     from closeloop.model.errors import BadInput
-    from closeloop.reviews.hydration import managed
+    from closeloop.reviews.context_text import update_managed_block
 
     try:
         content = file.read_bytes().decode() if file.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{file} cannot be read as text ({error}): name another.") from error
-    changed = managed(content, block)
+    new_content = update_managed_block(content, block)
     if not quiet:
         lines = difflib.unified_diff(
-            content.splitlines(), changed.splitlines(), str(file), str(file), lineterm=""
+            content.splitlines(), new_content.splitlines(), str(file), str(file), lineterm=""
         )
-        say("\n".join(lines) or f"{file} is up to date.")
-    if write and changed != content:
-        put(file, changed.encode())
-    elif changed != content:
-        warn(f"{file} is as it was: add --write to change it.")
+        print_line("\n".join(lines) or f"{file} is up to date.")
+    if write and new_content != content:
+        put(file, new_content.encode())
+    elif new_content != content:
+        print_warning(f"{file} is as it was: add --write to change it.")

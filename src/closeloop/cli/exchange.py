@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from closeloop.model.attempt import Proof
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from closeloop.model.task import Task
     from closeloop.store import Store
 
-MOST_REASONS = 20
+MAX_REASONS = 20
 
 
 def import_(
@@ -34,82 +34,99 @@ def import_(
     json
         Print one JSON document instead of text.
     """
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json, warn
-    from closeloop.mining.mine import write_whole
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line, print_warning
+    from closeloop.mining.miner import write_task_files
     from closeloop.model.errors import BadInput
 
     if not sources:
         raise BadInput("Name what to read: a .jsonl file, or a folder of tasks.")
-    found = load(Path.cwd())
-    folder = found.root / found.settings.tasks
-    made: list[str] = []
-    there: list[str] = []
+    project = load_project(Path.cwd())
+    folder = project.root / project.settings.tasks
+    written_ids: list[str] = []
+    present_ids: list[str] = []
     refused: list[str] = []
-    setting = found.settings if run is None else with_run(found.settings, run)
-    known = digests_in(folder, found.root)
-    for one in read(sources, setting, found.root, clones):
-        if isinstance(one, str):
-            refused.append(one)
-        elif (folder / f"{one.id}.md").exists() or one.digest in known:
-            there.append(one.id)
+    settings = (
+        project.settings if run is None else settings_with_test_command(project.settings, run)
+    )
+    known_digests = task_digests_in_folder(folder, project.root)
+    for task_or_reason in read_external_tasks(sources, settings, project.root, clones):
+        if isinstance(task_or_reason, str):
+            refused.append(task_or_reason)
+        elif (
+            folder / f"{task_or_reason.id}.md"
+        ).exists() or task_or_reason.digest in known_digests:
+            present_ids.append(task_or_reason.id)
         else:
-            write_whole(one, folder)
-            known.add(one.digest)
-            made.append(one.id)
+            write_task_files(task_or_reason, folder)
+            known_digests.add(task_or_reason.digest)
+            written_ids.append(task_or_reason.id)
     if json:
-        say_json({"tasks": made, "there": there, "refused": refused})
+        print_json({"tasks": written_ids, "there": present_ids, "refused": refused})
     else:
-        for why in refused[:MOST_REASONS]:
-            warn(why)
-        before = f"; {plural(len(there), 'was', 'were')} there already" if there else ""
-        say(f"{plural(len(made), 'task')} written to {folder}, {len(refused)} not{before}.")
-        if made:
-            say("Next: prove them with `closeloop task check`; what cannot be proved is not run.")
-    return 0 if made or there else 1
+        for why in refused[:MAX_REASONS]:
+            print_warning(why)
+        already_there = (
+            f"; {count_with_noun(len(present_ids), 'was', 'were')} there already"
+            if present_ids
+            else ""
+        )
+        print_line(
+            f"{count_with_noun(len(written_ids), 'task')} written to {folder}, {len(refused)}"
+            f" not{already_there}."
+        )
+        if written_ids:
+            print_line(
+                "Next: prove them with `closeloop task check`; what cannot be proved is not run."
+            )
+    return 0 if written_ids or present_ids else 1
 
 
-def digests_in(folder: Path, root: Path) -> set[str]:
+def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
     """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
     from closeloop.model.errors import BadInput
     from closeloop.runs.workspaces import resolve_commit
-    from closeloop.tasks.files import load_task, task_files
+    from closeloop.tasks.task_files import list_task_files, load_task
 
-    found = set()
-    for path in task_files(folder):
+    digests = set()
+    for path in list_task_files(folder):
         with suppress(BadInput):
-            found.add(load_task(path, root, resolve_commit).digest)
-    return found
+            digests.add(load_task(path, root, resolve_commit).digest)
+    return digests
 
 
-def with_run(settings: Settings, run: str) -> Settings:
+def settings_with_test_command(settings: Settings, run: str) -> Settings:
     from msgspec.structs import replace
 
     return replace(settings, commands=replace(settings.commands, test=run))
 
 
-def read(
+def read_external_tasks(
     sources: Sequence[Path], settings: Settings, root: Path, clones: Path | None
 ) -> Iterator[Task | str]:
     """Each task, or why there is none."""
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.exchange.containers import is_task, read_container
-    from closeloop.tasks.exchange.swebench import Setting, read_swebench
+    from closeloop.tasks.exchange.container_tasks import is_container_task, read_container_task
+    from closeloop.tasks.exchange.swebench import SwebenchOptions, read_swebench_tasks
 
     commands = settings.commands
-    setting = Setting(
+    setting = SwebenchOptions(
         clones=clones, run=commands.test or "python -m pytest", setup=tuple(commands.setup)
     )
     for source in sources:
         if source.is_file():
-            yield from read_swebench(source, setting)
+            yield from read_swebench_tasks(source, setting)
             continue
-        folders = [source] if is_task(source) else sorted(filter(is_task, source.glob("*")))
+        folders = (
+            [source]
+            if is_container_task(source)
+            else sorted(filter(is_container_task, source.glob("*")))
+        )
         if not folders:
             raise BadInput(f"{source} is no file of JSON lines and has no task.toml or task.yaml.")
         for folder in folders:
             try:
-                yield read_container(folder, root / ".closeloop" / "imported")
+                yield read_container_task(folder, root / ".closeloop" / "imported")
             except BadInput as fault:
                 yield str(fault)
 
@@ -134,58 +151,62 @@ def export(
         Print one JSON document instead of text.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json, warn
-    from closeloop.cli.files import write
+    from closeloop.cli.argument_files import write_named_file
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line, print_warning
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.seal import demand_open
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
-    found = load(Path.cwd())
-    chosen = flow.choose(found.settings, found.root, tasks)
-    for task in chosen if tasks else ():
-        demand_open(task)
-    made: list[str] = []
+    project = load_project(Path.cwd())
+    chosen_tasks = flow.select_tasks(project.settings, project.root, tasks)
+    for task in chosen_tasks if tasks else ():
+        require_unsealed(task)
+    written_ids: list[str] = []
     refused: dict[str, str] = {}
     lines = b""
-    with flow.open_kept_store(found.settings, found.root) as store:
-        for task in (task for task in chosen if task.split == "dev"):
+    with flow.open_existing_store(project.settings, project.root) as store:
+        for task in (task for task in chosen_tasks if task.split == "dev"):
             try:
-                lines += written(task, to, out, store)
-                made.append(task.id)
+                lines += write_external_task(task, to, out, store)
+                written_ids.append(task.id)
             except BadInput as fault:
                 refused[task.id] = str(fault)
-    if to == "swe-bench" and made:
-        write(out, lines)
+    if to == "swe-bench" and written_ids:
+        write_named_file(out, lines)
     if json:
-        say_json({"tasks": made, "refused": refused})
+        print_json({"tasks": written_ids, "refused": refused})
     else:
-        for why in list(refused.values())[:MOST_REASONS]:
-            warn(why)
-        say(f"{plural(len(made), 'task')} written to {out}, {len(refused)} not.")
-    return 0 if made else 1
+        for why in list(refused.values())[:MAX_REASONS]:
+            print_warning(why)
+        print_line(
+            f"{count_with_noun(len(written_ids), 'task')} written to {out}, {len(refused)} not."
+        )
+    return 0 if written_ids else 1
 
 
-def written(task: Task, to: str, out: Path, store: Store) -> bytes:
+def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
     """Write one task's folder, or give its line."""
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.exchange.harbor import write_harbor
-    from closeloop.tasks.exchange.named import named
-    from closeloop.tasks.exchange.origins import source_of
-    from closeloop.tasks.exchange.swebench import swebench_line
+    from closeloop.tasks.exchange.harbor_export import write_harbor_task
+    from closeloop.tasks.exchange.required_tests import list_required_tests
+    from closeloop.tasks.exchange.swebench import render_swebench_line
+    from closeloop.tasks.exchange.swebench_source import read_swebench_source
 
-    proof = store.proof(task.grading)
-    demand_sound(task, proof)
+    proof = store.load_proof(task.grading)
+    require_no_failed_proof(task, proof)
     if to == "swe-bench":
-        return swebench_line(task, named(task, proof), source_of(task))
+        return render_swebench_line(
+            task, list_required_tests(task, proof), read_swebench_source(task)
+        )
     folder = out / task.id
     if folder.exists():
         raise BadInput(f"{folder} is there already: choose another --out, or delete it.")
-    names = named(task, proof) if task.acceptance.names_tests else None
-    write_harbor(task, names, folder)
+    names = list_required_tests(task, proof) if task.acceptance.names_tests else None
+    write_harbor_task(task, names, folder)
     return b""
 
 
-def demand_sound(task: Task, proof: Proof | None) -> None:
+def require_no_failed_proof(task: Task, proof: Proof | None) -> None:
     """Others should get no task that is known not to hold."""
     from closeloop.model.errors import BadInput
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.plan import Course
+    from closeloop.model.experiment_plan import ExperimentStatus
 
-MOST_NAMES = 3
+MAX_NAMES = 3
 
 
 def experiments(
@@ -36,50 +36,56 @@ def experiments(
     from rich.text import Text
 
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.measuring.attempts import experiment_of
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.measuring.attempt_measuring import find_experiment
     from closeloop.model.errors import BadInput
-    from closeloop.running.courses import course_of, courses
+    from closeloop.running.experiment_status import list_experiment_statuses, read_experiment_status
 
-    found = load(Path.cwd())
+    project = load_project(Path.cwd())
     if action != "list" and experiment is None:
         raise BadInput(f"Say which one to {action}: `closeloop experiments` lists them.")
-    with flow.open_kept_store(found.settings, found.root) as store:
+    with flow.open_existing_store(project.settings, project.root) as store:
         if action == "list" and experiment is None:
-            listed = courses(store)
+            statuses = list_experiment_statuses(store)
         else:
-            one = experiment_of(store, experiment)
+            chosen_experiment = find_experiment(store, experiment)
             if action != "list":
-                store.course.pause(one.id, paused=action == "pause")
-            listed = [course_of(store, one, store.course.in_hand())]
+                store.course.set_paused(chosen_experiment.id, paused=action == "pause")
+            statuses = [
+                read_experiment_status(store, chosen_experiment, store.course.list_claimed_jobs())
+            ]
     if json:
-        say_json(listed)
+        print_json(statuses)
     else:
-        show(table(listed) if listed else Text("No experiments: `closeloop run` makes one."))
+        print_parts(
+            experiments_table(statuses)
+            if statuses
+            else Text("No experiments: `closeloop run` makes one.")
+        )
 
 
-def table(courses: list[Course]) -> Table:
+def experiments_table(courses: list[ExperimentStatus]) -> Table:
     """A row an experiment."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
+    from closeloop.cli.console import make_visible
 
-    made = Table(box=None)
+    table = Table(box=None)
     for name in ("experiment", "name", "tasks", "variants", "done", "running", "cost", "state"):
-        made.add_column(name, no_wrap=name != "variants")
+        table.add_column(name, no_wrap=name != "variants")
     for course in courses:
-        names = ", ".join(course.variants[:MOST_NAMES])
-        more = len(course.variants) - MOST_NAMES
-        made.add_row(
+        names = ", ".join(course.variants[:MAX_NAMES])
+        more = len(course.variants) - MAX_NAMES
+        table.add_row(
             course.experiment.id,
-            Text(visible(course.experiment.name or "–")),
+            Text(make_visible(course.experiment.name or "–")),
             str(len(course.experiment.tasks)),
-            Text(visible(names + (f" and {more} more" if more > 0 else ""))),
+            Text(make_visible(names + (f" and {more} more" if more > 0 else ""))),
             f"{course.done}/{course.total}",
             str(course.running),
             "–" if course.cost is None else f"${course.cost:.2f}",
             course.state,
         )
-    return made
+    return table

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from closeloop.model.attempt import Attempt
@@ -43,63 +43,65 @@ def export(
         The file to write, or for several attempts in ATIF the folder; else standard output.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import warn
-    from closeloop.cli.files import writing
+    from closeloop.cli.argument_files import report_write_errors
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_warning
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.seal import demand_open
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
     chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet}
     kinds = [name for name, wanted in chosen.items() if wanted]
     if len(kinds) != 1:
         raise BadInput("Choose one format: --atif, --otlp, --jsonl or --parquet.")
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
-        named = [store.attempt(name) for name in attempts]
-        for one in named:
-            demand_open(store.task(one.task_digest) if one.task_digest else None)
-        sealed = store.held_out.sealed()
-        ids = [one.id for one in named]
-        ids = ids or [row.id for row in store.attempts() if row.task_digest not in sealed]
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        chosen_attempts = [store.load_attempt(name) for name in attempts]
+        for chosen_attempt in chosen_attempts:
+            require_unsealed(
+                store.load_task(chosen_attempt.task_digest) if chosen_attempt.task_digest else None
+            )
+        sealed = store.held_out.list_sealed_digests()
+        ids = [one.id for one in chosen_attempts]
+        ids = ids or [row.id for row in store.list_attempts() if row.task_digest not in sealed]
         if not ids:
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
-        with writing(out):
-            left_out = write(kinds[0], ids, store, out)
+        with report_write_errors(out):
+            left_out = write_attempts(kinds[0], ids, store, out)
     if left_out:
-        warn(f"{plural(left_out, 'attempt')} without a trace left out.")
+        print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace left out.")
 
 
-def write(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
+def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
     """Write them, one at a time; how many had no trace."""
     from closeloop.model.errors import BadInput
-    from closeloop.traces.export import atif, jsonl, otlp, parquet
+    from closeloop.traces.export import atif_export, jsonl_export, otlp_export, parquet_export
 
-    told = Told(ids, store)
+    traces = ExportedTraces(ids, store)
     if kind == "atif" and len(ids) > 1:
         if out is None:
             raise BadInput("ATIF has one file for each attempt: name a folder with --out.")
         out.mkdir(parents=True, exist_ok=True)
-        for name, of, trace in told:
-            (out / f"{name}.json").write_bytes(atif.export(of, trace))
-        return told.left_out
+        for name, of, trace in traces:
+            (out / f"{name}.json").write_bytes(atif_export.export_atif(of, trace))
+        return traces.left_out
     if kind == "parquet" and out is None and sys.stdout.isatty():
         raise BadInput("Parquet is not for a terminal: name a file with --out.")
-    with opened(out) as file:
+    with open_output_file(out) as file:
         if kind == "parquet":
-            parquet.write(((of, trace) for _, of, trace in told), file)
-            return told.left_out
-        for _, of, trace in told:
+            parquet_export.write_parquet(((of, trace) for _, of, trace in traces), file)
+            return traces.left_out
+        for _, of, trace in traces:
             match kind:
                 case "atif":
-                    file.write(atif.export(of, trace) + b"\n")
+                    file.write(atif_export.export_atif(of, trace) + b"\n")
                 case "otlp":
-                    file.write(otlp.export(of, trace) + b"\n")
+                    file.write(otlp_export.export_otlp(of, trace) + b"\n")
                 case _:
-                    file.writelines(jsonl.export(of, trace))
-    return told.left_out
+                    file.writelines(jsonl_export.export_jsonl(of, trace))
+    return traces.left_out
 
 
-class Told:
+class ExportedTraces:
     """Attempts with their traces, each read when it is written."""
 
     def __init__(self, ids: list[str], store: Store) -> None:
@@ -109,16 +111,16 @@ class Told:
 
     def __iter__(self) -> Iterator[tuple[str, Attempt | Session, Trace]]:
         for name in self.ids:
-            trace = self.store.trace(name)
+            trace = self.store.load_trace(name)
             if trace is None:
                 self.left_out += 1
             else:
                 # What an agent recorded says more of itself than an attempt does.
-                yield name, self.store.session(name) or self.store.attempt(name), trace
+                yield name, self.store.load_session(name) or self.store.load_attempt(name), trace
 
 
 @contextmanager
-def opened(out: Path | None) -> Iterator[BinaryIO]:
+def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
     """A file that is whole or not there, or standard output."""
     if out is None:
         yield sys.stdout.buffer

@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from closeloop.model.baseline import Baseline, Demands, GateReport
+    from closeloop.model.baseline import Baseline, GateDemands, GateReport
     from closeloop.model.variant import Experiment
     from closeloop.process.rulebook import Rulebook
     from closeloop.store import Store
 
-COLOURS = {"worse": "red", "better": "green"}
+GATE_COLOURS = {"worse": "red", "better": "green"}
 
 
 def gate(  # noqa: PLR0913 - one parameter for each flag
@@ -56,96 +56,109 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead of a table.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.typed import demand_margin
-    from closeloop.measuring.attempts import book_of, experiment_of
-    from closeloop.measuring.demands import least_of
-    from closeloop.model.baseline import Demands
+    from closeloop.cli.config import load_project
+    from closeloop.cli.flag_checks import require_margin
+    from closeloop.measuring.attempt_measuring import find_experiment, project_rulebook
+    from closeloop.measuring.gate_demands import parse_thresholds
+    from closeloop.model.baseline import GateDemands
 
-    demand_margin(margin)
-    demands = Demands(least=least_of(least or ()), margin=margin)
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
-        chosen = experiment_of(store, experiment)
+    require_margin(margin)
+    demands = GateDemands(least=parse_thresholds(least or ()), margin=margin)
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        chosen_experiment = find_experiment(store, experiment)
         if save:
-            keep(chosen, store, name=baseline, reason=reason, json=json)
+            save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
             return 0
-        against = kept_as(store, baseline, needed=not demands.least)
-        report = held(chosen, against, demands, store, book_of(found.settings))
-    return answer(report, junit, json=json)
+        saved_baseline = find_baseline(store, baseline, needed=not demands.least)
+        report = run_gate(
+            chosen_experiment, saved_baseline, demands, store, project_rulebook(project.settings)
+        )
+    return report_gate_result(report, junit, json=json)
 
 
-def held(
+def run_gate(
     experiment: Experiment,
     against: Baseline | None,
-    demands: Demands,
+    demands: GateDemands,
     store: Store,
     book: Rulebook,
 ) -> GateReport:
     """The attempts of one experiment, against what was kept and what is demanded."""
-    from closeloop.measuring.attempts import attempts_of, measured
-    from closeloop.measuring.gate import compare
-    from closeloop.tasks.seal import hide_row
+    from closeloop.measuring.attempt_measuring import list_experiment_attempts, measure_attempts
+    from closeloop.measuring.baseline_gate import compare_with_baseline
+    from closeloop.tasks.sealed_tasks import hide_attempt
 
-    sealed = store.held_out.sealed()
+    sealed = store.held_out.list_sealed_digests()
     ids = set(against.attempts) if against else set()
-    then = [row for row in store.attempts() if row.id in ids] if ids else []
-    before, now = (
-        list(measured(store, [hide_row(row, sealed) for row in part], book))
-        for part in (then, attempts_of(store, experiment))
+    baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
+    baseline_results, current_results = (
+        list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
+        for part in (baseline_rows, list_experiment_attempts(store, experiment))
     )
-    gating = frozenset(one.detector.rule.name for one in book.chosen if one.detector.rule.gates)
-    return compare(against, before, now, experiment.id, gating, demands)
+    gating_rules = frozenset(
+        one.detector.rule.name for one in book.chosen if one.detector.rule.gates
+    )
+    return compare_with_baseline(
+        against, baseline_results, current_results, experiment.id, gating_rules, demands
+    )
 
 
-def answer(report: GateReport, junit: Path | None, *, json: bool) -> int:
+def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
     """Tell it where it is wanted; the exit code."""
-    from closeloop.cli.console import say_json, show, warn
+    from closeloop.cli.console import print_json, print_parts, print_warning
 
-    refusal = refused(report)
+    refusal = gate_refusal(report)
     if junit is not None:
-        write_junit(junit, report, refusal)
-    say_json(report) if json else show(*told(report))
+        write_gate_junit(junit, report, refusal)
+    print_json(report) if json else print_parts(*render_gate_report(report))
     if refusal:
-        warn(refusal)
+        print_warning(refusal)
         return 4
     return 0 if report.passed else 1
 
 
-def keep(chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool) -> None:
+def save_baseline(
+    chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool
+) -> None:
     """What later experiments are held against."""
-    from closeloop.cli.console import say, say_json
-    from closeloop.measuring.attempts import attempts_of
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.measuring.attempt_measuring import list_experiment_attempts
     from closeloop.model.baseline import Baseline
 
-    ids = tuple(row.id for row in attempts_of(store, chosen))
-    kept = Baseline(
+    ids = tuple(row.id for row in list_experiment_attempts(store, chosen))
+    baseline = Baseline(
         name=name, experiment=chosen.id, attempts=ids, at=datetime.now(UTC), reason=reason
     )
-    store.save_baseline(kept)
-    say_json(kept) if json else say(
-        f"{plural(len(ids), 'attempt')} of experiment {chosen.id} kept as the baseline {name!r}."
+    store.save_baseline(baseline)
+    (
+        print_json(baseline)
+        if json
+        else print_line(
+            f"{count_with_noun(len(ids), 'attempt')} of experiment {chosen.id} kept as the baseline"
+            f" {name!r}."
+        )
     )
 
 
-def kept_as(store: Store, name: str, *, needed: bool) -> Baseline | None:
+def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
     """The baseline of that name; thresholds alone need none."""
     from closeloop.model.errors import BadInput
 
-    found = store.baseline(name)
-    if found is None and needed:
+    baseline = store.load_baseline(name)
+    if baseline is None and needed:
         raise BadInput(
             f"There is no baseline {name!r}: run what you trust, then "
             f"`closeloop gate --save{'' if name == 'main' else f' --baseline {name}'}`."
         )
-    return found
+    return baseline
 
 
-def refused(report: GateReport) -> str | None:
+def gate_refusal(report: GateReport) -> str | None:
     """Why the gate has no say, where it has none."""
-    from closeloop.measuring.gate import COVERAGE_FLOOR
+    from closeloop.measuring.baseline_gate import MIN_COVERAGE
 
-    if report.coverage is None or report.coverage >= COVERAGE_FLOOR:
+    if report.coverage is None or report.coverage >= MIN_COVERAGE:
         return None
     return (
         f"only {report.coverage:.0%} of the attempts could be scored, too few to say anything: "
@@ -153,14 +166,14 @@ def refused(report: GateReport) -> str | None:
     )
 
 
-def write_junit(file: Path, report: GateReport, refusal: str | None) -> None:
-    from closeloop.cli.files import write
-    from closeloop.measuring.junit import junit
+def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> None:
+    from closeloop.cli.argument_files import write_named_file
+    from closeloop.measuring.gate_junit import gate_to_junit
 
-    write(file, junit(report, refusal).encode())
+    write_named_file(file, gate_to_junit(report, refusal).encode())
 
 
-def told(report: GateReport) -> Iterator[RenderableType]:
+def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     """A row a metric, the worse ones in red."""
     from rich.table import Table
     from rich.text import Text
@@ -171,33 +184,36 @@ def told(report: GateReport) -> Iterator[RenderableType]:
     for name in ("baseline", "now", "difference", "tasks"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for one in report.differences:
+    for difference in report.differences:
         numbers = ("–", "–", "–")
-        if one.before is not None and one.now is not None:
-            bounds = f"{one.now - one.before:+.2f} ({one.low:+.2f} … {one.high:+.2f})"
-            numbers = (f"{one.before:.2f}", f"{one.now:.2f}", bounds)
+        if difference.before is not None and difference.now is not None:
+            bounds = (
+                f"{difference.now - difference.before:+.2f} ({difference.low:+.2f} …"
+                f" {difference.high:+.2f})"
+            )
+            numbers = (f"{difference.before:.2f}", f"{difference.now:.2f}", bounds)
         table.add_row(
-            Text(visible(one.variant)),
-            one.metric,
+            Text(make_visible(difference.variant)),
+            difference.metric,
             *numbers,
-            str(one.tasks),
-            Text(one.verdict, style=COLOURS.get(one.verdict, "dim")),
+            str(difference.tasks),
+            Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
         )
     yield table
     for line in report.left_out:
-        yield Text(f"not compared: {visible(line)}", style="yellow")
+        yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:
-        yield Text(visible(line), style="red")
+        yield Text(make_visible(line), style="red")
     yield Text(
-        f"{'Not worse than' if report.passed else 'Worse than'} {asked(report)}.",
+        f"{'Not worse than' if report.passed else 'Worse than'} {describe_gate_baseline(report)}.",
         style="bold green" if report.passed else "bold red",
     )
 
 
-def asked(report: GateReport) -> str:
+def describe_gate_baseline(report: GateReport) -> str:
     """What it was held against."""
     if report.baseline is None:
         return "what was asked for, by thresholds alone"
     name, when = report.baseline.name, report.baseline.at
     more = " and what was asked for" if report.thresholds or report.margin is not None else ""
-    return f"the baseline {visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"
+    return f"the baseline {make_visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"

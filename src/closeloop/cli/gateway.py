@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from closeloop.model.attempt import Usage
     from closeloop.model.exchange import Exchange
 
-ADDRESSES = """\
+ADDRESS_HELP = """\
   Claude Code           ANTHROPIC_BASE_URL={address}
                         ANTHROPIC_API_KEY=any
   Codex                 [model_providers.gateway] base_url = "{address}/v1"
@@ -45,56 +45,63 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
     import anyio
 
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, warn
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_line, print_warning
     from closeloop.model.errors import Fault
     from closeloop.model.variant import Limits
     from closeloop.runs.gateway import Gateway
-    from closeloop.runs.models.opening import settings_of
+    from closeloop.runs.models.model_opening import find_model_settings
 
-    found = load(Path.cwd())
-    settings = settings_of(model, found.settings.models)
+    project = load_project(Path.cwd())
+    settings = find_model_settings(model, project.settings.models)
 
-    def recorded(attempt: str) -> list[Exchange]:
-        with flow.open_named_store(found.settings, found.root) as store:
-            return list(store.exchanges(attempt))
+    def load_recorded_exchanges(attempt: str) -> list[Exchange]:
+        with flow.open_project_store(project.settings, project.root) as store:
+            return list(store.load_exchanges(attempt))
 
-    async def go(listener: Callable[[Exchange], None]) -> Usage:
-        opened = Gateway(os.environ, found.root, recorded=recorded, port=port)
+    async def serve_model(listener: Callable[[Exchange], None]) -> Usage:
+        model_gateway = Gateway(
+            os.environ, project.root, recorded=load_recorded_exchanges, port=port
+        )
         # Nobody's attempt: it serves until it is stopped.
         endless = Limits(turns=1 << 53)
-        async with opened as doors, doors.open(model, settings, endless, listener) as door:
-            say(f"{door.name} answers at {door.address}")
-            say(ADDRESSES.format(address=door.address))
+        async with (
+            model_gateway as proxies,
+            proxies.open_proxy(model, settings, endless, listener) as model_proxy,
+        ):
+            print_line(f"{model_proxy.name} answers at {model_proxy.address}")
+            print_line(ADDRESS_HELP.format(address=model_proxy.address))
             try:
-                reason = await door.closed()
+                reason = await model_proxy.closed()
             except anyio.get_cancelled_exc_class():
-                return door.usage
+                return model_proxy.usage
         if isinstance(reason, Fault):
             raise reason
-        warn(str(reason))
-        return door.usage
+        print_warning(str(reason))
+        return model_proxy.usage
 
-    with recording(record) as listener:
-        used = anyio.run(go, listener)
-    say(f"{plural(used.input_tokens or 0, 'token')} in, {used.output_tokens or 0:,} out.")
+    with open_exchange_recorder(record) as listener:
+        usage = anyio.run(serve_model, listener)
+    print_line(
+        f"{count_with_noun(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out."
+    )
 
 
 @contextmanager
-def recording(file: Path | None) -> Iterator[Callable[[Exchange], None]]:
+def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], None]]:
     """What writes an exchange to a file at once, or to nowhere."""
     from closeloop.model.errors import BadInput
-    from closeloop.traces.readers.gateway import line
+    from closeloop.traces.readers.gateway import encode_exchange_line
 
     if file is None:
         yield lambda exchange: None
         return
     try:
-        with file.open("ab", buffering=0) as opened:
+        with file.open("ab", buffering=0) as output:
 
-            def write(exchange: Exchange) -> None:
-                opened.write(line(exchange))
+            def write_exchange(exchange: Exchange) -> None:
+                output.write(encode_exchange_line(exchange))
 
-            yield write
+            yield write_exchange
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from error

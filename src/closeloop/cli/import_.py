@@ -10,12 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.intake import Tally, Wish
+    from closeloop.model.import_summary import ImportSummary, SessionFilter
 
 WATCH_SECONDS = 2.0
 
@@ -57,46 +57,52 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead of tables.
     """
-    from closeloop.cli.typed import demand_positive
+    from closeloop.cli.flag_checks import require_positive_flags
     from closeloop.model.errors import BadInput
-    from closeloop.model.intake import Wish
-    from closeloop.traces.find import default_folders
+    from closeloop.model.import_summary import SessionFilter
+    from closeloop.traces.recording_files import default_folders
 
-    demand_positive(jobs=jobs)
+    require_positive_flags(jobs=jobs)
     if github or gitlab or git:
-        from closeloop.cli.backfill import Past, import_pulls
+        from closeloop.cli.pull_import import PullImportOptions, import_pulls
 
-        past = Past(github=github, gitlab=gitlab, git=git, since=moment(since))
-        return import_pulls(past, json=json)
+        pull_options = PullImportOptions(
+            github=github, gitlab=gitlab, git=git, since=parse_since(since)
+        )
+        return import_pulls(pull_options, json=json)
     places = list(paths) or default_folders(Path.home())
     if not places:
         raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")
-    wish = Wish(since=moment(since), repo=str(repo.resolve()) if repo else None)
-    return take_in(places, wish, jobs or os.cpu_count() or 1, watch=watch, json=json)
+    import_filter = SessionFilter(
+        since=parse_since(since), repo=str(repo.resolve()) if repo else None
+    )
+    return import_paths(places, import_filter, jobs or os.cpu_count() or 1, watch=watch, json=json)
 
 
-def take_in(places: list[Path], wish: Wish, jobs: int, *, watch: bool, json: bool) -> int:
+def import_paths(
+    places: list[Path], wish: SessionFilter, jobs: int, *, watch: bool, json: bool
+) -> int:
     """Read what is there, once, or again and again; and say what it was."""
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show, warn
-    from closeloop.intake.imports import import_sessions
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.intake.session_import import import_sessions
 
-    found = load(Path.cwd())
-    with flow.open_named_store(found.settings, found.root) as store:
+    project = load_project(Path.cwd())
+    with flow.open_project_store(project.settings, project.root) as store:
         while True:
-            with progress(quiet=json or watch) as tell:
+            with show_import_progress(quiet=json or watch) as tell:
                 tally = import_sessions(places, store, wish=wish, jobs=jobs, tell=tell)
             if not watch or any(count.new for count in tally.formats.values()):
-                say_json(tally) if json else show(*tables(tally))
-            for trouble in () if watch else warnings(tally):
-                warn(trouble)
+                print_json(tally) if json else print_parts(*import_tables(tally))
+            for trouble in () if watch else import_warnings(tally):
+                print_warning(trouble)
             if not watch:
-                return 0 if something(tally) else 2
+                return 0 if has_readable_recording(tally) else 2
             time.sleep(WATCH_SECONDS)
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_since(text: str | None) -> datetime | None:
     """A date, or a date and time, of this machine's clock where it does not say another."""
     from closeloop.model.errors import BadInput
 
@@ -109,33 +115,33 @@ def moment(text: str | None) -> datetime | None:
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[Tally], None]]:
+def show_import_progress(*, quiet: bool) -> Iterator[Callable[[ImportSummary], None]]:
     """One line that counts, on a terminal."""
-    from closeloop.cli.console import console
+    from closeloop.cli.console import open_console
 
-    output = console(stderr=True)
+    output = open_console(stderr=True)
     if quiet or not output.is_terminal:
         yield lambda tally: None
         return
     with output.status("looking for sessions") as status:
 
-        def tell(tally: Tally) -> None:
+        def update_status(tally: ImportSummary) -> None:
             sessions = sum(count.sessions for count in tally.formats.values())
             files = sum(count.files for count in tally.formats.values())
             status.update(
-                f"{plural(sessions, 'session')} in {plural(files, 'file')}, "
+                f"{count_with_noun(sessions, 'session')} in {count_with_noun(files, 'file')}, "
                 f"{tally.unchanged:,} unchanged"
             )
 
-        yield tell
+        yield update_status
 
 
-def tables(tally: Tally) -> Iterator[RenderableType]:
+def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
     """What came of it, by format."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
+    from closeloop.cli.console import make_visible
 
     if tally.formats:
         table = Table(box=None)
@@ -147,39 +153,41 @@ def tables(tally: Tally) -> Iterator[RenderableType]:
             numbers = (count.files, count.sessions, count.new, count.events, count.calls)
             skipped = ", ".join(f"{number} × {why}" for why, number in count.skipped.items())
             cells = [f"{number:,}" for number in (*numbers, count.paired)]
-            table.add_row(Text(visible(name)), *cells, Text(visible(skipped), style="dim"))
+            table.add_row(
+                Text(make_visible(name)), *cells, Text(make_visible(skipped), style="dim")
+            )
         yield table
     notes = [
         (tally.unchanged, "file not changed since", "files not changed since"),
         (tally.unwanted, "not asked for", "not asked for"),
         (tally.others, "file that is no recording", "files that are no recordings"),
     ]
-    if line := " · ".join(plural(*note) for note in notes if note[0]):
+    if line := " · ".join(count_with_noun(*note) for note in notes if note[0]):
         yield Text(line, style="dim")
     if tally.redacted:
-        taken = ", ".join(f"{number} × {rule}" for rule, number in tally.redacted.items())
-        yield Text(f"redacted: {taken}", style="yellow")
+        redacted_rules = ", ".join(f"{number} × {rule}" for rule, number in tally.redacted.items())
+        yield Text(f"redacted: {redacted_rules}", style="yellow")
 
 
-def something(tally: Tally) -> bool:
+def has_readable_recording(tally: ImportSummary) -> bool:
     """Whether there is a recording that could be read, now or before, asked for or not."""
-    read = any(count.sessions for count in tally.formats.values())
-    return bool(read or tally.unchanged > tally.empty or tally.unwanted)
+    was_read = any(count.sessions for count in tally.formats.values())
+    return bool(was_read or tally.unchanged > tally.empty or tally.unwanted)
 
 
-def warnings(tally: Tally) -> Iterator[str]:
+def import_warnings(tally: ImportSummary) -> Iterator[str]:
     """What could not be read, and where to look."""
     yield from tally.troubles
     if (more := tally.unreadable - len(tally.troubles)) > 0:
-        yield f"{plural(more, 'more file')} could not be read."
-    if something(tally):
+        yield f"{count_with_noun(more, 'more file')} could not be read."
+    if has_readable_recording(tally):
         return
     if tally.formats or tally.empty:
         yield "nothing could be read: no recording holds a whole session, see what was skipped."
     elif tally.others:
         yield (
             "nothing could be read: "
-            f"{plural(tally.others, 'file is no recording', 'files are no recordings')} "
+            f"{count_with_noun(tally.others, 'file is no recording', 'files are no recordings')} "
             "of an agent that closeloop knows."
         )
     elif tally.unreadable:

@@ -22,34 +22,38 @@ def init(
     json
         Print one JSON document instead of text.
     """
-    from closeloop.cli.config import NAME, repository
-    from closeloop.cli.console import say, say_json
+    from closeloop.cli.config import CONFIG_NAME, find_repository_root
+    from closeloop.cli.console import print_json, print_line
     from closeloop.model.errors import BadInput, MachineFailed
-    from closeloop.tasks.configure import render_config
-    from closeloop.tasks.discover import discover
+    from closeloop.tasks.config_template import render_config
+    from closeloop.tasks.project_discovery import discover_commands
 
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder: name one inside a git repository.")
-    root = repository(path.resolve())
+    root = find_repository_root(path.resolve())
     if root is None:
         raise BadInput(f"{path.resolve()} lies in no git repository: make one with `git init`.")
-    file = root / NAME
+    file = root / CONFIG_NAME
     if file.exists() and not force:
         raise BadInput(f"{file} is there already: edit it, or replace it with --force.")
-    found = discover(root)
+    discovery = discover_commands(root)
     try:
-        file.write_text(render_config(found), encoding="utf-8")
+        file.write_text(render_config(discovery), encoding="utf-8")
     except OSError as error:
         raise MachineFailed(f"{error.filename} cannot be written: {error.strerror}.") from error
     if json:
-        say_json({"file": str(file), "found": found})
+        print_json({"file": str(file), "found": discovery})
         return
-    say(f"Wrote {file}")
+    print_line(f"Wrote {file}")
     for name in ("setup", "test", "lint", "types", "build"):
-        value = getattr(found.commands, name)
+        value = getattr(discovery.commands, name)
         line = " && ".join(value) if isinstance(value, tuple) else value
-        say(f"  {name:6} {line}  ({found.sources[name]})" if line else f"  {name:6} not found")
-    if found.seen:
-        say(f"  Also seen: {', '.join(found.seen[:8])}{' …' if len(found.seen) > 8 else ''}")
-    say("Next: look it over, then make tasks of past work with `closeloop mine`,")
-    say("or write one with `closeloop task new NAME`.")
+        print_line(
+            f"  {name:6} {line}  ({discovery.sources[name]})" if line else f"  {name:6} not found"
+        )
+    if discovery.seen:
+        print_line(
+            f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
+        )
+    print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
+    print_line("or write one with `closeloop task new NAME`.")

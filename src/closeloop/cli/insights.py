@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import say, say_json, show, visible
-from closeloop.cli.shelves import Opened, me, opened
+from closeloop.cli.console import make_visible, print_json, print_line, print_parts
+from closeloop.cli.review_context import ReviewContext, current_user, open_review_context
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.memory import Theme
+    from closeloop.model.team_rules import InsightTheme
 
 
 def insights(
@@ -41,24 +41,24 @@ def insights(
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.hydrating import themes_of
+    from closeloop.reviewing.agent_context import list_themes
 
-    with opened() as at:
-        found = themes_of(at.store, at.encoder, (repo,) if repo else ())
+    with open_review_context() as at:
+        themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
         if rule is not None:
-            make_rule(at, numbered(found, rule), text, repo, json=json)
+            add_rule_from_theme(at, find_theme(themes, rule), text, repo, json=json)
             return
     if line is not None:
-        add_line(text or numbered(found, line).text, to)
+        add_prompt_line(text or find_theme(themes, line).text, to)
     elif json:
-        say_json(found)
-    elif found:
-        show(table_of(found))
+        print_json(themes)
+    elif themes:
+        print_parts(themes_table(themes))
     else:
-        say("No agent was asked what it lacked: `closeloop run --feedback` asks.")
+        print_line("No agent was asked what it lacked: `closeloop run --feedback` asks.")
 
 
-def numbered(found: list[Theme], number: int) -> Theme:
+def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
     from closeloop.model.errors import BadInput
 
     chosen = next((theme for theme in found if theme.number == number), None)
@@ -67,39 +67,48 @@ def numbered(found: list[Theme], number: int) -> Theme:
     return chosen
 
 
-def make_rule(at: Opened, theme: Theme, text: str | None, repo: str | None, *, json: bool) -> None:
-    from closeloop.reviewing.briefing import called
-    from closeloop.reviewing.memory import add
+def add_rule_from_theme(
+    at: ReviewContext, theme: InsightTheme, text: str | None, repo: str | None, *, json: bool
+) -> None:
+    from closeloop.reviewing.prompt_context import clone_repository_name
+    from closeloop.reviewing.rule_editing import add_rule
 
-    held = repo or called(theme.repo or str(at.root))
-    made = add(at.store, text or theme.text, held, me(), datetime.now(UTC), "insight")
-    say_json(made) if json else say(f"{made.id} is {made.state}: {made.text}")
+    rule_repo = repo or clone_repository_name(theme.repo or str(at.root))
+    new_rule = add_rule(
+        at.store, text or theme.text, rule_repo, current_user(), datetime.now(UTC), "insight"
+    )
+    print_json(new_rule) if json else print_line(
+        f"{new_rule.id} is {new_rule.state}: {new_rule.text}"
+    )
 
 
-def add_line(text: str, to: Path | None) -> None:
+def add_prompt_line(text: str, to: Path | None) -> None:
     """One line; a file that ends without a line's end gets one first."""
-    from closeloop.cli.files import writing
+    from closeloop.cli.argument_files import report_write_errors
 
-    told = f"- {' '.join(text.split())}\n"
+    prompt_line = f"- {' '.join(text.split())}\n"
     if to is None:
-        say(told.rstrip("\n"))
+        print_line(prompt_line.rstrip("\n"))
         return
-    with writing(to):
+    with report_write_errors(to):
         before = to.read_bytes() if to.exists() else b""
-        apart = b"" if not before or before.endswith(b"\n") else b"\n"
-        to.write_bytes(before + apart + told.encode())
-    say(f"{to}: {told.rstrip()}")
+        line_break = b"" if not before or before.endswith(b"\n") else b"\n"
+        to.write_bytes(before + line_break + prompt_line.encode())
+    print_line(f"{to}: {prompt_line.rstrip()}")
 
 
-def table_of(found: list[Theme]) -> Table:
+def themes_table(found: list[InsightTheme]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     for title in ("theme", "attempts", "last said", "what was lacking"):
         table.add_column(title, justify="right" if title in ("theme", "attempts") else "left")
-    for one in found:
+    for theme in found:
         table.add_row(
-            str(one.number), str(one.count), f"{one.last:%Y-%m-%d}", Text(visible(one.text))
+            str(theme.number),
+            str(theme.count),
+            f"{theme.last:%Y-%m-%d}",
+            Text(make_visible(theme.text)),
         )
     return table

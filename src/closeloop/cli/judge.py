@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.cli.config import Configuration
-    from closeloop.judging.bench import Bench
+    from closeloop.cli.config import ProjectConfiguration
+    from closeloop.judging.judge_panel import JudgePanel
     from closeloop.model.errors import Fault
-    from closeloop.model.evaluation import Case, Evaluation, Evaluations, Preference, Site
+    from closeloop.model.evaluation import (
+        Evaluation,
+        Evaluations,
+        JudgeCase,
+        OutputPreference,
+        RepositoryState,
+    )
     from closeloop.store import Store
 
-COLOURS = {True: "green", False: "red", None: "yellow"}
-WORDS = {True: "pass", False: "fail", None: "no verdict"}
+RESULT_COLOURS = {True: "green", False: "red", None: "yellow"}
+RESULT_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 
 app = App(name="judge", help_format="plaintext")
 app.command(
@@ -73,26 +79,28 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
+    from closeloop.cli.config import load_project
 
     names = attempts or []
-    demand_one(names, patch, request, check=check)
-    found = load(Path.cwd())
-    given = patch is not None or "-" in names
-    opening_store = flow.open_named_store if given else flow.open_kept_store
-    with opening_store(found.settings, found.root) as store:
+    require_attempts_or_patch(names, patch, request, check=check)
+    project = load_project(Path.cwd())
+    is_given_work = patch is not None or "-" in names
+    store_opener = flow.open_project_store if is_given_work else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
         if patch is not None:
-            cases = [patch_case(patch, request or "", found, check=check)]
+            cases = [load_patch_case(patch, request or "", project, check=check)]
         else:
-            cases = cases_of(names, found, store)
-        opening = partial(opened_bench, found, model or [], rubric, samples)
+            cases = load_cases(names, project, store)
+        panel_opener = partial(open_configured_panel, project, model or [], rubric, samples)
         if against:
-            return versus(cases, cases_of(against, found, store), opening, store, json)
-        ours = [] if "-" in names else [store.attempt(name).id for name in names]
-        return judged(cases, ours, opening, store, json)
+            return compare_cases(
+                cases, load_cases(against, project, store), panel_opener, store, json
+            )
+        attempt_ids = [] if "-" in names else [store.load_attempt(name).id for name in names]
+        return judge_cases(cases, attempt_ids, panel_opener, store, json)
 
 
-def demand_one(
+def require_attempts_or_patch(
     names: Sequence[str], patch: Path | None, request: str | None, *, check: bool
 ) -> None:
     """Either attempts are judged, or a patch with its request."""
@@ -106,81 +114,85 @@ def demand_one(
         raise BadInput("--patch and --request go together: what was changed, and what was asked.")
 
 
-def judged(
-    cases: Sequence[Case],
+def judge_cases(
+    cases: Sequence[JudgeCase],
     attempts: Sequence[str],
-    opening: Callable[[], AbstractAsyncContextManager[Bench]],
+    opening: Callable[[], AbstractAsyncContextManager[JudgePanel]],
     store: Store,
     json: bool,
 ) -> int:
     """Each case by itself, kept as it comes and told in the end, even where the store is gone."""
     import anyio
 
-    from closeloop.cli.console import say_json, show
-    from closeloop.judging.keeping import evaluate_and_keep
-    from closeloop.judging.trust import blocking
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.judging.evaluation_saving import evaluate_and_save
+    from closeloop.judging.judge_trust import list_blocking_reasons
 
-    async def go() -> tuple[Evaluations, Fault | None]:
-        async with opening() as bench:
-            return await evaluate_and_keep(bench, cases, store, attempts)
+    async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
+        async with opening() as panel:
+            return await evaluate_and_save(panel, cases, store, attempts)
 
-    made, fault = anyio.run(go)
-    stops = [] if fault else blocking(made, store)
-    say_json(made) if json else show(*told(made, stops))
+    evaluations, fault = anyio.run(evaluate_cases)
+    blocking_reasons = [] if fault else list_blocking_reasons(evaluations, store)
+    print_json(evaluations) if json else print_parts(
+        *render_evaluations(evaluations, blocking_reasons)
+    )
     if fault is not None:
         raise fault
-    return 1 if stops else 0
+    return 1 if blocking_reasons else 0
 
 
-def patch_case(patch: Path, request: str, found: Configuration, *, check: bool) -> Case:
+def load_patch_case(
+    patch: Path, request: str, found: ProjectConfiguration, *, check: bool
+) -> JudgeCase:
     """A change in a file, with what is known of it."""
     import anyio
 
-    from closeloop.cli.files import content_of
-    from closeloop.judging.cases import case_of_patch
+    from closeloop.cli.argument_files import read_file_content
+    from closeloop.judging.judge_cases import case_from_patch
 
-    text = content_of(patch).decode("utf-8", "replace")
+    text = read_file_content(patch).decode("utf-8", "replace")
     report = None
     if check:
         from msgspec.structs import replace
 
-        from closeloop.changes.sources import Wanted
-        from closeloop.checking.check import TIERS
-        from closeloop.cli.check import configuration_of, go, order_of
+        from closeloop.changes.change_sides import ChangeQuery
+        from closeloop.checking.change_check import TIERS
+        from closeloop.cli.check import build_check_order, load_check_configuration, run_check
 
-        wanted = Wanted(patch=patch)
-        checking = configuration_of(wanted)
-        order = order_of(checking, wanted, TIERS, None, coverage=False)
-        report = anyio.run(go, replace(order, request=request), checking, None)
-    return case_of_patch(text, request, site_here(found), report)
+        change_query = ChangeQuery(patch=patch)
+        check_configuration = load_check_configuration(change_query)
+        order = build_check_order(check_configuration, change_query, TIERS, None, coverage=False)
+        report = anyio.run(run_check, replace(order, request=request), check_configuration, None)
+    return case_from_patch(text, request, current_commit_site(found), report)
 
 
-def cases_of(names: Sequence[str], found: Configuration, store: Store) -> list[Case]:
+def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) -> list[JudgeCase]:
     """What is to be judged."""
-    from closeloop.judging.cases import case_of, read_submission
-    from closeloop.judging.evaluate import cases_of_submission
-    from closeloop.measuring.attempts import book_of, story
+    from closeloop.judging.evaluator import cases_from_submission
+    from closeloop.judging.judge_cases import case_from_story, read_submission
+    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.seal import demand_open
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
     if "-" in names:
         if len(names) > 1:
             raise BadInput("Give either attempts, or `-` for JSON on standard input.")
-        from closeloop.judging.cases import LARGEST
+        from closeloop.judging.judge_cases import MAX_SUBMISSION_BYTES
 
-        content = sys.stdin.buffer.read(LARGEST + 1)
-        return cases_of_submission(read_submission(content, "standard input"))
-    book = book_of(found.settings)
-    stories = [story(store, name, book) for name in names]
-    for one in stories:
-        demand_open(one.task)
-    return [case_of(one, store.exact_change(one.attempt.id)) for one in stories]
+        content = sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1)
+        return cases_from_submission(read_submission(content, "standard input"))
+    book = project_rulebook(found.settings)
+    stories = [load_story(store, name, book) for name in names]
+    for story_read in stories:
+        require_unsealed(story_read.task)
+    return [case_from_story(one, store.load_exact_change(one.attempt.id)) for one in stories]
 
 
-def site_here(found: Configuration) -> Site | None:
+def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
     """The commit that is checked out, which a patch is taken to be for."""
     from closeloop.model.errors import BadInput
-    from closeloop.model.evaluation import Site
+    from closeloop.model.evaluation import RepositoryState
     from closeloop.runs.workspaces import resolve_commit
 
     if found.settings.judge.variant is None:
@@ -190,34 +202,36 @@ def site_here(found: Configuration) -> Site | None:
         commit = resolve_commit(repo, "HEAD")
     except BadInput:
         return None
-    return Site(repo=str(repo), commit=commit, setup=found.settings.commands.setup)
+    return RepositoryState(repo=str(repo), commit=commit, setup=found.settings.commands.setup)
 
 
 @asynccontextmanager
-async def opened_bench(
-    found: Configuration, models: Sequence[str], rubric: str | None, samples: int | None
-) -> AsyncIterator[Bench]:
-    from closeloop.judging.bench import open_bench
-    from closeloop.judging.looking import Means, with_eyes
+async def open_configured_panel(
+    found: ProjectConfiguration, models: Sequence[str], rubric: str | None, samples: int | None
+) -> AsyncIterator[JudgePanel]:
+    from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
+    from closeloop.judging.judge_panel import open_judge_panel
     from closeloop.runs.gateway import Gateway
 
     settings, root = found.settings, found.root
-    async with AsyncExitStack() as opened:
-        gateway = await opened.enter_async_context(Gateway(os.environ, root))
-        bench = open_bench(settings, gateway, root, models=models, rubric=rubric, samples=samples)
+    async with AsyncExitStack() as exit_stack:
+        gateway = await exit_stack.enter_async_context(Gateway(os.environ, root))
+        panel = open_judge_panel(
+            settings, gateway, root, models=models, rubric=rubric, samples=samples
+        )
         if settings.judge.variant is not None:
             from closeloop import flow
 
-            workspaces = await opened.enter_async_context(flow.open_workspaces(settings, root))
-            means = Means(gateway=gateway, workspaces=workspaces, root=root)
-            bench = with_eyes(bench, settings, means)
-        yield bench
+            workspaces = await exit_stack.enter_async_context(flow.open_workspaces(settings, root))
+            looking_resources = JudgeResources(gateway=gateway, workspaces=workspaces, root=root)
+            panel = with_judge_agents(panel, settings, looking_resources)
+        yield panel
 
 
-def versus(
-    cases: Sequence[Case],
-    others: Sequence[Case],
-    opening: Callable[[], AbstractAsyncContextManager[Bench]],
+def compare_cases(
+    cases: Sequence[JudgeCase],
+    others: Sequence[JudgeCase],
+    opening: Callable[[], AbstractAsyncContextManager[JudgePanel]],
     store: Store,
     json: bool,
 ) -> int:
@@ -225,50 +239,57 @@ def versus(
     import anyio
     from rich.text import Text
 
-    from closeloop.cli.console import say_json, show
-    from closeloop.judging.comparing import flip_rate, prefer
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.judging.output_comparison import compare_pairs, flip_rate
     from closeloop.model.errors import BadInput
 
     if len(cases) != len(others):
         raise BadInput("Give --against once for each attempt: pairs are compared.")
 
-    async def go() -> list[Preference]:
-        async with opening() as bench:
-            return await prefer(bench, list(zip(cases, others, strict=True)))
+    async def ask_preferences() -> list[OutputPreference]:
+        async with opening() as panel:
+            return await compare_pairs(panel, list(zip(cases, others, strict=True)))
 
-    made = anyio.run(go)
-    store.judged.save_preferences(made)
+    preferences = anyio.run(ask_preferences)
+    store.judged.save_preferences(preferences)
     if json:
-        say_json({"preferences": made, "flips": flip_rate(made)})
+        print_json({"preferences": preferences, "flips": flip_rate(preferences)})
         return 0
-    for one in made:
-        why = one.abstained or ("by position alone" if one.flipped else one.reasons[0])
-        show(Text(f"{visible(one.task)}  {one.winner or 'no verdict'}: {visible(why)}"))
-    flips = flip_rate(made)
+    for preference in preferences:
+        why = preference.abstained or (
+            "by position alone" if preference.flipped else preference.reasons[0]
+        )
+        print_parts(
+            Text(
+                f"{make_visible(preference.task)}  {preference.winner or 'no verdict'}:"
+                f" {make_visible(why)}"
+            )
+        )
+    flips = flip_rate(preferences)
     if flips is not None:
-        show(Text(f"The order decided {flips.hits:g} of {flips.of}.", style="dim"))
+        print_parts(Text(f"The order decided {flips.hits:g} of {flips.of}.", style="dim"))
     return 0
 
 
-def told(made: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
+def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
     """Each output with what is wrong, then the whole."""
     from rich.text import Text
 
-    for one in made.evaluations:
-        yield from told_one(one)
+    for evaluation in made.evaluations:
+        yield from render_evaluation(evaluation)
     judges = "; ".join(f"{one.judge} by {one.model}, {one.rubric}" for one in made.judges)
-    yield Text(visible(f"judged by {judges}"), style="dim")
+    yield Text(make_visible(f"judged by {judges}"), style="dim")
     if stops:
-        yield Text(f"blocks: {visible('; '.join(stops))}", style="bold red")
+        yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
     elif made.passed is False:
         yield Text("advises only: `closeloop judge calibrate` says how far to trust it.")
 
 
-def told_one(one: Evaluation) -> Iterator[RenderableType]:
+def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    title = Text(f"{visible(one.task)}  ", style="bold")
-    title.append(WORDS[one.passed], style=COLOURS[one.passed])
+    title = Text(f"{make_visible(one.task)}  ", style="bold")
+    title.append(RESULT_WORDS[one.passed], style=RESULT_COLOURS[one.passed])
     if one.score is not None:
         spread = "" if one.spread is None else f" ± {one.spread:.2f}"
         title.append(f"  {one.score:.2f}{spread}")
@@ -276,15 +297,15 @@ def told_one(one: Evaluation) -> Iterator[RenderableType]:
         title.append(f"  {part.name} {'–' if part.score is None else f'{part.score:.2f}'}", "dim")
     yield title
     if one.samples:
-        votes = ", ".join(WORDS[vote.passed] for vote in one.samples)
-        yield Text(f"  asked {plural(len(one.samples), 'time')}: {votes}", style="dim")
+        votes = ", ".join(RESULT_WORDS[vote.passed] for vote in one.samples)
+        yield Text(f"  asked {count_with_noun(len(one.samples), 'time')}: {votes}", style="dim")
     if one.abstained:
-        yield Text(f"  abstains: {visible(one.abstained)}", style="yellow")
+        yield Text(f"  abstains: {make_visible(one.abstained)}", style="yellow")
     if one.same_family:
         yield Text("  the judge is of the family that made this", style="yellow")
     if one.cut:
-        yield Text(f"  {plural(one.cut, 'character')} too many to show", style="yellow")
+        yield Text(f"  {count_with_noun(one.cut, 'character')} too many to show", style="yellow")
     for issue in one.issues:
-        yield Text(f"  {issue.check} ({issue.source}): {visible(issue.text)}")
+        yield Text(f"  {issue.check} ({issue.source}): {make_visible(issue.text)}")
         for quote in issue.evidence[:1] if issue.source == "judge" else ():
-            yield Text(f"    “{visible(quote[:200])}”", style="dim")
+            yield Text(f"    “{make_visible(quote[:200])}”", style="dim")

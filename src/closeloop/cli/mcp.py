@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from closeloop.model.evaluation import Evaluation, Evaluations, Issue, Submission
+from closeloop.model.change_report import ReportVerdict, RiskLevel, ToolState
+from closeloop.model.evaluation import Evaluation, EvaluationIssue, Evaluations, Submission
 from closeloop.model.finding import Severity
-from closeloop.model.measurement import Category
+from closeloop.model.measurement import EndingCategory
 from closeloop.model.record import Record
-from closeloop.model.report import Level, ToolState, Verdict
 
 if TYPE_CHECKING:
     from mcp.server import Server
 
-    from closeloop.measuring.attempts import Measured
+    from closeloop.measuring.attempt_measuring import MeasuredAttempt
+    from closeloop.model.change_report import ChangeReport
     from closeloop.model.finding import Finding
-    from closeloop.model.report import Report
 
-LONGEST_FAULT = 1_000
-MOST_FINDINGS = 30
+MAX_FAULT_CHARS = 1_000
+MAX_FINDINGS = 30
 """What is told goes into an agent's context."""
 
 
@@ -58,11 +58,11 @@ class ToolTold(Record):
 class ChangeTold(Record):
     """Whether the change is safe to merge."""
 
-    verdict: Verdict
+    verdict: ReportVerdict
     reasons: tuple[str, ...]
     tools: tuple[ToolTold, ...] = ()
     findings: tuple[Told, ...]
-    risk: Level | None = None
+    risk: RiskLevel | None = None
     not_looked_at: tuple[str, ...] = ()
 
 
@@ -79,7 +79,7 @@ class TraceTold(Record):
     attempt: str
     iterations: int
     converged: bool | None = None
-    category: Category | None = None
+    category: EndingCategory | None = None
     findings: tuple[Told, ...]
 
 
@@ -98,7 +98,7 @@ class TaskTold(Record):
     """None: the judge abstains."""
     score: float | None = None
     abstained: str | None = None
-    issues: tuple[Issue, ...]
+    issues: tuple[EvaluationIssue, ...]
 
 
 class PlanTold(Record):
@@ -111,7 +111,7 @@ class PlanTold(Record):
     tasks: tuple[TaskTold, ...]
 
 
-class Tool(Record):
+class McpTool(Record):
     """What agents may call."""
 
     about: str
@@ -130,52 +130,52 @@ def mcp() -> None:
     try:
         from mcp.server.stdio import stdio_server
 
-        server = made_server()
+        server = build_server()
     except ImportError:
         raise BadInput("Install the extra: pip install 'closeloop[mcp]'.") from None
 
-    async def go() -> None:
+    async def serve_stdio() -> None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    anyio.run(go)
+    anyio.run(serve_stdio)
 
 
-def made_server() -> Server[Any]:
+def build_server() -> Server[Any]:
     """The protocol's side of it; what goes wrong is told to the agent, who may mend it."""
     from mcp import types
     from mcp.server import Server
 
     from closeloop import __version__
-    from closeloop.cli.mcp_memory import resources
-    from closeloop.model.errors import Fault, unknown
-    from closeloop.model.reading import read_record
+    from closeloop.cli.mcp_resources import resource_handlers
+    from closeloop.model.errors import Fault, unknown_name_error
+    from closeloop.model.record_reading import read_record
 
-    async def listed(context: Any, params: Any) -> types.ListToolsResult:
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
                 types.Tool(
                     name=name,
                     description=tool.about,
-                    input_schema=schema_of(tool.wish),
-                    output_schema=schema_of(tool.answer),
+                    input_schema=record_schema(tool.wish),
+                    output_schema=record_schema(tool.answer),
                     annotations=types.ToolAnnotations(
                         read_only_hint=tool.reads_only, destructive_hint=False
                     ),
                 )
-                for name, tool in TOOLS.items()
+                for name, tool in MCP_TOOLS.items()
             ]
         )
 
-    async def called(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            if params.name not in TOOLS:
-                raise unknown("tool", params.name, TOOLS)
-            tool = TOOLS[params.name]
+            if params.name not in MCP_TOOLS:
+                raise unknown_name_error("tool", params.name, MCP_TOOLS)
+            tool = MCP_TOOLS[params.name]
             answer = await tool.do(read_record(params.arguments or {}, tool.wish, params.name))
         except Fault as fault:
-            said = types.TextContent(type="text", text=str(fault)[:LONGEST_FAULT])
-            return types.CallToolResult(content=[said], is_error=True)
+            fault_text = types.TextContent(type="text", text=str(fault)[:MAX_FAULT_CHARS])
+            return types.CallToolResult(content=[fault_text], is_error=True)
         text = msgspec.json.encode(answer).decode()
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
@@ -185,41 +185,41 @@ def made_server() -> Server[Any]:
     return Server(
         "closeloop",
         version=__version__,
-        on_list_tools=listed,
-        on_call_tool=called,
-        **resources(),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        **resource_handlers(),
     )
 
 
 @cache
-def schema_of(kind: type[Record]) -> dict[str, Any]:
+def record_schema(kind: type[Record]) -> dict[str, Any]:
     """With an object at its root, as clients want it."""
     (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     own = parts.pop(root["$ref"].rpartition("/")[2])
     return {**own, "$defs": parts} if parts else own
 
 
-async def evaluate(wish: Submission) -> PlanTold:
+async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.judge import opened_bench
-    from closeloop.judging.cases import whole
-    from closeloop.judging.evaluate import cases_of_submission
-    from closeloop.judging.keeping import evaluate_and_keep
-    from closeloop.judging.trust import blocking
+    from closeloop.cli.config import load_project
+    from closeloop.cli.judge import open_configured_panel
+    from closeloop.judging.evaluation_saving import evaluate_and_save
+    from closeloop.judging.evaluator import cases_from_submission
+    from closeloop.judging.judge_cases import complete_submission
+    from closeloop.judging.judge_trust import list_blocking_reasons
 
-    found = load(Path.cwd())
-    cases = cases_of_submission(whole(wish, "evaluate"))
-    with flow.open_named_store(found.settings, found.root) as store:
-        async with opened_bench(found, (), None, None) as bench:
-            made, fault = await evaluate_and_keep(bench, cases, store)
+    project = load_project(Path.cwd())
+    cases = cases_from_submission(complete_submission(wish, "evaluate"))
+    with flow.open_project_store(project.settings, project.root) as store:
+        async with open_configured_panel(project, (), None, None) as panel:
+            evaluations, fault = await evaluate_and_save(panel, cases, store)
         if fault is not None:
-            return plan_told(made, [f"It could not be kept: {fault}"])
-        return plan_told(made, blocking(made, store))
+            return answer_for_plan(evaluations, [f"It could not be kept: {fault}"])
+        return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
 
 
-def plan_told(made: Evaluations, stops: list[str]) -> PlanTold:
-    def told(one: Evaluation) -> TaskTold:
+def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
+    def answer_for_task(one: Evaluation) -> TaskTold:
         return TaskTold(
             task=one.task,
             evaluation=one.id,
@@ -233,34 +233,38 @@ def plan_told(made: Evaluations, stops: list[str]) -> PlanTold:
         passed=made.passed,
         summary=made.summary,
         blocks=tuple(stops),
-        tasks=tuple(told(one) for one in made.evaluations),
+        tasks=tuple(answer_for_task(one) for one in made.evaluations),
     )
 
 
 async def check_change(wish: ChangeWish) -> ChangeTold:
-    from closeloop.changes.sources import Wanted
-    from closeloop.cli.check import configuration_of, go, order_of
+    from closeloop.changes.change_sides import ChangeQuery
+    from closeloop.cli.check import build_check_order, load_check_configuration, run_check
     from closeloop.model.errors import BadInput
 
     if not wish.tiers:
         raise BadInput("Name at least one tier: tools, quality or risk.")
     if wish.staged and wish.change is not None:
         raise BadInput("Give either a change or staged: each names a change.")
-    wanted = Wanted(range=wish.change, base=wish.base, staged=wish.staged)
-    found = configuration_of(wanted)
-    report = await go(order_of(found, wanted, wish.tiers, None, coverage=False), found, None)
-    return change_told(report)
+    change_query = ChangeQuery(range=wish.change, base=wish.base, staged=wish.staged)
+    configuration = load_check_configuration(change_query)
+    report = await run_check(
+        build_check_order(configuration, change_query, wish.tiers, None, coverage=False),
+        configuration,
+        None,
+    )
+    return answer_for_change(report)
 
 
-def change_told(report: Report) -> ChangeTold:
-    counted = [one for one in report.findings if one.silenced is None]
+def answer_for_change(report: ChangeReport) -> ChangeTold:
+    counted_findings = [one for one in report.findings if one.silenced is None]
     return ChangeTold(
         verdict=report.verdict,
         reasons=report.reasons,
         tools=tuple(
             ToolTold(name=one.name, state=one.after, broke=one.broke[:10]) for one in report.tools
         ),
-        findings=tuple(map(told, counted[:MOST_FINDINGS])),
+        findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
         risk=report.risk.level if report.risk else None,
         not_looked_at=tuple(f"{one.rule}: {one.reason}" for one in report.unmeasured),
     )
@@ -269,47 +273,51 @@ def change_told(report: Report) -> ChangeTold:
 async def measure_trace(wish: TraceWish) -> TracesTold:
     import anyio.to_thread
 
-    measured = await anyio.to_thread.run_sync(measure, wish.trace)
-    return TracesTold(traces=tuple(map(trace_told, measured)))
+    measured_attempts = await anyio.to_thread.run_sync(measure_source, wish.trace)
+    return TracesTold(traces=tuple(map(answer_for_trace, measured_attempts)))
 
 
-def measure(source: str) -> list[Measured]:
+def measure_source(source: str) -> list[MeasuredAttempt]:
     """As the command of that name does."""
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.measure import chosen, read_files, unsealed
-    from closeloop.measuring.attempts import book_of, measured
+    from closeloop.cli.config import load_project
+    from closeloop.cli.measure import hide_sealed_results, import_into_memory, select_measured_rows
+    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
 
-    found = load(Path.cwd())
-    book = book_of(found.settings)
-    if is_there(path := Path(source)):
-        with read_files([path]) as store:
-            return list(measured(store, store.attempts(), book))
-    with flow.open_kept_store(found.settings, found.root) as store:
-        rows = chosen(store, [source], experiment=None, every=False)
-        return list(unsealed(list(measured(store, rows, book)), store.held_out.sealed()))
+    project = load_project(Path.cwd())
+    book = project_rulebook(project.settings)
+    if path_exists(path := Path(source)):
+        with import_into_memory([path]) as store:
+            return list(measure_attempts(store, store.list_attempts(), book))
+    with flow.open_existing_store(project.settings, project.root) as store:
+        rows = select_measured_rows(store, [source], experiment=None, every=False)
+        return list(
+            hide_sealed_results(
+                list(measure_attempts(store, rows, book)), store.held_out.list_sealed_digests()
+            )
+        )
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:  # such as a name that is too long
         return False
 
 
-def trace_told(one: Measured) -> TraceTold:
-    made = one.measurement
-    counted = [finding for finding in made.findings if finding.silenced is None]
+def answer_for_trace(one: MeasuredAttempt) -> TraceTold:
+    measurement = one.measurement
+    counted_findings = [finding for finding in measurement.findings if finding.silenced is None]
     return TraceTold(
         attempt=one.row.id,
-        iterations=made.whole.iterations,
-        converged=made.whole.converged,
-        category=made.ending.category if made.ending else None,
-        findings=tuple(map(told, counted[:MOST_FINDINGS])),
+        iterations=measurement.whole.iterations,
+        converged=measurement.whole.converged,
+        category=measurement.ending.category if measurement.ending else None,
+        findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
     )
 
 
-def told(one: Finding) -> Told:
+def answer_for_finding(one: Finding) -> Told:
     return Told(
         rule=one.rule,
         severity=one.severity,
@@ -319,18 +327,18 @@ def told(one: Finding) -> Told:
     )
 
 
-TOOLS = {
-    "evaluate": Tool(
+MCP_TOOLS = {
+    "evaluate": McpTool(
         about=(
             "Judge what came of one or more tasks before you hand it on: completeness, quality "
             "and relevance, each issue with its evidence. Mend what it names, then ask again."
         ),
         wish=Submission,
         answer=PlanTold,
-        do=evaluate,
+        do=evaluate_submission,
         reads_only=False,
     ),
-    "check_change": Tool(
+    "check_change": McpTool(
         about=(
             "Say whether the change in this repository is safe to merge: its own tests and tools "
             "before and after, code quality, risk. Call it before you say that you are done."
@@ -340,7 +348,7 @@ TOOLS = {
         do=check_change,
         reads_only=True,
     ),
-    "measure_trace": Tool(
+    "measure_trace": McpTool(
         about=(
             "Say how an agent worked, from its recorded session: iterations, loops without "
             "progress, claims without proof, each with the numbers of the events that show it."

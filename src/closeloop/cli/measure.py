@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.measuring.attempts import Measured
+    from closeloop.measuring.attempt_measuring import MeasuredAttempt
     from closeloop.model.attempt import AttemptRow
     from closeloop.model.finding import Finding
     from closeloop.model.rates import Rate
     from closeloop.process.rulebook import Rulebook
     from closeloop.store import Store
 
-MOST_ROWS = 40
-MOST_FINDINGS = 30
-COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
-RATES = ("handoff", "feedback", "recovery", "convergence")
+MAX_ROWS = 40
+MAX_FINDINGS = 30
+SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
+RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
 
 
 def measure(
@@ -51,114 +51,126 @@ def measure(
         Print the findings as SARIF, which code hosts and editors read.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.measuring.attempts import book_of, measured
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.model.errors import BadInput
 
     if bool(sources) + all + (experiment is not None) > 1:
         raise BadInput("Give either sources, --all, or --experiment.")
-    found = load(Path.cwd())
-    book = book_of(found.settings)
+    project = load_project(Path.cwd())
+    book = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
-    results: list[Measured] = []
+    results: list[MeasuredAttempt] = []
     if paths:
-        with read_files(paths) as store:
-            results += measured(store, store.attempts(), book)
+        with import_into_memory(paths) as store:
+            results += measure_attempts(store, store.list_attempts(), book)
     if not paths or ids:
-        with flow.open_kept_store(found.settings, found.root) as store:
-            rows = chosen(store, ids, experiment=experiment, every=all)
-            with counting(len(rows), quiet=json or sarif) as tell:
-                made = with_judges(measured(store, rows, book, tell), store)
-            results += unsealed(made, store.held_out.sealed())
+        with flow.open_existing_store(project.settings, project.root) as store:
+            rows = select_measured_rows(store, ids, experiment=experiment, every=all)
+            with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
+                measured_results = add_judge_findings(
+                    measure_attempts(store, rows, book, tell), store
+                )
+            results += hide_sealed_results(measured_results, store.held_out.list_sealed_digests())
     if sarif:
-        say_json(findings_as_sarif(results, book))
+        print_json(findings_to_sarif(results, book))
     elif json:
-        say_json(results)
+        print_json(results)
     else:
-        show(*tables(results))
+        print_parts(*measurement_tables(results))
 
 
-def findings_as_sarif(results: Sequence[Measured], book: Rulebook) -> dict[str, Any]:
-    from closeloop.changes.reports.sarif import sarif
+def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
+    from closeloop.changes.reports.sarif_report import build_sarif
 
     rules = [one.detector.rule for one in book.chosen]
-    found = [(one.row.id, each) for one in results for each in one.measurement.findings]
-    return sarif(found, rules)
+    findings_by_attempt = [
+        (one.row.id, each) for one in results for each in one.measurement.findings
+    ]
+    return build_sarif(findings_by_attempt, rules)
 
 
 @contextmanager
-def read_files(paths: Sequence[Path]) -> Iterator[Store]:
+def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     """Sessions in files, in a store that is gone afterwards."""
-    from closeloop.cli.console import warn
-    from closeloop.cli.import_ import warnings
-    from closeloop.intake.imports import import_sessions
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.import_ import import_warnings
+    from closeloop.intake.session_import import import_sessions
     from closeloop.model.errors import BadInput
-    from closeloop.model.intake import Wish
+    from closeloop.model.import_summary import SessionFilter
     from closeloop.store import open_store
 
     with open_store(":memory:") as store:
         tally = import_sessions(
-            list(paths), store, wish=Wish(), jobs=os.cpu_count() or 1, tell=lambda tally: None
+            list(paths),
+            store,
+            wish=SessionFilter(),
+            jobs=os.cpu_count() or 1,
+            tell=lambda tally: None,
         )
         if not tally.formats:
-            raise BadInput(next(iter(warnings(tally)), "Nothing could be read."))
+            raise BadInput(next(iter(import_warnings(tally)), "Nothing could be read."))
         for trouble in tally.troubles:
-            warn(trouble)
+            print_warning(trouble)
         yield store
 
 
-def chosen(
+def select_measured_rows(
     store: Store, ids: Sequence[str], *, experiment: str | None, every: bool
 ) -> list[AttemptRow]:
     """The attempts that are asked for."""
-    from closeloop.measuring.attempts import attempts_of, experiment_of
+    from closeloop.measuring.attempt_measuring import find_experiment, list_experiment_attempts
 
     if ids:
-        names = {store.attempt(name).id for name in ids}
-        return [row for row in store.attempts() if row.id in names]
-    if every or (experiment is None and not store.experiments()):
-        return store.attempts()
-    return attempts_of(store, experiment_of(store, experiment))
+        names = {store.load_attempt(name).id for name in ids}
+        return [row for row in store.list_attempts() if row.id in names]
+    if every or (experiment is None and not store.list_experiments()):
+        return store.list_attempts()
+    return list_experiment_attempts(store, find_experiment(store, experiment))
 
 
-def with_judges(results: Iterable[Measured], store: Store) -> list[Measured]:
+def add_judge_findings(results: Iterable[MeasuredAttempt], store: Store) -> list[MeasuredAttempt]:
     """With what models found when they were asked about traces, after the rules."""
     from msgspec.structs import replace
 
-    from closeloop.judges.questions import with_answers
+    from closeloop.judges.trace_questions import add_answer_findings
 
-    said = store.judged.found()
+    judge_findings = store.judged.positive_answers()
     return [
-        replace(one, measurement=replace(made, findings=with_answers(made.findings, answers)))
-        if (made := one.measurement) and (answers := said.get(one.row.id))
+        replace(
+            one, measurement=replace(made, findings=add_answer_findings(made.findings, answers))
+        )
+        if (made := one.measurement) and (answers := judge_findings.get(one.row.id))
         else one
         for one in results
     ]
 
 
-def unsealed(results: Sequence[Measured], sealed: Collection[str]) -> Iterator[Measured]:
+def hide_sealed_results(
+    results: Sequence[MeasuredAttempt], sealed: Collection[str]
+) -> Iterator[MeasuredAttempt]:
     """What may be told of each: of held-out tasks only numbers."""
-    from closeloop.measuring.attempts import Measured
-    from closeloop.tasks.seal import hide_measurement, hide_row
+    from closeloop.measuring.attempt_measuring import MeasuredAttempt
+    from closeloop.tasks.sealed_tasks import hide_attempt, hide_measurement
 
-    for one in results:
-        if one.row.task_digest in sealed:
-            hidden = hide_measurement(one.measurement)
-            yield Measured(row=hide_row(one.row, sealed), measurement=hidden)
+    for result in results:
+        if result.row.task_digest in sealed:
+            hidden = hide_measurement(result.measurement)
+            yield MeasuredAttempt(row=hide_attempt(result.row, sealed), measurement=hidden)
         else:
-            yield one
+            yield result
 
 
 @contextmanager
-def counting(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def show_measuring_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A bar that fills, on a terminal."""
     from rich.progress import Progress
 
-    from closeloop.cli.console import console
+    from closeloop.cli.console import open_console
 
-    output = console(stderr=True)
+    output = open_console(stderr=True)
     if quiet or not output.is_terminal:
         yield lambda done: None
         return
@@ -167,27 +179,27 @@ def counting(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.advance(bar, done)
 
 
-def tables(results: Sequence[Measured]) -> Iterator[RenderableType]:
+def measurement_tables(results: Sequence[MeasuredAttempt]) -> Iterator[RenderableType]:
     """The attempts, the process score by variant, and the findings."""
     from rich.text import Text
 
     if not results:
         yield Text("Nothing to measure: `closeloop run` and `closeloop import` bring traces.")
         return
-    yield attempt_table(results)
+    yield measured_attempts_table(results)
     yield Text()
-    yield score_table(results)
+    yield process_score_table(results)
     yield Text()
-    yield from findings(results)
+    yield from render_findings(results)
 
 
-def attempt_table(results: Sequence[Measured]) -> RenderableType:
+def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     """A row an attempt."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.attempts import short
-    from closeloop.cli.results import MARKS
+    from closeloop.cli.attempts import short_repo_name
+    from closeloop.cli.run_results import OUTCOME_MARKS
 
     table = Table(title="How each attempt went", title_justify="left", title_style="bold", box=None)
     for name in ("attempt", "task", "variant", ""):
@@ -196,99 +208,108 @@ def attempt_table(results: Sequence[Measured]) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("category")
     table.add_column("findings", min_width=22)
-    for one in sorted(results, key=lambda one: -telling(one))[:MOST_ROWS]:
-        row, made = one.row, one.measurement
-        mark, colour = MARKS[row.outcome] if row.outcome else ("·", "dim")
-        whole, score = made.whole, made.score
+    for result in sorted(results, key=lambda one: -finding_weight(one))[:MAX_ROWS]:
+        row, measurement = result.row, result.measurement
+        mark, colour = OUTCOME_MARKS[row.outcome] if row.outcome else ("·", "dim")
+        whole, score = measurement.whole, measurement.score
         converged = {True: f"after {whole.converged_after}", False: "never", None: "–"}
         table.add_row(
             row.id,
-            Text(visible(row.task or short(row.repo) or "–")),
-            Text(visible(row.variant_name or row.agent or "–")),
+            Text(make_visible(row.task or short_repo_name(row.repo) or "–")),
+            Text(make_visible(row.variant_name or row.agent or "–")),
             Text(mark, style=colour),
             str(whole.iterations),
             converged[whole.converged],
-            of(score.feedback),
-            of(score.handoff),
-            of(score.recovery),
-            made.ending.category if made.ending else "–",
-            found(counted(one)),
+            format_hits(score.feedback),
+            format_hits(score.handoff),
+            format_hits(score.recovery),
+            measurement.ending.category if measurement.ending else "–",
+            rule_name_counts(unsilenced_findings(result)),
         )
-    if len(results) > MOST_ROWS:
-        table.caption = f"… and {len(results) - MOST_ROWS} more: --json has all of them"
+    if len(results) > MAX_ROWS:
+        table.caption = f"… and {len(results) - MAX_ROWS} more: --json has all of them"
     return table
 
 
-def score_table(results: Sequence[Measured]) -> RenderableType:
+def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     """The four rates of each variant, with their n and interval; beside them what passed."""
     from rich.table import Table
 
-    from closeloop.model.rates import pooled, rate
+    from closeloop.model.rates import pool_rates, wilson_rate
 
     table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
     table.add_column("")
-    for name in (*RATES, "passed"):
+    for name in (*RATE_NAMES, "passed"):
         table.add_column(name, justify="right")
-    sides: dict[str, list[Measured]] = {}
-    for one in results:
-        sides.setdefault(one.row.variant_name or one.row.agent or "–", []).append(one)
+    sides: dict[str, list[MeasuredAttempt]] = {}
+    for result in results:
+        sides.setdefault(result.row.variant_name or result.row.agent or "–", []).append(result)
     for name, side in sides.items():
-        rates = [pooled(*(getattr(one.measurement.score, each) for one in side)) for each in RATES]
+        rates = [
+            pool_rates(*(getattr(one.measurement.score, each) for one in side))
+            for each in RATE_NAMES
+        ]
         scored = [one.row.outcome for one in side if one.row.outcome in ("pass", "fail")]
-        rates.append(rate(scored.count("pass"), len(scored)))
-        table.add_row(visible(name), *(interval(each) for each in rates))
+        rates.append(wilson_rate(scored.count("pass"), len(scored)))
+        table.add_row(make_visible(name), *(format_rate_interval(each) for each in rates))
     return table
 
 
-def findings(results: Sequence[Measured]) -> Iterator[Text]:
+def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
     """What the rules found, the gravest first, each with the events to look at."""
     from rich.text import Text
 
-    every = [(one.row.id, finding) for one in results for finding in counted(one)]
-    order = list(COLOURS)
-    every.sort(key=lambda pair: (order.index(pair[1].severity), -pair[1].confidence))
-    yield Text("Findings" if every else "No findings.", style="bold")
-    for attempt, finding in every[:MOST_FINDINGS]:
-        yield finding_line(finding, attempt)
-    if len(every) > MOST_FINDINGS:
-        yield Text(f"… and {len(every) - MOST_FINDINGS} more: --json has all of them", style="dim")
+    all_findings = [
+        (one.row.id, finding) for one in results for finding in unsilenced_findings(one)
+    ]
+    order = list(SEVERITY_COLOURS)
+    all_findings.sort(key=lambda pair: (order.index(pair[1].severity), -pair[1].confidence))
+    yield Text("Findings" if all_findings else "No findings.", style="bold")
+    for attempt, finding in all_findings[:MAX_FINDINGS]:
+        yield render_finding_line(finding, attempt)
+    if len(all_findings) > MAX_FINDINGS:
+        yield Text(
+            f"… and {len(all_findings) - MAX_FINDINGS} more: --json has all of them", style="dim"
+        )
     silenced = sum(
         finding.silenced is not None for one in results for finding in one.measurement.findings
     )
     if silenced:
-        are = plural(silenced, "finding is", "findings are")
-        yield Text(f"{are} silenced in closeloop.toml.", style="dim")
-    if every:
-        yield Text(f"closeloop show {every[0][0]}   # the events behind them", style="cyan")
+        silenced_text = count_with_noun(silenced, "finding is", "findings are")
+        yield Text(f"{silenced_text} silenced in closeloop.toml.", style="dim")
+    if all_findings:
+        yield Text(f"closeloop show {all_findings[0][0]}   # the events behind them", style="cyan")
 
 
-def finding_line(finding: Finding, attempt: str | None = None) -> Text:
+def render_finding_line(finding: Finding, attempt: str | None = None) -> Text:
     """`spiral  6 rounds of changes … (#4, #9) in 1a2b3c`."""
     from rich.text import Text
 
     cited = ", ".join(f"#{number}" for number in finding.events[:6])
     more = "…" if len(finding.events) > 6 else ""
-    line = Text(f"  {visible(finding.rule)}", style=f"bold {COLOURS[finding.severity]}")
+    line = Text(
+        f"  {make_visible(finding.rule)}", style=f"bold {SEVERITY_COLOURS[finding.severity]}"
+    )
     line.append("  (a judge says)" if finding.source == "judge" else "", style="dim")
-    line.append(f"  {visible(finding.message)}", style="default")
+    line.append(f"  {make_visible(finding.message)}", style="default")
     line.append(f"  ({cited}{more})" if cited else "", style="dim")
     return line.append(f"  {attempt}" if attempt else "", style="dim")
 
 
-def counted(one: Measured) -> list[Finding]:
+def unsilenced_findings(one: MeasuredAttempt) -> list[Finding]:
     """The findings that are not silenced."""
     return [finding for finding in one.measurement.findings if finding.silenced is None]
 
 
-def telling(one: Measured) -> float:
+def finding_weight(one: MeasuredAttempt) -> float:
     """How much there is to learn from an attempt, roughly."""
     weights = {"error": 3, "warning": 1, "info": 0}
-    return sum(weights[finding.severity] for finding in counted(one)) + 2 * len(
+    return sum(weights[finding.severity] for finding in unsilenced_findings(one)) + 2 * len(
         one.measurement.modes
     )
 
 
-def found(counted: Sequence[Finding]) -> Text:
+def rule_name_counts(counted: Sequence[Finding]) -> Text:
     """The rules' names, each once, with how often."""
     from rich.text import Text
 
@@ -297,16 +318,17 @@ def found(counted: Sequence[Finding]) -> Text:
     for finding in {finding.rule: finding for finding in counted}.values():
         times = names.count(finding.rule)
         text.append(
-            f"{finding.rule}{f' ×{times}' if times > 1 else ''} ", COLOURS[finding.severity]
+            f"{finding.rule}{f' ×{times}' if times > 1 else ''} ",
+            SEVERITY_COLOURS[finding.severity],
         )
     return text
 
 
-def of(rate: Rate | None) -> str:
+def format_hits(rate: Rate | None) -> str:
     return "–" if rate is None else f"{rate.hits:g} of {rate.of}"
 
 
-def interval(rate: Rate | None) -> str:
+def format_rate_interval(rate: Rate | None) -> str:
     """`0.67 of 12 (0.39–0.86)`."""
     return (
         "–" if rate is None else f"{rate.value:.2f} of {rate.of} ({rate.low:.2f}–{rate.high:.2f})"

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import say, say_json, show, visible
-from closeloop.cli.shelves import Opened, opened
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible, print_json, print_line, print_parts
+from closeloop.cli.review_context import ReviewContext, open_review_context
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.memory import LearnedRule, Repeat
-    from closeloop.reviewing.learning import Learned
+    from closeloop.model.team_rules import RepeatedRemark, TeamRule
+    from closeloop.reviewing.rule_learning import LearningSummary
 
 
 def learn(repo: str | None = None, *, model: str | None = None, json: bool = False) -> None:
@@ -29,41 +29,45 @@ def learn(repo: str | None = None, *, model: str | None = None, json: bool = Fal
     json
         Print one JSON document instead.
     """
-    with opened() as at:
-        found = run_learning(at, repo, model or at.settings.memory.model)
+    with open_review_context() as at:
+        learned = run_learning(at, repo, model or at.settings.memory.model)
     if json:
-        say_json(found)
+        print_json(learned)
         return
-    say(
-        f"{plural(found.pulls, 'pull request')} had changed: "
-        f"{plural(found.corrections, 'correction')}, {plural(found.proposed, 'rule')} proposed, "
-        f"{plural(found.examples, 'more example')}, {plural(found.repeated, 'remark')} repeated, "
-        f"{found.candidates} to be confirmed."
+    print_line(
+        f"{count_with_noun(learned.pulls, 'pull request')} had changed:"
+        f" {count_with_noun(learned.corrections, 'correction')},"
+        f" {count_with_noun(learned.proposed, 'rule')} proposed,"
+        f" {count_with_noun(learned.examples, 'more example')},"
+        f" {count_with_noun(learned.repeated, 'remark')} repeated, {learned.candidates} to be"
+        " confirmed."
     )
 
 
 def run_learning(
-    at: Opened, repo: str | None, model: str | None, stopped: Callable[[], bool] = bool
-) -> Learned:
+    at: ReviewContext, repo: str | None, model: str | None, stopped: Callable[[], bool] = bool
+) -> LearningSummary:
     """With the rules as they are now, whatever was read of them before."""
     import anyio
     from msgspec.structs import replace
 
-    from closeloop.reviewing.learning import School, learn
-    from closeloop.reviewing.shelf import Shelf
-    from closeloop.runs.models.opening import opened_model
+    from closeloop.reviewing.rule_index import RuleIndex
+    from closeloop.reviewing.rule_learning import LearningContext, learn_from_reviews
+    from closeloop.runs.models.model_opening import open_model_by_name
 
-    always = at.settings.memory.activate == "always"
-    shelf = Shelf(at.store, at.encoder)
-    school = School(shelf=shelf, agents=at.agents, always=always, stopped=stopped)
+    activates_always = at.settings.memory.activate == "always"
+    shelf = RuleIndex(at.store, at.encoder)
+    learning_context = LearningContext(
+        shelf=shelf, agents=at.agents, always=activates_always, stopped=stopped
+    )
 
-    async def go() -> Learned:
+    async def learn_with_model() -> LearningSummary:
         if model is None:
-            return await learn(school, repo)
-        async with opened_model(model, at.settings, at.root, os.environ) as thinker:
-            return await learn(replace(school, model=thinker), repo)
+            return await learn_from_reviews(learning_context, repo)
+        async with open_model_by_name(model, at.settings, at.root, os.environ) as learning_model:
+            return await learn_from_reviews(replace(learning_context, model=learning_model), repo)
 
-    return anyio.run(go)
+    return anyio.run(learn_with_model)
 
 
 def list_(
@@ -83,17 +87,17 @@ def list_(
     json
         Print one JSON document instead.
     """
-    with opened() as at:
-        rules = at.store.memory.rules(repo=repo, state=state)[::-1]
+    with open_review_context() as at:
+        rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
     if json:
-        say_json(rules)
+        print_json(rules)
     elif rules:
-        show(rules_table(rules))
+        print_parts(rules_table(rules))
     else:
-        say("No rules yet: `closeloop memory learn` reads them from reviews.")
+        print_line("No rules yet: `closeloop memory learn` reads them from reviews.")
 
 
-def rules_table(rules: list[LearnedRule]) -> Table:
+def rules_table(rules: list[TeamRule]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -107,7 +111,7 @@ def rules_table(rules: list[LearnedRule]) -> Table:
             rule.state,
             f"{len(rule.examples)}×",
             rule.canonical.polarity or "–",
-            Text(visible(f"{rule.text}{paths}")),
+            Text(make_visible(f"{rule.text}{paths}")),
         )
     return table
 
@@ -122,25 +126,34 @@ def show_(rule: str, *, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.memory import find
+    from closeloop.reviewing.rule_editing import find_rule
 
-    with opened() as at:
-        found = find(at.store, rule)
+    with open_review_context() as at:
+        learned_rule = find_rule(at.store, rule)
     if json:
-        say_json(found)
+        print_json(learned_rule)
         return
-    parts = found.canonical
-    say(found.text)
-    say(f"{found.id} · {found.state} since {found.since:%Y-%m-%d} · {found.repo or 'everywhere'}")
-    say(f"verb {parts.verb or '–'} · object {parts.object or '–'} · scope {parts.scope or '–'}")
-    say(f"polarity {parts.polarity or '–'}, by {parts.by}")
-    if found.paths:
-        say(f"for {', '.join(found.paths)}")
-    if found.check:
-        say(f"checked by {found.check.text or found.check.pattern}")
-    for one in found.examples:
-        where = f" on #{one.pull}" if one.pull is not None else ""
-        say(f"- {one.at:%Y-%m-%d} {one.by or 'somebody'}{where}: {' '.join(one.text.split())}")
+    canonical = learned_rule.canonical
+    print_line(learned_rule.text)
+    print_line(
+        f"{learned_rule.id} · {learned_rule.state} since {learned_rule.since:%Y-%m-%d} ·"
+        f" {learned_rule.repo or 'everywhere'}"
+    )
+    print_line(
+        f"verb {canonical.verb or '–'} · object {canonical.object or '–'} · scope"
+        f" {canonical.scope or '–'}"
+    )
+    print_line(f"polarity {canonical.polarity or '–'}, by {canonical.by}")
+    if learned_rule.paths:
+        print_line(f"for {', '.join(learned_rule.paths)}")
+    if learned_rule.check:
+        print_line(f"checked by {learned_rule.check.text or learned_rule.check.pattern}")
+    for example in learned_rule.examples:
+        where = f" on #{example.pull}" if example.pull is not None else ""
+        print_line(
+            f"- {example.at:%Y-%m-%d} {example.by or 'somebody'}{where}:"
+            f" {' '.join(example.text.split())}"
+        )
 
 
 def repeats(repo: str | None = None, *, json: bool = False) -> None:
@@ -153,35 +166,35 @@ def repeats(repo: str | None = None, *, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    with opened() as at:
-        found = at.store.memory.repeats(repo=repo)
-        texts = {rule.id: rule.text for rule in at.store.memory.rules()}
+    with open_review_context() as at:
+        repeats_found = at.store.memory.list_repeats(repo=repo)
+        texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
     if json:
-        say_json(found)
-    elif found:
-        show(repeats_table(found, texts))
+        print_json(repeats_found)
+    elif repeats_found:
+        print_parts(repeats_table(repeats_found, texts))
     else:
-        say("Nothing was said twice, as far as is known.")
+        print_line("Nothing was said twice, as far as is known.")
 
 
-def repeats_table(found: list[Repeat], texts: dict[str, str]) -> Table:
+def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     for title in ("remark", "held", "by", "like", "rule's age", "told?", "what was said", "rule"):
         table.add_column(title)
-    for one in found:
-        told = {None: "not known", True: "yes", False: "no"}[one.offered]
+    for repeat in found:
+        offered_text = {None: "not known", True: "yes", False: "no"}[repeat.offered]
         table.add_row(
-            one.key,
-            one.state,
-            one.by or (f"a model says {one.opinion}" if one.opinion else "–"),
-            f"{one.likeness:.2f}",
-            plural(round(one.rule_age / 86400), "day"),
-            told,
-            Text(visible(" ".join(one.text.split())[:200])),
-            Text(visible(texts.get(one.rule, one.rule))),
+            repeat.key,
+            repeat.state,
+            repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–"),
+            f"{repeat.likeness:.2f}",
+            count_with_noun(round(repeat.rule_age / 86400), "day"),
+            offered_text,
+            Text(make_visible(" ".join(repeat.text.split())[:200])),
+            Text(make_visible(texts.get(repeat.rule, repeat.rule))),
         )
     return table
 
@@ -196,17 +209,18 @@ def corrections(repo: str | None = None, *, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    with opened() as at:
-        found = at.store.memory.corrections(repo=repo)
+    with open_review_context() as at:
+        corrections_found = at.store.memory.list_corrections(repo=repo)
     if json:
-        say_json(found)
+        print_json(corrections_found)
         return
-    if not found:
-        say("No corrections yet: `closeloop memory learn` reads them from reviews.")
-    for one in found:
-        tags = ", ".join(one.tags) or ", ".join(f"{mode}?" for mode in one.suggested)
-        where = f"#{one.pull}" if one.pull is not None else one.attempt or ""
-        said = " ".join(one.text.split())[:200]
-        say(
-            f"{one.at:%Y-%m-%d} {one.repo} {where} {one.kind}: {said}{f' [{tags}]' if tags else ''}"
+    if not corrections_found:
+        print_line("No corrections yet: `closeloop memory learn` reads them from reviews.")
+    for correction in corrections_found:
+        tags = ", ".join(correction.tags) or ", ".join(f"{mode}?" for mode in correction.suggested)
+        where = f"#{correction.pull}" if correction.pull is not None else correction.attempt or ""
+        remark_text = " ".join(correction.text.split())[:200]
+        print_line(
+            f"{correction.at:%Y-%m-%d} {correction.repo} {where} {correction.kind}:"
+            f" {remark_text}{f' [{tags}]' if tags else ''}"
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import say, say_json, warn
-from closeloop.cli.shelves import me, opened
+from closeloop.cli.console import print_json, print_line, print_warning
+from closeloop.cli.review_context import current_user, open_review_context
 
 if TYPE_CHECKING:
-    from closeloop.model.memory import LearnedRule, RepeatState, RuleState
+    from closeloop.model.team_rules import RepeatState, RuleState, TeamRule
     from closeloop.store import Store
 
 
@@ -27,13 +27,13 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.memory import add
+    from closeloop.reviewing.rule_editing import add_rule
 
-    with opened(make=True) as at:
-        held = None if repo == "*" else repo or at.repo
-        made = add(at.store, text, held, by or me(), datetime.now(UTC))
-        warn_of_contraries(at.store, made)
-        tell(made, json=json)
+    with open_review_context(make=True) as at:
+        rule_repo = None if repo == "*" else repo or at.repo
+        new_rule = add_rule(at.store, text, rule_repo, by or current_user(), datetime.now(UTC))
+        warn_of_contrary_rules(at.store, new_rule)
+        print_rule(new_rule, json=json)
 
 
 def accept(rule: str, *, by: str | None = None, json: bool = False) -> None:
@@ -48,7 +48,7 @@ def accept(rule: str, *, by: str | None = None, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    tell(put_into(rule, "active", by), json=json)
+    print_rule(change_rule_state(rule, "active", by), json=json)
 
 
 def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
@@ -63,25 +63,27 @@ def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    tell(put_into(rule, "retired", by), json=json)
+    print_rule(change_rule_state(rule, "retired", by), json=json)
 
 
-def put_into(rule: str, state: RuleState, by: str | None) -> LearnedRule:
-    from closeloop.reviewing.memory import find, put
+def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
+    from closeloop.reviewing.rule_editing import find_rule, set_rule_state
 
-    with opened() as at:
-        found = find(at.store, rule)
+    with open_review_context() as at:
+        learned_rule = find_rule(at.store, rule)
         if state == "active":
-            warn_of_contraries(at.store, found)
-        return put(at.store, found, state, by or me(), datetime.now(UTC))
+            warn_of_contrary_rules(at.store, learned_rule)
+        return set_rule_state(
+            at.store, learned_rule, state, by or current_user(), datetime.now(UTC)
+        )
 
 
-def warn_of_contraries(store: Store, rule: LearnedRule) -> None:
+def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
     """Agents who are told both can follow neither."""
-    from closeloop.reviewing.memory import contraries
+    from closeloop.reviewing.rule_editing import contrary_rules
 
-    for other in contraries(store, rule):
-        warn(f"It wants the contrary of {other.id}, {other.text!r}: retire one of them.")
+    for other in contrary_rules(store, rule):
+        print_warning(f"It wants the contrary of {other.id}, {other.text!r}: retire one of them.")
 
 
 def reword(
@@ -104,10 +106,10 @@ def reword(
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.memory import find, reword
+    from closeloop.reviewing.rule_editing import find_rule, reword_rule
 
-    with opened() as at:
-        tell(reword(at.store, find(at.store, rule), text, path or ()), json=json)
+    with open_review_context() as at:
+        print_rule(reword_rule(at.store, find_rule(at.store, rule), text, path or ()), json=json)
 
 
 def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> None:
@@ -124,12 +126,12 @@ def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> 
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.memory import find, join
+    from closeloop.reviewing.rule_editing import find_rule, merge_rules
 
-    with opened() as at:
-        gone, kept = find(at.store, rule), find(at.store, into)
-        join(at.store, gone, kept, by or me(), datetime.now(UTC))
-        tell(find(at.store, kept.id), json=json)
+    with open_review_context() as at:
+        merged_rule, remaining_rule = find_rule(at.store, rule), find_rule(at.store, into)
+        merge_rules(at.store, merged_rule, remaining_rule, by or current_user(), datetime.now(UTC))
+        print_rule(find_rule(at.store, remaining_rule.id), json=json)
 
 
 def confirm(remark: str, *, by: str | None = None, json: bool = False) -> None:
@@ -144,7 +146,7 @@ def confirm(remark: str, *, by: str | None = None, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    decided(remark, "confirmed", by, json=json)
+    record_repeat_decision(remark, "confirmed", by, json=json)
 
 
 def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
@@ -159,23 +161,23 @@ def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    decided(remark, "denied", by, json=json)
+    record_repeat_decision(remark, "denied", by, json=json)
 
 
-def decided(remark: str, state: RepeatState, by: str | None, *, json: bool) -> None:
-    from closeloop.reviewing.learning import deliver
-    from closeloop.reviewing.lives import shown
-    from closeloop.reviewing.memory import decide
+def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, json: bool) -> None:
+    from closeloop.reviewing.pull_updates import load_pull
+    from closeloop.reviewing.rule_editing import decide_repeat
+    from closeloop.reviewing.rule_learning import update_delivery
 
-    with opened() as at:
-        found = decide(at.store, remark, state, by or me())
-        one = found[0]
-        if one.pull is not None:
-            pull = shown(one.repo, one.pull, at.store, at.agents)
+    with open_review_context() as at:
+        repeats = decide_repeat(at.store, remark, state, by or current_user())
+        first_repeat = repeats[0]
+        if first_repeat.pull is not None:
+            pull = load_pull(first_repeat.repo, first_repeat.pull, at.store, at.agents)
             if pull.attempt:
-                deliver(at.store, pull)
-    say_json(found) if json else say(f"{state}: {' '.join(one.text.split())}")
+                update_delivery(at.store, pull)
+    print_json(repeats) if json else print_line(f"{state}: {' '.join(first_repeat.text.split())}")
 
 
-def tell(rule: LearnedRule, *, json: bool) -> None:
-    say_json(rule) if json else say(f"{rule.id} is {rule.state}: {rule.text}")
+def print_rule(rule: TeamRule, *, json: bool) -> None:
+    print_json(rule) if json else print_line(f"{rule.id} is {rule.state}: {rule.text}")

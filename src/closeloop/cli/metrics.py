@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.figure import Figure, Metric, Metrics
+    from closeloop.model.metric_values import Metric, MetricsReport, MetricValue
 
-MOST_GROUPS = 60
+MAX_GROUPS = 60
 
 
 def metrics(
@@ -34,22 +34,26 @@ def metrics(
     json
         Print one JSON document instead of tables.
     """
-    from closeloop.cli.console import say_json, show
-    from closeloop.cli.numbers import opened, tell_measuring
-    from closeloop.cli.typed import split
-    from closeloop.measuring.metrics import definitions, metrics_of
-    from closeloop.measuring.work import work_of
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.flag_checks import split_list_flag
+    from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
+    from closeloop.measuring.attempt_table import load_attempt_table
+    from closeloop.measuring.metric_figures import compute_metrics, select_metrics
 
     if define:
-        chosen = definitions(metric or ())
-        say_json(chosen) if json else show(*defined(chosen))
+        chosen_metrics = select_metrics(metric or ())
+        print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
-    with opened() as (store, book):
-        found = metrics_of(work_of(store, book, tell=tell_measuring), split(by), metric or ())
-    say_json(found) if json else show(*told(found))
+    with open_metrics_store() as (store, book):
+        result = compute_metrics(
+            load_attempt_table(store, book, tell=print_measuring_progress),
+            split_list_flag(by),
+            metric or (),
+        )
+    print_json(result) if json else print_parts(*render_metrics(result))
 
 
-def defined(chosen: list[Metric]) -> Iterator[RenderableType]:
+def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
     """A line a metric."""
     from rich.table import Table
 
@@ -61,7 +65,7 @@ def defined(chosen: list[Metric]) -> Iterator[RenderableType]:
     yield table
 
 
-def told(found: Metrics) -> Iterator[RenderableType]:
+def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
     """A table a family; what nobody recorded is said once, and is not zero."""
     from rich.text import Text
 
@@ -69,27 +73,29 @@ def told(found: Metrics) -> Iterator[RenderableType]:
         yield Text("No attempts yet: `closeloop run` and `closeloop import` bring them.")
         return
     by_name = {metric.name: metric for metric in found.definitions}
-    known = [figure for figure in found.figures if figure.value is not None]
-    missing = dict.fromkeys(
+    known_figures = [figure for figure in found.figures if figure.value is not None]
+    missing_names = dict.fromkeys(
         figure.metric for figure in found.figures if figure.value is None
-    ).keys() - {figure.metric for figure in known}
-    table = _by_group if found.by else _all
-    for family, figures in groupby(known, key=lambda figure: by_name[figure.metric].family):
+    ).keys() - {figure.metric for figure in known_figures}
+    table = _grouped_family_table if found.by else _family_table
+    for family, figures in groupby(known_figures, key=lambda figure: by_name[figure.metric].family):
         yield Text()
         yield table(family, list(figures), by_name)
     yield Text()
-    if missing:
-        names = ", ".join(name for name in by_name if name in missing)
+    if missing_names:
+        names = ", ".join(name for name in by_name if name in missing_names)
         yield Text(f"not known, as nothing of it is recorded: {names}", style="dim")
     for note in found.notes:
         yield Text(note, style="yellow")
     yield Text("closeloop metrics --define   # what each means", style="cyan")
 
 
-def _all(family: str, figures: list[Figure], by_name: dict[str, Metric]) -> RenderableType:
+def _family_table(
+    family: str, figures: list[MetricValue], by_name: dict[str, Metric]
+) -> RenderableType:
     from rich.table import Table
 
-    from closeloop.measuring.wording import bounds, number
+    from closeloop.measuring.figure_wording import format_bounds, format_metric_value
 
     table = Table(box=None)
     table.add_column(family, no_wrap=True, min_width=30)
@@ -99,8 +105,8 @@ def _all(family: str, figures: list[Figure], by_name: dict[str, Metric]) -> Rend
         metric = by_name[figure.metric]
         table.add_row(
             figure.metric,
-            number(figure.value, metric),
-            bounds(figure, metric),
+            format_metric_value(figure.value, metric),
+            format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
             "–" if figure.coverage is None else f"{figure.coverage:.0%}",
@@ -108,16 +114,18 @@ def _all(family: str, figures: list[Figure], by_name: dict[str, Metric]) -> Rend
     return table
 
 
-def _by_group(family: str, figures: list[Figure], by_name: dict[str, Metric]) -> RenderableType:
+def _grouped_family_table(
+    family: str, figures: list[MetricValue], by_name: dict[str, Metric]
+) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
-    from closeloop.measuring.wording import number
-    from closeloop.model.figure import SHARES
+    from closeloop.cli.console import make_visible
+    from closeloop.measuring.figure_wording import format_metric_value
+    from closeloop.model.metric_values import SHARE_KINDS
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
-    groups: dict[tuple[str, ...], dict[str, Figure]] = {}
+    groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}
     for figure in figures:
         groups.setdefault(tuple(figure.group.values()), {})[figure.metric] = figure
     table = Table(title=family, title_justify="left", title_style="bold", box=None)
@@ -125,21 +133,24 @@ def _by_group(family: str, figures: list[Figure], by_name: dict[str, Metric]) ->
         table.add_column(name, no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
-    shown = sorted(groups)
-    for group in shown[-MOST_GROUPS:]:
+    sorted_groups = sorted(groups)
+    for group in sorted_groups[-MAX_GROUPS:]:
         cells = []
         for name in names:
-            held = groups[group].get(name)
-            text = Text(number(held.value, by_name[name]) if held else "–", justify="right")
+            group_figure = groups[group].get(name)
+            text = Text(
+                format_metric_value(group_figure.value, by_name[name]) if group_figure else "–",
+                justify="right",
+            )
             if (
-                held
-                and held.low is not None
-                and held.high is not None
-                and by_name[name].kind in SHARES
+                group_figure
+                and group_figure.low is not None
+                and group_figure.high is not None
+                and by_name[name].kind in SHARE_KINDS
             ):
-                text.append(f" ({held.low:.2f}–{held.high:.2f})", style="dim")
-            cells.append(text.append(f" /{held.n:,}" if held else "", style="dim"))
-        table.add_row(*(Text(visible(part)) for part in group), *cells)
-    if len(shown) > MOST_GROUPS:
-        table.caption = f"… and {len(shown) - MOST_GROUPS} before them: --json has all"
+                text.append(f" ({group_figure.low:.2f}–{group_figure.high:.2f})", style="dim")
+            cells.append(text.append(f" /{group_figure.n:,}" if group_figure else "", style="dim"))
+        table.add_row(*(Text(make_visible(part)) for part in group), *cells)
+    if len(sorted_groups) > MAX_GROUPS:
+        table.caption = f"… and {len(sorted_groups) - MAX_GROUPS} before them: --json has all"
     return table

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 from closeloop.model.settings import SandboxKind
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from closeloop.mining.mine import Mined, Told, Wish
+    from closeloop.mining.miner import MiningEvent, MiningOptions, MiningResult
 
 
 def mine(  # noqa: PLR0913 - one parameter for each flag
@@ -52,119 +52,135 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     """
     import anyio
 
-    from closeloop.cli.console import say_json
-    from closeloop.cli.typed import demand_positive
-    from closeloop.mining.mine import Wish
+    from closeloop.cli.console import print_json
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.mining.miner import MiningOptions
 
-    demand_positive(limit=limit, repeats=repeats, jobs=jobs, budget=budget)
+    require_positive_flags(limit=limit, repeats=repeats, jobs=jobs, budget=budget)
     seconds = None if budget is None else 60 * budget
-    wish = Wish(limit=limit, since=since, seconds=seconds, repeats=repeats, jobs=jobs)
-    mined = anyio.run(_mine, from_, wish, model, sandbox)
+    wish = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=repeats, jobs=jobs)
+    mined = anyio.run(_run_mining, from_, wish, model, sandbox)
     if json:
-        say_json(mined)
+        print_json(mined)
     else:
-        _report(mined, limit, from_)
+        _print_mining_report(mined, limit, from_)
     return 0 if mined.tasks or mined.before else 1
 
 
-async def _mine(source: str, wish: Wish, model: str | None, sandbox: SandboxKind | None) -> Mined:
+async def _run_mining(
+    source: str, wish: MiningOptions, model: str | None, sandbox: SandboxKind | None
+) -> MiningResult:
     import os
     from contextlib import AsyncExitStack
 
     from closeloop import flow
-    from closeloop.cli.config import load, repository
-    from closeloop.cli.console import console
-    from closeloop.cli.run import warn_of_gaps, with_flags
-    from closeloop.cli.sources import gather, ledger_of
-    from closeloop.mining.mine import Ground
-    from closeloop.mining.mine import mine as dig
+    from closeloop.cli.config import find_repository_root, load_project
+    from closeloop.cli.console import open_console
+    from closeloop.cli.mining_sources import gather_mining_work, mining_ledger_file
+    from closeloop.cli.run import apply_run_flags, warn_of_sandbox_gaps
+    from closeloop.mining.miner import MiningContext
+    from closeloop.mining.miner import mine_tasks as dig
     from closeloop.model.errors import BadInput
 
-    found = load(Path.cwd())
-    settings = with_flags(found.settings, sandbox=sandbox)
-    repo = repository(found.root)
+    project = load_project(Path.cwd())
+    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    repo = find_repository_root(project.root)
     if repo is None:
-        raise BadInput(f"{found.root} lies in no git repository: go to one, or clone it.")
-    async with AsyncExitStack() as opened:
-        workspaces = await opened.enter_async_context(flow.open_workspaces(settings, found.root))
-        warn_of_gaps(workspaces)
-        store = opened.enter_context(flow.open_named_store(settings, found.root))
+        raise BadInput(f"{project.root} lies in no git repository: go to one, or clone it.")
+    async with AsyncExitStack() as exit_stack:
+        workspaces = await exit_stack.enter_async_context(
+            flow.open_workspaces(settings, project.root)
+        )
+        warn_of_sandbox_gaps(workspaces)
+        store = exit_stack.enter_context(flow.open_project_store(settings, project.root))
         reword = None
         if model is not None:
-            from closeloop.mining.rewording import open_rewording
+            from closeloop.mining.prompt_rewording import open_rewording
 
-            reword = await opened.enter_async_context(
-                open_rewording(model, settings, found.root, os.environ)
+            reword = await exit_stack.enter_async_context(
+                open_rewording(model, settings, project.root, os.environ)
             )
-        ground = Ground(
+        mining_context = MiningContext(
             repo=repo,
-            tasks=found.root / settings.tasks,
-            ledger=ledger_of(source, found.root),
+            tasks=project.root / settings.tasks,
+            ledger=mining_ledger_file(source, project.root),
             commands=settings.commands,
             workspaces=workspaces,
             store=store,
             reword=reword,
-            gathered=await gather(source, repo, store, found),
+            gathered=await gather_mining_work(source, repo, store, project),
         )
-        status = opened.enter_context(console(stderr=True).status("looking at the history …"))
-        return await dig(ground, wish, _teller(status))
+        status = exit_stack.enter_context(
+            open_console(stderr=True).status("looking at the history …")
+        )
+        return await dig(mining_context, wish, _make_progress_reporter(status))
 
 
-def _teller(status: Status) -> Callable[[Told], None]:
+def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
     """Says how many are proved so far, and what is looked at."""
-    from closeloop.cli.console import visible
+    from closeloop.cli.console import make_visible
 
     proved = refused = 0
 
-    def tell(told: Told) -> None:
+    def report_event(told: MiningEvent) -> None:
         nonlocal proved, refused
         proved, refused = proved + (told.stage == "proved"), refused + (told.stage == "refused")
         if told.stage == "proved":
-            status.console.print(visible(f"proved {told.task}"), markup=False, highlight=False)
-        about = visible(told.about)[:60]
+            status.console.print(make_visible(f"proved {told.task}"), markup=False, highlight=False)
+        about = make_visible(told.about)[:60]
         status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
 
-    return tell
+    return report_event
 
 
-def _report(mined: Mined, limit: int, source: str) -> None:
+def _print_mining_report(mined: MiningResult, limit: int, source: str) -> None:
     from collections import Counter
 
-    from closeloop.cli.console import say, visible
-    from closeloop.cli.sources import ledger_of
+    from closeloop.cli.console import make_visible, print_line
+    from closeloop.cli.mining_sources import mining_ledger_file
 
     minutes = mined.seconds / 60
-    say(
-        f"{plural(len(mined.tasks), 'task')} from {mined.tried} of "
-        f"{plural(mined.candidates, 'candidate')}, "
-        f"{plural(mined.environments, 'environment')}, {minutes:.1f} minutes"
-        + (f"; {plural(mined.before, 'was', 'were')} there already" if mined.before else "")
+    print_line(
+        f"{count_with_noun(len(mined.tasks), 'task')} from {mined.tried} of "
+        f"{count_with_noun(mined.candidates, 'candidate')}, "
+        f"{count_with_noun(mined.environments, 'environment')}, {minutes:.1f} minutes"
+        + (
+            f"; {count_with_noun(mined.before, 'was', 'were')} there already"
+            if mined.before
+            else ""
+        )
     )
-    reasons = Counter(visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
+    reasons = Counter(make_visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
     for why, count in reasons.most_common(6):
-        say(f"  {count} not: {why}")
+        print_line(f"  {count} not: {why}")
     if any(why.startswith("no environment") for why in mined.refused.values()):
-        say("Say as `setup` and `test` under [commands] in closeloop.toml what makes tests run.")
+        print_line(
+            "Say as `setup` and `test` under [commands] in closeloop.toml what makes tests run."
+        )
     if mined.lost:
-        gone = plural(mined.lost, "earlier task starts", "earlier tasks start")
-        say(f"{gone} from commits that this history no longer has: delete what is of no use.")
+        lost_tasks = count_with_noun(mined.lost, "earlier task starts", "earlier tasks start")
+        print_line(
+            f"{lost_tasks} from commits that this history no longer has: delete what is of no use."
+        )
     if mined.shallow:
-        say("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
+        print_line("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
     if not mined.candidates:
-        _say_nothing_found(mined, source)
+        _print_no_work_found(mined, source)
     elif len(mined.tasks) + mined.before < limit:
-        next_ = "Run it again to go on" if mined.left else "Nothing is left to try"
-        say(f"{next_}; the ledger in {ledger_of(source, Path())} says what was tried.")
+        next_step = "Run it again to go on" if mined.left else "Nothing is left to try"
+        print_line(
+            f"{next_step}; the ledger in {mining_ledger_file(source, Path())} says what was tried."
+        )
     if mined.tasks:
-        say("Next: read them over, then `closeloop run` tries agents on them.")
+        print_line("Next: read them over, then `closeloop run` tries agents on them.")
 
 
-def _say_nothing_found(mined: Mined, source: str) -> None:
-    from closeloop.cli.console import say
+def _print_no_work_found(mined: MiningResult, source: str) -> None:
+    from closeloop.cli.console import print_line
 
     nothing, none = {
         "git": ("No commit here changes source and tests together.", "no commit has a parent"),
         "sessions": ("No session here became a commit.", "none is imported: `closeloop import`"),
     }.get(source, ("No pull request here was merged into this clone.", "there are none"))
     reason = max(mined.passed_over, key=lambda one: mined.passed_over[one], default=None)
-    say(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")
+    print_line(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")

@@ -14,12 +14,17 @@ from closeloop.model.record import Record
 from closeloop.model.settings import OrchestrateSettings, SandboxKind, Settings
 
 if TYPE_CHECKING:
-    from closeloop.model.orchestration import Blueprint, Orchestration, PlanStory, Told
+    from closeloop.model.orchestration import (
+        Orchestration,
+        OrchestrationHistory,
+        OrchestrationPlan,
+        OrchestrationProgress,
+    )
 
-CONFIG = "agent_config.json"
+AGENT_CONFIG_NAME = "agent_config.json"
 
 
-class Asked(Record):
+class OrchestrateOptions(Record):
     """What somebody typed, settled."""
 
     settings: Settings
@@ -27,7 +32,7 @@ class Asked(Record):
     root: Path
     terms: OrchestrateSettings
     repo: Path | None
-    what: str | Blueprint | Orchestration
+    what: str | OrchestrationPlan | Orchestration
     json: bool
 
 
@@ -71,88 +76,96 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead.
     """
-    from closeloop.cli.config import load, repository
-    from closeloop.cli.run import with_flags
+    from closeloop.cli.config import find_repository_root, load_project
+    from closeloop.cli.run import apply_run_flags
     from closeloop.model.errors import BadInput
 
     if sum(one is not None for one in (plan, request, resume)) != 1:
         raise BadInput("Give one of these: a PLAN file, --request, or --resume.")
     if resume is not None and (agent or model):
         raise BadInput("A plan goes on with those who began it: leave out --agent and --model.")
-    found = load(Path.cwd())
-    terms = terms_of(found.settings, found.root)
-    settings, terms = with_workers(found.settings, terms, agent, model)
-    kept = kept_plan(resume, found.settings, found.root) if resume is not None else None
-    if kept is not None:
-        settings, terms = as_begun(kept, settings, terms)
-    terms = with_models(settings, terms, planner, judge)
-    settings = with_flags(settings, sandbox=sandbox)
-    asked = Asked(
-        settings=with_thresholds(settings, terms),
-        root=found.root,
+    project = load_project(Path.cwd())
+    terms = load_orchestrate_settings(project.settings, project.root)
+    settings, terms = choose_workers(project.settings, terms, agent, model)
+    saved_plan = (
+        load_saved_plan(resume, project.settings, project.root) if resume is not None else None
+    )
+    if saved_plan is not None:
+        settings, terms = restore_workers_and_judges(saved_plan, settings, terms)
+    terms = choose_planner_and_judges(settings, terms, planner, judge)
+    settings = apply_run_flags(settings, sandbox=sandbox)
+    options = OrchestrateOptions(
+        settings=apply_thresholds(settings, terms),
+        root=project.root,
         terms=terms,
-        repo=repository(found.root),
-        what=wanted(plan, request, settings) if kept is None else kept,
+        repo=find_repository_root(project.root),
+        what=read_plan_or_request(plan, request, settings) if saved_plan is None else saved_plan,
         json=json,
     )
-    return carry_out(asked)
+    return run_and_print_plan(options)
 
 
-def carry_out(asked: Asked) -> int:
+def run_and_print_plan(asked: OrchestrateOptions) -> int:
     """Do the work and say what came of it; the exit code."""
     import anyio
 
-    from closeloop.cli.console import say_json, show, warn
-    from closeloop.cli.plans import document, told
+    from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.cli.plans import plan_to_map, render_plan
 
-    begun: list[str] = []
+    begun_plans: list[str] = []
     try:
-        story = anyio.run(work, asked, begun.append)
+        story = anyio.run(run_orchestration, asked, begun_plans.append)
     except KeyboardInterrupt:
-        how = (
-            f"`closeloop orchestrate --resume {begun[0]}` goes on" if begun else "nothing was begun"
+        resume_hint = (
+            f"`closeloop orchestrate --resume {begun_plans[0]}` goes on"
+            if begun_plans
+            else "nothing was begun"
         )
-        warn(f"stopped: {how}.")
+        print_warning(f"stopped: {resume_hint}.")
         return 130
-    say_json(document(story)) if asked.json else show(*told(story))
+    print_json(plan_to_map(story)) if asked.json else print_parts(*render_plan(story))
     return 0 if story.ending is not None and story.ending.passed else 1
 
 
-def wanted(plan: Path | None, request: str | None, settings: Settings) -> str | Blueprint:
+def read_plan_or_request(
+    plan: Path | None, request: str | None, settings: Settings
+) -> str | OrchestrationPlan:
     """What to plan, or the plan."""
-    from closeloop.cli.files import content_of
-    from closeloop.cli.typed import demand_utf8
+    from closeloop.cli.argument_files import read_file_content
+    from closeloop.cli.flag_checks import require_utf8_text
     from closeloop.model.errors import BadInput
-    from closeloop.runs.orchestrate.blueprint import LARGEST, read_blueprint
+    from closeloop.runs.orchestrate.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
 
     if plan is None:
         if not (request or "").strip():
             raise BadInput("--request is empty: say what is wanted.")
-        demand_utf8(request or "", "--request")
+        require_utf8_text(request or "", "--request")
         return request or ""
-    most = LARGEST + 1
-    content = sys.stdin.buffer.read(most) if str(plan) == "-" else content_of(plan, most)
+    max_bytes = MAX_BLUEPRINT_BYTES + 1
+    content = (
+        sys.stdin.buffer.read(max_bytes) if str(plan) == "-" else read_file_content(plan, max_bytes)
+    )
     return read_blueprint(content, str(plan), settings.variants)
 
 
-def terms_of(settings: Settings, root: Path) -> OrchestrateSettings:
+def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSettings:
     """`[orchestrate]`, as `agent_config.json` beside it changes it."""
-    from closeloop.cli.config import LARGEST_FILE
-    from closeloop.cli.files import content_of
+    from closeloop.cli.argument_files import read_file_content
+    from closeloop.cli.config import MAX_CONFIG_BYTES
     from closeloop.model.errors import BadInput
-    from closeloop.model.reading import read_change, read_json
+    from closeloop.model.record_reading import parse_json, read_changed_record
 
-    terms, file = settings.orchestrate, root / CONFIG
+    terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():
-        written = read_json(content_of(file, LARGEST_FILE), str(file))
-        if not isinstance(written, dict):
+        overrides = parse_json(read_file_content(file, MAX_CONFIG_BYTES), str(file))
+        if not isinstance(overrides, dict):
             raise BadInput(f"{file} must be an object with the keys of [orchestrate].")
-        terms = read_change(terms, written, str(file), "")
-    demand_sense(terms)
+        terms = read_changed_record(terms, overrides, str(file), "")
+    require_sensible_settings(terms)
     return terms
 
 
-def demand_sense(terms: OrchestrateSettings) -> None:
+def require_sensible_settings(terms: OrchestrateSettings) -> None:
     from closeloop.model.errors import BadInput
 
     if terms.max_retries < 0 or terms.concurrency < 1:
@@ -163,36 +176,36 @@ def demand_sense(terms: OrchestrateSettings) -> None:
             raise BadInput(f"orchestrate: {name} must be more than 0.")
 
 
-def with_workers(
+def choose_workers(
     settings: Settings, terms: OrchestrateSettings, agent: str | None, model: str | None
 ) -> tuple[Settings, OrchestrateSettings]:
     """Who works: by flags, by the settings, else the first variant."""
     from msgspec.structs import replace
 
-    from closeloop.cli.run import with_flags
-    from closeloop.model.errors import unknown
+    from closeloop.cli.run import apply_run_flags
+    from closeloop.model.errors import unknown_name_error
 
     if agent or model:
-        made = with_flags(
+        new_variants = apply_run_flags(
             settings, agents=[agent] if agent else None, models=[model] if model else None
         ).variants
-        settings = replace(settings, variants=settings.variants | made)
-        return settings, replace(terms, workers=tuple(made))
+        settings = replace(settings, variants=settings.variants | new_variants)
+        return settings, replace(terms, workers=tuple(new_variants))
     workers = terms.workers or tuple(settings.variants)[:1]
     for name in workers:
         if name not in settings.variants:
-            raise unknown("variant", name, settings.variants)
+            raise unknown_name_error("variant", name, settings.variants)
     return settings, replace(terms, workers=workers)
 
 
-def kept_plan(name: str, settings: Settings, root: Path) -> Orchestration:
+def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
     from closeloop import flow
 
-    with flow.open_named_store(settings, root) as store:
-        return store.plans.story(name).plan
+    with flow.open_project_store(settings, root) as store:
+        return store.plans.load_story(name).plan
 
 
-def as_begun(
+def restore_workers_and_judges(
     plan: Orchestration, settings: Settings, terms: OrchestrateSettings
 ) -> tuple[Settings, OrchestrateSettings]:
     """With who worked and judged when the plan was begun."""
@@ -203,7 +216,7 @@ def as_begun(
     return settings, replace(terms, workers=(plan.worker,), judges=plan.judges)
 
 
-def with_models(
+def choose_planner_and_judges(
     settings: Settings, terms: OrchestrateSettings, planner: str | None, judges: list[str] | None
 ) -> OrchestrateSettings:
     """Who plans and who judges, where that is said."""
@@ -216,107 +229,115 @@ def with_models(
             "There is nobody to work: name a model with --model openai/NAME, "
             "or add a [variants.NAME] section to closeloop.toml."
         )
-    own = settings.variants[terms.workers[0]].model
-    looks = settings.variants.get(settings.judge.variant or "")
-    last = looks.model if looks and looks.model else own
-    said = tuple(judges or ()) or terms.judges or settings.judge.models
+    worker_model = settings.variants[terms.workers[0]].model
+    judge_variant = settings.variants.get(settings.judge.variant or "")
+    fallback_judge = judge_variant.model if judge_variant and judge_variant.model else worker_model
+    judge_models = tuple(judges or ()) or terms.judges or settings.judge.models
     return replace(
         terms,
-        planner=planner or terms.planner or own,
-        judges=said or ((last,) if last else ()),
+        planner=planner or terms.planner or worker_model,
+        judges=judge_models or ((fallback_judge,) if fallback_judge else ()),
     )
 
 
-def with_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings:
+def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings:
     """What it takes to pass, as it is set for plans."""
     from msgspec.structs import replace
 
-    from closeloop.judging.bench import thresholds
+    from closeloop.judging.judge_panel import merge_thresholds
 
-    own = settings.judge
-    return replace(settings, judge=replace(own, **thresholds(own, terms)))
+    judge_settings = settings.judge
+    return replace(
+        settings, judge=replace(judge_settings, **merge_thresholds(judge_settings, terms))
+    )
 
 
-async def work(asked: Asked, begun: Callable[[str], None]) -> PlanStory:
+async def run_orchestration(
+    asked: OrchestrateOptions, begun: Callable[[str], None]
+) -> OrchestrationHistory:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
     from closeloop import flow, orchestrating
-    from closeloop.cli.console import warn
-    from closeloop.cli.run import warn_of_gaps
-    from closeloop.judging.bench import open_bench
-    from closeloop.judging.looking import Means, with_eyes
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.run import warn_of_sandbox_gaps
+    from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
+    from closeloop.judging.judge_panel import open_judge_panel
     from closeloop.model.orchestration import Orchestration
-    from closeloop.running.forecasting import demand_prices
+    from closeloop.running.run_forecast import require_prices
 
-    names = variants_of(asked)
-    async with flow.open_workshop(asked.settings, asked.root, names, os.environ) as workshop:
-        tools = workshop.tools
-        warn_of_gaps(tools.workspaces)
-        demand_prices(asked.terms.budget, tools.crews)
-        bench = open_bench(asked.settings, tools.gateway, asked.root, models=asked.terms.judges)
-        eyes = Means(gateway=tools.gateway, workspaces=tools.workspaces, root=asked.root)
-        means = orchestrating.Means(
-            store=workshop.store,
-            tools=tools,
-            bench=with_eyes(bench, asked.settings, eyes),
-            rules=workshop.rules,
+    names = list_needed_variants(asked)
+    async with flow.open_run_context(asked.settings, asked.root, names, os.environ) as run_context:
+        run_resources = run_context.tools
+        warn_of_sandbox_gaps(run_resources.workspaces)
+        require_prices(asked.terms.budget, run_resources.crews)
+        panel = open_judge_panel(
+            asked.settings, run_resources.gateway, asked.root, models=asked.terms.judges
+        )
+        looking_resources = JudgeResources(
+            gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=asked.root
+        )
+        orchestration_context = orchestrating.OrchestrationContext(
+            store=run_context.store,
+            tools=run_resources,
+            bench=with_judge_agents(panel, asked.settings, looking_resources),
+            rules=run_context.rules,
             terms=asked.terms,
-            owner=workshop.owner,
-            briefing=workshop.briefing,
-            tell=(lambda told: None) if asked.json else say,
+            owner=run_context.owner,
+            briefing=run_context.briefing,
+            tell=(lambda told: None) if asked.json else print_plan_step,
         )
         plan = asked.what
         if not isinstance(plan, Orchestration):
-            warn_of_uncommitted(asked.repo)
-            plan = await orchestrating.begin(plan, means, asked.repo)
+            warn_of_uncommitted_files(asked.repo)
+            plan = await orchestrating.begin_plan(plan, orchestration_context, asked.repo)
         begun(plan.id)
-        many = len(plan.tasks)
-        warn(
-            f"plan {plan.id}: {many} {'task' if many == 1 else 'tasks'}. "
+        task_count = len(plan.tasks)
+        print_warning(
+            f"plan {plan.id}: {task_count} {'task' if task_count == 1 else 'tasks'}. "
             f"If it is stopped, `closeloop orchestrate --resume {plan.id}` goes on."
         )
-        return await orchestrating.go_on(plan, means)
+        return await orchestrating.continue_plan(plan, orchestration_context)
 
 
-def warn_of_uncommitted(repo: Path | None) -> None:
+def warn_of_uncommitted_files(repo: Path | None) -> None:
     """Agents begin from the last commit, which may not be what is in front of the user."""
-    from closeloop.cli.console import warn
-    from closeloop.runs.workspaces.repository import uncommitted
+    from closeloop.cli.console import print_warning
+    from closeloop.runs.workspaces.source_repository import count_uncommitted_files
 
-    many = uncommitted(repo) if repo else 0
-    if many:
-        told = "1 file is" if many == 1 else f"{many} files are"
-        warn(f"{told} changed or new and not committed: the agents do not see that.")
+    file_count = count_uncommitted_files(repo) if repo else 0
+    if file_count:
+        files_text = "1 file is" if file_count == 1 else f"{file_count} files are"
+        print_warning(f"{files_text} changed or new and not committed: the agents do not see that.")
 
 
-def variants_of(asked: Asked) -> Sequence[str]:
+def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
     """Who must be ready: whoever may be chosen, and those that tasks name."""
-    from closeloop.model.orchestration import Blueprint, Orchestration
+    from closeloop.model.orchestration import Orchestration, OrchestrationPlan
 
-    what = asked.what
+    plan_or_request = asked.what
     tasks = (
-        what.tasks
-        if isinstance(what, Orchestration)
-        else what.plan
-        if isinstance(what, Blueprint)
+        plan_or_request.tasks
+        if isinstance(plan_or_request, Orchestration)
+        else plan_or_request.plan
+        if isinstance(plan_or_request, OrchestrationPlan)
         else ()
     )
-    named = [task.variant for task in tasks if task.variant is not None]
-    return list(dict.fromkeys([*asked.terms.workers, *named]))
+    task_variants = [task.variant for task in tasks if task.variant is not None]
+    return list(dict.fromkeys([*asked.terms.workers, *task_variants]))
 
 
-def say(told: Told) -> None:
+def print_plan_step(told: OrchestrationProgress) -> None:
     """One line for each step."""
-    from closeloop.cli.console import warn
-    from closeloop.cli.plans import WORDS
+    from closeloop.cli.console import print_warning
+    from closeloop.cli.plans import PASSED_WORDS
 
     where = f"{told.task}, try {told.number}" if told.number else told.task
     assessment = told.assessment
     if told.stage == "judged" and assessment is not None:
         score = "" if assessment.score is None else f" {assessment.score:.2f}"
         why = assessment.issues[0].text if assessment.issues else assessment.why
-        line = f"{WORDS[assessment.passed]}{score}" + (f": {why}" if why else "")
+        line = f"{PASSED_WORDS[assessment.passed]}{score}" + (f": {why}" if why else "")
         if assessment.ignored:
             line += " (feedback ignored)"
     else:
         line = told.stage + (f": {told.why}" if told.why else "")
-    warn(f"{where}  {line.splitlines()[0][:200]}")
+    print_warning(f"{where}  {line.splitlines()[0][:200]}")

@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from closeloop.model.attempt import Usage
-    from closeloop.model.orchestration import PlanRow, PlanStory, Try
+    from closeloop.model.orchestration import OrchestrationHistory, OrchestrationRow, SubtaskTry
     from closeloop.model.rates import Rate
 
-WORDS = {True: "pass", False: "fail", None: "no verdict"}
-COLOURS = {True: "green", False: "red", None: "yellow"}
+PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
+PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
 
 
 def plans(
@@ -43,96 +43,106 @@ def plans(
         Print one JSON document instead.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.cli.typed import demand_positive
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.flag_checks import require_positive_flags
     from closeloop.model.errors import BadInput
     from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
 
-    demand_positive(limit=limit)
+    require_positive_flags(limit=limit)
     if patch and plan is None:
         raise BadInput("Say which plan's change to print: `closeloop plans` lists them.")
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
         if plan is None:
-            rows = store.plans.listed(limit)
-            say_json(rows) if json else show(table(rows, store.plans.under_way()))
+            rows = store.plans.list_plans(limit)
+            print_json(rows) if json else print_parts(
+                plans_table(rows, store.plans.running_plan_ids())
+            )
             return
-        story = store.plans.story(plan)
+        story = store.plans.load_story(plan)
         attempt = story.ending.attempt if story.ending else None
-        change = store.exact_change(attempt) if attempt else None
-    merged = change.patch if change else ""
+        change = store.load_exact_change(attempt) if attempt else None
+    merged_patch = change.patch if change else ""
     if patch:
-        print(redact_new_secrets(merged), end="")  # noqa: T201 - to be applied
+        print(redact_new_secrets(merged_patch), end="")  # noqa: T201 - to be applied
     elif json:
-        say_json(document(story) | {"patch": redact_patch(merged)})
+        print_json(plan_to_map(story) | {"patch": redact_patch(merged_patch)})
     else:
-        show(*told(story))
+        print_parts(*render_plan(story))
 
 
-def document(story: PlanStory) -> dict[str, Any]:
+def plan_to_map(story: OrchestrationHistory) -> dict[str, Any]:
     """A plan for programs."""
-    from closeloop.cli.console import whole
-    from closeloop.runs.orchestrate.rates import rates
+    from closeloop.cli.console import record_to_map
+    from closeloop.runs.orchestrate.plan_rates import measure_plan_rates
 
-    return {**whole(story), "rates": whole(rates(story))}
+    return {**record_to_map(story), "rates": record_to_map(measure_plan_rates(story))}
 
 
-def table(rows: list[PlanRow], under_way: Collection[str]) -> RenderableType:
+def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> RenderableType:
     """A row a plan."""
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
         return Text("No plans: `closeloop orchestrate` makes one.")
-    made = Table(box=None)
+    table = Table(box=None)
     for name in ("plan", "begun", "", "tasks", "tries", "cost", "request"):
-        made.add_column(name, no_wrap=name != "request")
+        table.add_column(name, no_wrap=name != "request")
     for row in rows:
-        state, passed = WORDS[row.passed] if row.ended else "unfinished", row.passed
+        state, passed = PASSED_WORDS[row.passed] if row.ended else "unfinished", row.passed
         if row.id in under_way:
             state, passed = "under way", None
-        made.add_row(
+        table.add_row(
             row.id,
             f"{row.at:%Y-%m-%d %H:%M}",
-            Text(state, style=COLOURS[passed]),
+            Text(state, style=PASSED_COLOURS[passed]),
             str(row.tasks),
             str(row.tries),
-            money(row.cost),
-            Text(visible(" ".join(row.request.split())[:80])),
+            format_plan_cost(row.cost),
+            Text(make_visible(" ".join(row.request.split())[:80])),
         )
-    return made
+    return table
 
 
-def told(story: PlanStory) -> Iterator[RenderableType]:
+def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     """One plan: its verdict, its tries, its rates, what it cost."""
     from rich.text import Text
 
-    from closeloop.runs.orchestrate.rates import rates
+    from closeloop.runs.orchestrate.plan_rates import measure_plan_rates
 
     ending = story.ending
     title = Text(f"plan {story.plan.id}  ", style="bold")
     passed = ending.passed if ending else None
-    title.append(WORDS[passed] if ending else "unfinished", style=COLOURS[passed])
+    title.append(PASSED_WORDS[passed] if ending else "unfinished", style=PASSED_COLOURS[passed])
     yield title
-    yield Text(f"  {visible(' '.join(story.plan.request.split())[:200])}", style="dim")
-    yield tries_table(story)
+    yield Text(f"  {make_visible(' '.join(story.plan.request.split())[:200])}", style="dim")
+    yield plan_tries_table(story)
     for task, why in (ending.not_begun if ending else {}).items():
-        yield Text(f"{task} was not begun: {visible(why)}", style="yellow")
+        yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
     if ending and ending.held:
-        yield Text(f"stopped: {visible(ending.held)}", style="yellow")
-    made = rates(story)
+        yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
+    plan_rates = measure_plan_rates(story)
     yield Text(
-        f"first try {share(made.first_try)} · after feedback {share(made.after_feedback)} · "
-        f"in the end {share(made.final)}"
+        f"first try {format_share(plan_rates.first_try)} · after feedback"
+        f" {format_share(plan_rates.after_feedback)} · in the end {format_share(plan_rates.final)}"
     )
-    again = f"; of that, trying again {used(made.retry_usage)}, {made.retry_seconds:.1f} s"
+    retry_text = (
+        f"; of that, trying again {format_plan_usage(plan_rates.retry_usage)},"
+        f" {plan_rates.retry_seconds:.1f} s"
+    )
     yield Text(
-        f"work and judging {used(made.usage)}{again if made.retry_seconds else ''}", style="dim"
+        "work and judging"
+        f" {format_plan_usage(plan_rates.usage)}{retry_text if plan_rates.retry_seconds else ''}",
+        style="dim",
     )
     planning = story.plan.planning
     if planning is not None:
-        yield Text(f"planned by {visible(planning.model)}: {used(planning.usage)}", style="dim")
+        yield Text(
+            f"planned by {make_visible(planning.model)}: {format_plan_usage(planning.usage)}",
+            style="dim",
+        )
     if ending is None:
         yield Text(f"closeloop orchestrate --resume {story.plan.id}   # goes on")
     elif ending.attempt:
@@ -140,51 +150,54 @@ def told(story: PlanStory) -> Iterator[RenderableType]:
         yield Text(f"closeloop measure {ending.attempt}   # how it was handed on", style="dim")
 
 
-def tries_table(story: PlanStory) -> Table:
+def plan_tries_table(story: OrchestrationHistory) -> Table:
     """A row a try, by task."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None)
+    table = Table(box=None)
     for name in ("task", "try", "", "score", "variant", "seconds", "cost", "what is wrong"):
-        made.add_column(name, no_wrap=name != "what is wrong")
+        table.add_column(name, no_wrap=name != "what is wrong")
     for task in story.plan.tasks:
         for one in (one for one in story.tries if one.execution.task == task.id):
             passed = one.assessment.passed if one.assessment else None
             score = one.assessment.score if one.assessment else None
-            made.add_row(
+            table.add_row(
                 one.execution.task,
                 str(one.execution.number),
-                Text(WORDS[passed], style=COLOURS[passed]),
+                Text(PASSED_WORDS[passed], style=PASSED_COLOURS[passed]),
                 "–" if score is None else f"{score:.2f}",
-                Text(visible(one.execution.variant)),
+                Text(make_visible(one.execution.variant)),
                 f"{one.execution.seconds:.1f}",
-                money(one.execution.usage.cost),
-                Text(wrong(one), style="dim"),
+                format_plan_cost(one.execution.usage.cost),
+                Text(describe_problem(one), style="dim"),
             )
-    return made
+    return table
 
 
-def wrong(one: Try) -> str:
+def describe_problem(one: SubtaskTry) -> str:
     """What was wrong with a try, shortened."""
     if one.assessment is None:
         return "not judged yet"
     texts = [issue.text for issue in one.assessment.issues] or [one.assessment.why or ""]
-    first = " ".join(visible(texts[0]).split())[:120] if texts else ""
+    first = " ".join(make_visible(texts[0]).split())[:120] if texts else ""
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
     ignored = " · feedback ignored" if one.assessment.ignored else ""
     return first + more + ignored
 
 
-def share(made: Rate | None) -> str:
+def format_share(made: Rate | None) -> str:
     return "–" if made is None else f"{made.hits:g} of {made.of}"
 
 
-def used(usage: Usage) -> str:
+def format_plan_usage(usage: Usage) -> str:
     parts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    heard = sum(tokens or 0 for tokens in parts)
-    return f"{plural(heard, 'token')} in, {usage.output_tokens or 0:,} out, {money(usage.cost)}"
+    input_tokens = sum(tokens or 0 for tokens in parts)
+    return (
+        f"{count_with_noun(input_tokens, 'token')} in, {usage.output_tokens or 0:,} out,"
+        f" {format_plan_cost(usage.cost)}"
+    )
 
 
-def money(cost: float | None) -> str:
+def format_plan_cost(cost: float | None) -> str:
     return "–" if cost is None else f"${cost:.4f}"

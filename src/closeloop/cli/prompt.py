@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import say, say_json, show, visible
-from closeloop.cli.shelves import opened
+from closeloop.cli.console import make_visible, print_json, print_line, print_parts
+from closeloop.cli.review_context import open_review_context
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.prompts import PromptUse, Proposal
+    from closeloop.model.prompt_uses import PromptProposal, PromptUse
 
 
 def log(*, json: bool = False) -> None:
@@ -22,31 +22,31 @@ def log(*, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.prompting import log
+    from closeloop.reviewing.prompt_log import list_prompt_uses
 
-    with opened() as at:
-        found = log(at.store)
+    with open_review_context() as at:
+        prompt_uses = list_prompt_uses(at.store)
     if json:
-        say_json(found)
-    elif found:
-        show(table_of(found))
+        print_json(prompt_uses)
+    elif prompt_uses:
+        print_parts(prompts_table(prompt_uses))
     else:
-        say("No prompt is known: `closeloop run` keeps those that it uses.")
+        print_line("No prompt is known: `closeloop run` keeps those that it uses.")
 
 
-def table_of(found: list[PromptUse]) -> Table:
+def prompts_table(found: list[PromptUse]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     for title in ("prompt", "variants", "attempts", "pull requests", "from", "until", "begins"):
         table.add_column(title)
-    for one in found:
-        days = [f"{day:%Y-%m-%d}" if day else "–" for day in (one.first, one.last)]
-        opening = Text(visible(one.opening[:60]))
-        variants = Text(visible(", ".join(one.variants)))
-        pulls = f"{len(one.pulls)}"
-        table.add_row(one.id[:12], variants, f"{one.attempts}", pulls, *days, opening)
+    for prompt_use in found:
+        days = [f"{day:%Y-%m-%d}" if day else "–" for day in (prompt_use.first, prompt_use.last)]
+        opening = Text(make_visible(prompt_use.opening[:60]))
+        variants = Text(make_visible(", ".join(prompt_use.variants)))
+        pulls = f"{len(prompt_use.pulls)}"
+        table.add_row(prompt_use.id[:12], variants, f"{prompt_use.attempts}", pulls, *days, opening)
     return table
 
 
@@ -60,11 +60,11 @@ def show_(prompt: str, *, json: bool = False) -> None:
     json
         Print one JSON document instead: the tools and settings too.
     """
-    from closeloop.reviewing.prompting import find
+    from closeloop.reviewing.prompt_log import find_prompt
 
-    with opened() as at:
-        found = find(at.store, prompt)
-    say_json(found) if json else say(found.text.rstrip("\n"))
+    with open_review_context() as at:
+        prompt_version = find_prompt(at.store, prompt)
+    print_json(prompt_version) if json else print_line(prompt_version.text.rstrip("\n"))
 
 
 def diff(old: str, new: str, *, json: bool = False) -> int:
@@ -81,27 +81,29 @@ def diff(old: str, new: str, *, json: bool = False) -> int:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.prompting import find, log
-    from closeloop.reviews.prompts import differences, proposal
+    from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
+    from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
 
-    with opened() as at:
-        before, after = find(at.store, old), find(at.store, new)
-        used = {one.id: one for one in log(at.store)}
-    lines = list(differences(before, after))
-    proposed = proposal(used[before.id], used[after.id]) if lines else None
+    with open_review_context() as at:
+        before, after = find_prompt(at.store, old), find_prompt(at.store, new)
+        uses_by_id = {one.id: one for one in list_prompt_uses(at.store)}
+    lines = list(diff_prompts(before, after))
+    prompt_proposal = (
+        propose_prompt_runs(uses_by_id[before.id], uses_by_id[after.id]) if lines else None
+    )
     if json:
-        say_json({"diff": lines, "proposal": proposed})
+        print_json({"diff": lines, "proposal": prompt_proposal})
     else:
-        say("\n".join(lines) or "They are the same.")
-        tell(proposed)
+        print_line("\n".join(lines) or "They are the same.")
+        print_proposal(prompt_proposal)
     return 1 if lines else 0
 
 
-def tell(proposed: Proposal | None) -> None:
+def print_proposal(proposed: PromptProposal | None) -> None:
     if proposed is not None:
-        say(f"\n{proposed.note} To see whether the change does any good:")
+        print_line(f"\n{proposed.note} To see whether the change does any good:")
         for command in proposed.commands:
-            say(f"  {command}")
+            print_line(f"  {command}")
 
 
 def restore(prompt: str, *, to: Path, json: bool = False) -> None:
@@ -118,20 +120,26 @@ def restore(prompt: str, *, to: Path, json: bool = False) -> None:
     """
     import difflib
 
-    from closeloop.cli.files import writing
-    from closeloop.reviewing.prompting import find
+    from closeloop.cli.argument_files import report_write_errors
+    from closeloop.reviewing.prompt_log import find_prompt
 
-    with opened() as at:
-        found = find(at.store, prompt)
-    with writing(to):
+    with open_review_context() as at:
+        prompt_version = find_prompt(at.store, prompt)
+    with report_write_errors(to):
         before = to.read_text(encoding="utf-8", errors="replace") if to.exists() else ""
-        to.write_bytes(found.text.encode())
+        to.write_bytes(prompt_version.text.encode())
     if json:
-        say_json({"prompt": found.id, "file": str(to), "changed": before != found.text})
-        return
-    if before and before != found.text:
-        lines = difflib.unified_diff(
-            before.splitlines(), found.text.splitlines(), str(to), found.id[:12], lineterm=""
+        print_json(
+            {"prompt": prompt_version.id, "file": str(to), "changed": before != prompt_version.text}
         )
-        say("\n".join(lines))
-    say(f"{to} holds the prompt {found.id[:12]}.")
+        return
+    if before and before != prompt_version.text:
+        lines = difflib.unified_diff(
+            before.splitlines(),
+            prompt_version.text.splitlines(),
+            str(to),
+            prompt_version.id[:12],
+            lineterm="",
+        )
+        print_line("\n".join(lines))
+    print_line(f"{to} holds the prompt {prompt_version.id[:12]}.")

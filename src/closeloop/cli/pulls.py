@@ -11,13 +11,13 @@ from closeloop.model.record import Record
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.review import PullRequest, PullRow
+    from closeloop.model.pull_request import PullRequest, PullRow
     from closeloop.store import Store
 
-MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
+CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
 
-class Listing(Record):
+class PullListing(Record):
     """Pull requests, and what all of them add up to, those too that are not listed."""
 
     pulls: tuple[PullRow, ...]
@@ -56,26 +56,30 @@ def pulls(
         Print one JSON document instead of tables.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.cli.typed import demand_positive
-    from closeloop.reviewing.lives import shown
-    from closeloop.reviews.authorship import agents_of
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.reviewing.pull_updates import load_pull
+    from closeloop.reviews.authorship import merge_known_agents
 
-    demand_positive(limit=limit)
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
+    require_positive_flags(limit=limit)
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
         if pull is not None:
-            one = shown(*named(pull, store), store, agents_of(found.settings.pulls.agents))
-            say_json(one) if json else show(*life_of(one))
+            pull_request = load_pull(
+                *parse_pull_name(pull, store),
+                store,
+                merge_known_agents(project.settings.pulls.agents),
+            )
+            print_json(pull_request) if json else print_parts(*render_pull_life(pull_request))
             return
-        agent = None if by is None else by == "agents"
-        rows = store.pulls.rows(repo=repo, state=state, agent=agent)
-    listing = listed(rows, limit)
-    say_json(listing) if json else show(*table_of(listing))
+        by_agent = None if by is None else by == "agents"
+        rows = store.pulls.list_pulls(repo=repo, state=state, agent=by_agent)
+    listing = build_pull_listing(rows, limit)
+    print_json(listing) if json else print_parts(*pulls_table(listing))
 
 
-def named(pull: str, store: Store) -> tuple[str, int]:
+def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
     """Repository and number of what a person typed."""
     from closeloop.model.errors import BadInput
 
@@ -84,15 +88,17 @@ def named(pull: str, store: Store) -> tuple[str, int]:
         raise BadInput(f"{pull!r} names no pull request: write OWNER/NAME#12.")
     if repo:
         return repo, int(number)
-    known = {row.repo for row in store.pulls.rows() if row.pull == int(number)}
-    if len(known) > 1:
-        raise BadInput(f"{len(known)} repositories have a #{number}: write OWNER/NAME#{number}.")
-    return (min(known) if known else ""), int(number)
+    known_repos = {row.repo for row in store.pulls.list_pulls() if row.pull == int(number)}
+    if len(known_repos) > 1:
+        raise BadInput(
+            f"{len(known_repos)} repositories have a #{number}: write OWNER/NAME#{number}."
+        )
+    return (min(known_repos) if known_repos else ""), int(number)
 
 
-def listed(rows: Sequence[PullRow], limit: int) -> Listing:
+def build_pull_listing(rows: Sequence[PullRow], limit: int) -> PullListing:
     merged = [row for row in rows if row.state == "merged"]
-    return Listing(
+    return PullListing(
         pulls=tuple(rows[:limit]),
         count=len(rows),
         merged=len(merged),
@@ -101,11 +107,11 @@ def listed(rows: Sequence[PullRow], limit: int) -> Listing:
     )
 
 
-def table_of(listing: Listing) -> Iterator[RenderableType]:
+def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
+    from closeloop.cli.console import make_visible
 
     if not listing.pulls:
         yield Text("No pull requests: `closeloop import --github OWNER/NAME` asks for them.")
@@ -115,16 +121,19 @@ def table_of(listing: Listing) -> Iterator[RenderableType]:
         table.add_column(name, no_wrap=name != "title")
     for row in listing.pulls:
         state = "draft" if row.state == "open" and row.draft else row.state
-        checks = f"{MARKS.get(row.first_push or '', '–')} {MARKS.get(row.last_push or '', '–')}"
+        checks = (
+            f"{CHECK_MARKS.get(row.first_push or '', '–')}"
+            f" {CHECK_MARKS.get(row.last_push or '', '–')}"
+        )
         table.add_row(
-            Text(visible(f"{row.repo}#{row.pull}")),
+            Text(make_visible(f"{row.repo}#{row.pull}")),
             Text(state + (", reverted" if row.pointers else "")),
-            Text(visible(row.agent or "–")),
+            Text(make_visible(row.agent or "–")),
             checks,
             str(row.rounds),
             str(row.comments),
             str(row.edits),
-            Text(visible(row.title)),
+            Text(make_visible(row.title)),
         )
     if (more := listing.count - len(listing.pulls)) > 0:
         table.caption = f"… and {more:,} more: --limit {listing.count} lists all of them"
@@ -136,37 +145,37 @@ def table_of(listing: Listing) -> Iterator[RenderableType]:
     )
 
 
-def life_of(pull: PullRequest) -> Iterator[RenderableType]:
+def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
     """What happened to one, in order."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
-    from closeloop.reviews.lifecycle import held
+    from closeloop.cli.console import make_visible
+    from closeloop.reviews.pull_lifecycle import block_reason
 
-    yield Text(visible(f"{pull.repo}#{pull.number}  {pull.title}"), style="bold")
-    whose = ", ".join(f"{sign.kind} {sign.value}" for sign in pull.signs) or "a person's"
-    about = {
+    yield Text(make_visible(f"{pull.repo}#{pull.number}  {pull.title}"), style="bold")
+    authorship = ", ".join(f"{sign.kind} {sign.value}" for sign in pull.signs) or "a person's"
+    pull_facts = {
         "state": pull.state + ("" if pull.reviewed or pull.source == "git" else ", no review"),
-        "agent": f"{pull.agent} ({whose})" if pull.agent else whose,
+        "agent": f"{pull.agent} ({authorship})" if pull.agent else authorship,
         "attempt": pull.attempt,
         "task": pull.task,
         "prompt": pull.prompt,
         "first push": pull.first_push,
-        "held": held(pull) if pull.state == "open" else None,
+        "held": block_reason(pull) if pull.state == "open" else None,
     }
     facts = Table(box=None, show_header=False)
-    for name, value in about.items():
+    for name, value in pull_facts.items():
         if value:
-            facts.add_row(Text(name, style="dim"), Text(visible(value)))
+            facts.add_row(Text(name, style="dim"), Text(make_visible(value)))
     yield facts
-    course = Table(box=None, show_header=False)
-    for at, what in sorted(_course(pull), key=lambda one: one[0]):
-        course.add_row(Text(at[:16].replace("T", " "), style="dim"), Text(visible(what)))
-    yield course
+    events_table = Table(box=None, show_header=False)
+    for at, what in sorted(_list_pull_events(pull), key=lambda one: one[0]):
+        events_table.add_row(Text(at[:16].replace("T", " "), style="dim"), Text(make_visible(what)))
+    yield events_table
 
 
-def _course(pull: PullRequest) -> Iterator[tuple[str, str]]:
+def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
     yield pull.opened.isoformat(), f"opened by {pull.author or 'somebody who is gone'}"
     for push in pull.pushes:
         if push.before:
@@ -178,11 +187,15 @@ def _course(pull: PullRequest) -> Iterator[tuple[str, str]]:
         yield review.at.isoformat(), f"review by {review.by or '?'}: {review.state}"
     for comment in pull.comments:
         place = f" at {comment.path}:{comment.line}" if comment.path else ""
-        said = " ".join(comment.body.split())[:80]
-        yield comment.at.isoformat(), f"{comment.by or '?'}{place}: {said}"
-    for one in pull.rounds:
-        end = (one.ended or one.started).isoformat()
-        yield end, f"round {one.number} " + ("answered" if one.answer else "not answered")
+        comment_text = " ".join(comment.body.split())[:80]
+        yield comment.at.isoformat(), f"{comment.by or '?'}{place}: {comment_text}"
+    for review_round in pull.rounds:
+        end = (review_round.ended or review_round.started).isoformat()
+        yield (
+            end,
+            f"round {review_round.number} "
+            + ("answered" if review_round.answer else "not answered"),
+        )
     for edit in pull.edits:
         sizes = [file.added or 0 for file in edit.files or ()]
         paths = ", ".join(file.path for file in (edit.files or ())[:3])

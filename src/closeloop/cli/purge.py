@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.model.purge import Purge
-    from closeloop.running.purging import PurgeResult
+    from closeloop.running.secret_purge import PurgeResult
 
 
 def purge(
@@ -48,33 +48,33 @@ def purge(
     from msgspec.structs import replace
 
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
     from closeloop.model.errors import BadInput
-    from closeloop.orchestrating import UNSAVED
-    from closeloop.running.purging import files_with, purge_known, purge_secret
-    from closeloop.running.safekeeping import ATTEMPTS, recover
+    from closeloop.orchestrating import UNSAVED_PLANS
+    from closeloop.running.secret_purge import files_with_secret, purge_known_forms, purge_secret
+    from closeloop.running.unsaved_results import ATTEMPTS_FOLDER, recover_batches
 
     if sum((file is not None, variable is not None, all_known, list)) > 1:
         raise BadInput("Choose one: --file, --variable, --all-known or --list.")
     secret = None if all_known or list else read_secret(file, variable)
-    found = load(Path.cwd())
+    project = load_project(Path.cwd())
     who = f"{getpass.getuser()}@{platform.node()}"
-    with flow.open_kept_store(found.settings, found.root) as store:
+    with flow.open_existing_store(project.settings, project.root) as store:
         if list:
-            tombstones = store.purges.listed()
-            say_json(tombstones) if json else show(*told_tombstones(tombstones))
+            tombstones = store.purges.list_purges()
+            print_json(tombstones) if json else print_parts(*render_tombstones(tombstones))
             return
         if yes:  # what no database took lies in files, and is purged with the rest
-            for folder in (ATTEMPTS, UNSAVED):
-                recover(store, found.root / folder)
+            for folder in (ATTEMPTS_FOLDER, UNSAVED_PLANS):
+                recover_batches(store, project.root / folder)
         if secret is None:
-            result = purge_known(store, who=who, apply=yes)
+            result = purge_known_forms(store, who=who, apply=yes)
         else:
             result = purge_secret(store, secret, who=who, apply=yes)
-            left = tuple(files_with(secret, found.root / ".closeloop"))
-            result = replace(result, files=left)
-    say_json(result) if json else show(*told(result))
+            files_left = tuple(files_with_secret(secret, project.root / ".closeloop"))
+            result = replace(result, files=files_left)
+    print_json(result) if json else print_parts(*render_purge_result(result))
 
 
 def read_secret(file: Path | None, variable: str | None) -> str:
@@ -104,13 +104,13 @@ def read_secret(file: Path | None, variable: str | None) -> str:
     return secret.rstrip("\r\n")
 
 
-def told(result: PurgeResult) -> Iterator[RenderableType]:
+def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
     """What was removed, or would be."""
     from rich.text import Text
 
-    from closeloop.model.plural import plural
+    from closeloop.model.plural import count_with_noun
 
-    records = plural(result.records, "record")
+    records = count_with_noun(result.records, "record")
     places = ", ".join(f"{count} in {table}" for table, count in result.places.items())
     where = f" ({places})" if places else ""
     if not result.records:
@@ -120,21 +120,23 @@ def told(result: PurgeResult) -> Iterator[RenderableType]:
     else:
         yield Text(f"It stands in {records}{where}. `closeloop purge --yes` removes it.")
     for table, count in result.left.items():
-        kept = plural(count, "record")
-        yield Text(f"{kept} of {table} left alone: name a secret to remove it there too.")
+        left_records = count_with_noun(count, "record")
+        yield Text(f"{left_records} of {table} left alone: name a secret to remove it there too.")
     for name in result.files:
         yield Text(f"Still in {name}: delete that file.", style="yellow")
 
 
-def told_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
+def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
     """A line for each purge."""
     from rich.text import Text
 
-    from closeloop.model.plural import plural
+    from closeloop.model.plural import count_with_noun
 
     if not tombstones:
         yield Text("Nothing was purged.")
-    for one in tombstones:
-        what = "a secret" if one.kind == "secret" else "all known forms"
-        records = plural(one.records, "record")
-        yield Text(f"{one.at:%Y-%m-%d %H:%M} {one.who} removed {what} from {records}")
+    for tombstone in tombstones:
+        purged_what = "a secret" if tombstone.kind == "secret" else "all known forms"
+        records = count_with_noun(tombstone.records, "record")
+        yield Text(
+            f"{tombstone.at:%Y-%m-%d %H:%M} {tombstone.who} removed {purged_what} from {records}"
+        )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.measuring.reports.content import Content
+    from closeloop.measuring.reports.report_content import ReportContent
 
 
 def report(
@@ -31,60 +31,65 @@ def report(
     html
         A folder for the whole dashboard as files: open its index.html, no server is needed.
     """
-    from closeloop.cli.console import say, warn
-    from closeloop.cli.files import write
-    from closeloop.cli.numbers import opened, tell_measuring
-    from closeloop.cli.typed import split
-    from closeloop.measuring.compare import compare_named
-    from closeloop.measuring.reports.content import content
-    from closeloop.measuring.work import work_of
+    from closeloop.cli.argument_files import write_named_file
+    from closeloop.cli.console import print_line, print_warning
+    from closeloop.cli.flag_checks import split_list_flag
+    from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
+    from closeloop.measuring.attempt_table import load_attempt_table
+    from closeloop.measuring.reports.report_content import build_report_content
+    from closeloop.measuring.variant_comparison import compare_by_name
 
     if html is not None:
-        write_pages(html)
+        write_dashboard_pages(html)
         if not files:
             return
-    makers = [writer(file.suffix) for file in files or [Path("report.md")]]
-    sides = [split(side) for side in split(by, ";")]
-    names = split(compare)
-    with opened() as (store, book):
-        work = work_of(store, book, tell=tell_measuring)
-        versus = compare_named(store, book, names) if names else None
+    writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
+    sides = [split_list_flag(side) for side in split_list_flag(by, ";")]
+    names = split_list_flag(compare)
+    with open_metrics_store() as (store, book):
+        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        versus = compare_by_name(store, book, names) if names else None
     if not len(work):
-        warn("No attempts yet: `closeloop run` and `closeloop import` bring them.")
-    held = content(work, sides, versus)
+        print_warning("No attempts yet: `closeloop run` and `closeloop import` bring them.")
+    report_content = build_report_content(work, sides, versus)
     if not files:
-        sys.stdout.write(makers[0](held).decode())
-    for file, make in zip(files, makers, strict=False):
-        write(file, make(held))
-        say(f"{file} is written.")
+        sys.stdout.write(writers[0](report_content).decode())
+    for file, make in zip(files, writers, strict=False):
+        write_named_file(file, make(report_content))
+        print_line(f"{file} is written.")
 
 
-def write_pages(folder: Path) -> None:
+def write_dashboard_pages(folder: Path) -> None:
     """The dashboard as it is now."""
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import console, say
-    from closeloop.web.desk import Desk
-    from closeloop.web.export import export
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import open_console, print_line
+    from closeloop.web.page_context import PageContext
+    from closeloop.web.static_export import export_pages
 
-    found = load(Path.cwd())
+    project = load_project(Path.cwd())
     with (
-        flow.open_kept_store(found.settings, found.root) as store,
-        console(stderr=True).status("writing pages") as shown,
+        flow.open_existing_store(project.settings, project.root) as store,
+        open_console(stderr=True).status("writing pages") as status,
     ):
-        desk = Desk(store, found.settings, found.root)
-        written = export(desk, folder, lambda done, of: shown.update(f"page {done:,} of {of:,}"))
-    say(f"{folder / 'index.html'} is written, with {plural(written - 1, 'page')} beside it.")
+        desk = PageContext(store, project.settings, project.root)
+        written = export_pages(
+            desk, folder, lambda done, of: status.update(f"page {done:,} of {of:,}")
+        )
+    print_line(
+        f"{folder / 'index.html'} is written, with {count_with_noun(written - 1, 'page')}"
+        " beside it."
+    )
 
 
-def writer(suffix: str) -> Callable[[Content], bytes]:
+def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     """What makes the content of a file that is called so."""
-    from closeloop.measuring.reports.html import as_html
-    from closeloop.measuring.reports.markdown import as_markdown
-    from closeloop.measuring.reports.tables import as_csv, as_parquet
-    from closeloop.model.errors import unknown
+    from closeloop.measuring.reports.figure_tables import as_csv, as_parquet
+    from closeloop.measuring.reports.metrics_html import as_html
+    from closeloop.measuring.reports.metrics_markdown import as_markdown
+    from closeloop.model.errors import unknown_name_error
 
     makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}
     if suffix not in makers:
-        raise unknown("kind of report", suffix, makers)
+        raise unknown_name_error("kind of report", suffix, makers)
     return makers[suffix]

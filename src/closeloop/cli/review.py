@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from closeloop.cli.console import say, say_json
-from closeloop.cli.shelves import me, opened
-from closeloop.model.plural import plural
+from closeloop.cli.console import print_json, print_line
+from closeloop.cli.review_context import current_user, open_review_context
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.model.queue import HumanReview
-    from closeloop.reviewing.queue import Queue
+    from closeloop.model.review_items import HumanReview
+    from closeloop.reviewing.review_queue import ReviewQueue
 
-LARGEST = 1 << 20
+MAX_ANSWERS_BYTES = 1 << 20
 
 
 def review(
@@ -48,78 +48,91 @@ def review(
         Print JSON: the item, without asking anything; with --status, the numbers.
     """
     from closeloop.model.errors import BadInput
-    from closeloop.reviewing.queue import Queue, standing, submit
-    from closeloop.reviewing.queue import assign as give
+    from closeloop.reviewing.review_queue import ReviewQueue, queue_status, submit_review
+    from closeloop.reviewing.review_queue import assign_reviewer as give
 
-    with opened() as at:
-        queue = Queue(store=at.store, settings=at.settings, agents=at.agents)
-        who, now = reviewer or me(), datetime.now(UTC)
+    with open_review_context() as at:
+        queue = ReviewQueue(store=at.store, settings=at.settings, agents=at.agents)
+        reviewer_name, now = reviewer or current_user(), datetime.now(UTC)
         if status:
-            found = standing(queue, who, now)
-            counts = f"{plural(found.items, 'item')}, {found.reviewed} of them reviewed"
-            say_json(found) if json else say(f"{counts}; {found.mine} for {who}.")
+            queue_counts = queue_status(queue, reviewer_name, now)
+            counts = (
+                f"{count_with_noun(queue_counts.items, 'item')}, {queue_counts.reviewed} of them"
+                " reviewed"
+            )
+            print_json(queue_counts) if json else print_line(
+                f"{counts}; {queue_counts.mine} for {reviewer_name}."
+            )
             return 0
         if assign is not None:
             if item is None:
                 raise BadInput("Name the item that is to be assigned.")
             give(queue, item, assign, now)
-            say(f"{item} is for {assign}.")
+            print_line(f"{item} is for {assign}.")
             return 0
         if answers is not None:
-            submit(queue, read_answers(answers, item, who, now))
-            say("Thank you.")
+            submit_review(queue, read_answers_file(answers, item, reviewer_name, now))
+            print_line("Thank you.")
             return 0
-        return go(queue, item, who, json=json)
+        return review_queue(queue, item, reviewer_name, json=json)
 
 
-def go(queue: Queue, item: str | None, who: str, *, json: bool) -> int:
+def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) -> int:
     """One item after the other, until there is none or the reviewer quits."""
     from msgspec.structs import replace
 
-    from closeloop.cli.reviewing import Quit, review_item
-    from closeloop.model.queue import HumanReview
-    from closeloop.reviewing.queue import draft_of, next_item, save_draft, submit
-    from closeloop.reviewing.queue import item as named
+    from closeloop.cli.review_prompts import ReviewQuit, ask_for_review
+    from closeloop.model.review_items import HumanReview
+    from closeloop.reviewing.review_queue import load_draft, next_item, save_draft, submit_review
+    from closeloop.reviewing.review_queue import load_review_item as named
 
     while True:
         now = datetime.now(UTC)
-        chosen = named(queue, item) if item else next_item(queue, who, now)
+        chosen_item = named(queue, item) if item else next_item(queue, who, now)
         if json:
-            say_json(chosen)
+            print_json(chosen_item)
             return 0
-        if chosen is None:
-            say("Nothing waits for you. What passes in `closeloop run` comes here.")
+        if chosen_item is None:
+            print_line("Nothing waits for you. What passes in `closeloop run` comes here.")
             return 0
-        blank = HumanReview(item=chosen.id, reviewer=who, at=now, state="draft")
-        kept = draft_of(queue, chosen.id, who)
-        begun = kept if kept and kept.state == "draft" else blank
+        blank = HumanReview(item=chosen_item.id, reviewer=who, at=now, state="draft")
+        saved_draft = load_draft(queue, chosen_item.id, who)
+        draft_begun = saved_draft if saved_draft and saved_draft.state == "draft" else blank
         try:
-            done = review_item(chosen, begun, lambda draft: save_draft(queue, draft))
-        except Quit:
-            again = kept is not None and kept.state == "done"
-            say("Your earlier answers still count." if again else "Kept as far as it goes.")
+            finished_review = ask_for_review(
+                chosen_item, draft_begun, lambda draft: save_draft(queue, draft)
+            )
+        except ReviewQuit:
+            was_reviewed = saved_draft is not None and saved_draft.state == "done"
+            print_line(
+                "Your earlier answers still count." if was_reviewed else "Kept as far as it goes."
+            )
             return 0
-        submit(queue, replace(done, at=datetime.now(UTC)))
+        submit_review(queue, replace(finished_review, at=datetime.now(UTC)))
         if item:
             return 0
 
 
-def read_answers(file: Path, item: str | None, who: str, now: datetime) -> HumanReview:
+def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> HumanReview:
     """Answers from a file; who and what they are about may be said on the command line."""
     import sys
 
     import msgspec
 
-    from closeloop.cli.files import content_of
+    from closeloop.cli.argument_files import read_file_content
     from closeloop.model.errors import BadInput
-    from closeloop.model.queue import HumanReview
+    from closeloop.model.review_items import HumanReview
 
-    content = sys.stdin.buffer.read(LARGEST) if str(file) == "-" else content_of(file, LARGEST)
+    content = (
+        sys.stdin.buffer.read(MAX_ANSWERS_BYTES)
+        if str(file) == "-"
+        else read_file_content(file, MAX_ANSWERS_BYTES)
+    )
     try:
-        given = msgspec.json.decode(content)
-        if not isinstance(given, dict):
+        answers = msgspec.json.decode(content)
+        if not isinstance(answers, dict):
             raise BadInput(f"{file} should hold one JSON object.")
-        said = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
-        return msgspec.convert({**said, **given, "state": "done"}, HumanReview)
+        defaults = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
+        return msgspec.convert({**defaults, **answers, "state": "done"}, HumanReview)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} holds no answers: {error}.") from error

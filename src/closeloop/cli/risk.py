@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import plural
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from closeloop.changes.risk.fit import Fit
+    from closeloop.changes.risk.risk_model import RiskFit
 
 
 def fit(*, json: bool = False) -> None:
@@ -24,34 +24,34 @@ def fit(*, json: bool = False) -> None:
     json
         Print one JSON document instead of tables.
     """
-    from closeloop.changes.risk.fit import fit as learn
-    from closeloop.changes.risk.history import read_history
-    from closeloop.cli.check import cache_of
-    from closeloop.cli.config import load
-    from closeloop.cli.console import console, say_json, show, warn
+    from closeloop.changes.risk.change_history import read_history
+    from closeloop.changes.risk.risk_model import fit_risk_model as learn
+    from closeloop.cli.check import cache_folder
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import open_console, print_json, print_parts, print_warning
     from closeloop.runs.workspaces import resolve_commit
 
-    found = load(Path.cwd())
+    project = load_project(Path.cwd())
     head = resolve_commit(Path.cwd(), "HEAD")
-    with console(stderr=True).status("reading the history"):
-        history = read_history(Path.cwd(), head, cache_of(found, os.environ))
-        learned = learn(history)
+    with open_console(stderr=True).status("reading the history"):
+        history = read_history(Path.cwd(), head, cache_folder(project, os.environ))
+        risk_fit = learn(history)
     if history.cut:
-        warn(f"Not all of the history is read: {history.cut}.")
+        print_warning(f"Not all of the history is read: {history.cut}.")
     if json:
-        say_json(learned)
+        print_json(risk_fit)
     else:
-        show(*told(learned))
+        print_parts(*render_risk_fit(risk_fit))
 
 
-def told(learned: Fit) -> Iterator[RenderableType]:
+def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
     """The calibration curve, the area under it, and what each level would have held."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.measure import interval
+    from closeloop.cli.measure import format_rate_interval
 
-    yield Text(f"{plural(learned.changes, 'past change')}, {learned.wrong:,} went wrong "
+    yield Text(f"{count_with_noun(learned.changes, 'past change')}, {learned.wrong:,} went wrong "
                f"({learned.reverted:,} reverted): {learned.note}.")  # fmt: skip
     if learned.auc is not None and learned.baseline is not None:
         yield Text(
@@ -63,13 +63,15 @@ def told(learned: Fit) -> Iterator[RenderableType]:
         curve.add_column("foretold", justify="right")
         curve.add_column("went wrong", justify="right")
         curve.add_column("")
-        for one in learned.calibration:
-            bar = "█" * round(40 * one.came.value)
-            curve.add_row(f"{one.foretold:.2f}", interval(one.came), bar)
+        for calibration_bin in learned.calibration:
+            bar = "█" * round(40 * calibration_bin.came.value)
+            curve.add_row(
+                f"{calibration_bin.foretold:.2f}", format_rate_interval(calibration_bin.came), bar
+            )
         yield curve
     levels = Table(title="What each level would have held", title_justify="left", box=None)
     levels.add_column("level")
     levels.add_column("went wrong", justify="right")
-    for held in learned.held:
-        levels.add_row(held.level, interval(held.wrong))
+    for level_result in learned.held:
+        levels.add_row(level_result.level, format_rate_interval(level_result.wrong))
     yield levels

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from closeloop.model.finding import Rule
-    from closeloop.process.quality import Quality
+    from closeloop.process.rule_quality import RuleQuality
 
 
 def rules(*, json: bool = False) -> None:
@@ -22,42 +22,42 @@ def rules(*, json: bool = False) -> None:
         Print one JSON document instead of a table.
     """
     from closeloop import plugins
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.measuring.attempts import book_of
-    from closeloop.process.quality import quality
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.process.rule_quality import quality_by_rule
 
-    found = load(Path.cwd())
-    book = book_of(found.settings)
+    project = load_project(Path.cwd())
+    book = project_rulebook(project.settings)
     limits = {one.detector.rule.name: one.limits for one in book.chosen}
-    catalogue = [detector.rule for detector in plugins.every("detectors")]
-    known = quality()
+    catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
+    rule_quality = quality_by_rule()
     if json:
-        say_json(
+        print_json(
             [
                 {
                     "rule": rule,
                     "enabled": rule.name in limits,
                     "thresholds": limits.get(rule.name),
-                    "quality": known.get(rule.name),
+                    "quality": rule_quality.get(rule.name),
                 }
                 for rule in catalogue
             ]
         )
         return
-    show(table_of(catalogue, limits, known))
+    print_parts(rule_catalogue_table(catalogue, limits, rule_quality))
 
 
-def table_of(
+def rule_catalogue_table(
     catalogue: Sequence[Rule],
     limits: Mapping[str, Mapping[str, float]],
-    known: Mapping[str, Quality],
+    known: Mapping[str, RuleQuality],
 ) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
-    from closeloop.cli.measure import COLOURS, interval
+    from closeloop.cli.console import make_visible
+    from closeloop.cli.measure import SEVERITY_COLOURS, format_rate_interval
 
     table = Table(box=None)
     for name in ("rule", "severity", "may gate", "precision", "recall", "thresholds"):
@@ -67,12 +67,12 @@ def table_of(
         scores = known.get(rule.name)
         numbers = ", ".join(f"{key} {value:g}" for key, value in limits.get(rule.name, {}).items())
         table.add_row(
-            Text(rule.name, style=COLOURS[rule.severity]),
+            Text(rule.name, style=SEVERITY_COLOURS[rule.severity]),
             rule.severity,
             "yes" if rule.gates else "advises",
-            interval(scores.precision if scores else None),
-            interval(scores.recall if scores else None),
+            format_rate_interval(scores.precision if scores else None),
+            format_rate_interval(scores.recall if scores else None),
             numbers if rule.name in limits else "switched off",
-            visible(rule.about),
+            make_visible(rule.about),
         )
     return table

@@ -12,12 +12,12 @@ from closeloop.model.settings import ExecutorKind, ExperimentSettings, SandboxKi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from closeloop.cli.live import Live
-    from closeloop.model.plan import Mode, Results
-    from closeloop.runs.workspaces import Workspaces
+    from closeloop.cli.run_progress import RunProgressBar
+    from closeloop.model.experiment_plan import ExperimentResults, RunMode
+    from closeloop.runs.workspaces import WorkspacePool
 
 
-class Asked(Record):
+class RunOptions(Record):
     """What the flags and the configuration come to."""
 
     settings: Settings
@@ -26,7 +26,7 @@ class Asked(Record):
     name: str | None
     """The experiment's, in the configuration."""
     variants: tuple[str, ...]
-    mode: Mode
+    mode: RunMode
     held_out: bool
     reason: str | None
     yes: bool
@@ -103,12 +103,12 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead of tables.
     """
-    from closeloop.cli.config import load
+    from closeloop.cli.config import load_project
     from closeloop.model.errors import BadInput
 
-    found = load(Path.cwd())
-    wanted = with_choice(
-        found.settings,
+    project = load_project(Path.cwd())
+    experiment_settings = build_experiment_settings(
+        project.settings,
         experiment,
         {"tasks": tasks, "repeats": repeats, "jobs": jobs, "seed": seed, "budget": budget},
         feedback=feedback,
@@ -117,19 +117,21 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give either --variant, or --agent and --model: a variant names both.")
     if rerun and regrade:
         raise BadInput("Give either --rerun or --regrade: what is made again is graded anyway.")
-    settings = with_flags(found.settings, agents=agent, models=model, sandbox=sandbox)
-    settings = with_executor(settings, executor, address)
-    chosen = variant or ([] if agent or model else wanted.variants) or settings.variants
-    settings, names = with_prompts(settings, list(chosen), prompt)
+    settings = apply_run_flags(project.settings, agents=agent, models=model, sandbox=sandbox)
+    settings = apply_executor_flags(settings, executor, address)
+    chosen_variants = (
+        variant or ([] if agent or model else experiment_settings.variants) or settings.variants
+    )
+    settings, names = apply_prompts(settings, list(chosen_variants), prompt)
     if not names:
         raise BadInput(
             "There is no variant to run: name one with --model openai/NAME, "
             "or add a [variants.NAME] section to closeloop.toml."
         )
-    asked = Asked(
+    options = RunOptions(
         settings=settings,
-        root=found.root,
-        wanted=wanted,
+        root=project.root,
+        wanted=experiment_settings,
         name=experiment,
         variants=tuple(names),
         mode="regrade" if regrade else "unscored" if rerun else "fill",
@@ -138,27 +140,29 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         yes=yes,
         json=json,
     )
-    return carry_out(asked)
+    return run_and_print_results(options)
 
 
-def carry_out(asked: Asked) -> int:
+def run_and_print_results(asked: RunOptions) -> int:
     """Run it, print what came of it, and say how it went by the exit code."""
     import anyio
 
-    from closeloop.cli.console import say_json, show, warn
-    from closeloop.cli.results import summary_tables
+    from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.cli.run_results import run_summary_tables
 
-    results, progress = anyio.run(work, asked)
+    results, progress = anyio.run(run_planned_attempts, asked)
     if asked.json:
-        say_json(results)
+        print_json(results)
     else:
-        show(*summary_tables(results))
+        print_parts(*run_summary_tables(results))
     if (elsewhere := progress.counts["elsewhere"]) > 0:
-        are = "attempt is" if elsewhere == 1 else "attempts are"
-        warn(f"{elsewhere} {are} being made by another process: run this again to see more.")
+        attempts_are = "attempt is" if elsewhere == 1 else "attempts are"
+        print_warning(
+            f"{elsewhere} {attempts_are} being made by another process: run this again to see more."
+        )
     if progress.held is not None:
-        were = "attempt was" if progress.counts["held"] == 1 else "attempts were"
-        warn(f"{progress.counts['held']} {were} not begun, as {progress.held}.")
+        attempts_were = "attempt was" if progress.counts["held"] == 1 else "attempts were"
+        print_warning(f"{progress.counts['held']} {attempts_were} not begun, as {progress.held}.")
     if results.skipped:
         return 2
     if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
@@ -166,63 +170,83 @@ def carry_out(asked: Asked) -> int:
     return 4 if any(row.outcome not in ("pass", "fail") for row in results.attempts) else 0
 
 
-async def work(asked: Asked) -> tuple[Results, Live]:
+async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, RunProgressBar]:
     """Plan, say what is ahead, run."""
     from closeloop import flow
-    from closeloop.cli.ahead import announce, confirm
-    from closeloop.cli.live import live
-    from closeloop.cli.sets import write_down
-    from closeloop.tasks.seal import hide_results
-    from closeloop.tasks.sets import admitted
+    from closeloop.cli.run_forecast import confirm_cost, print_forecast
+    from closeloop.cli.run_progress import show_run_progress
+    from closeloop.cli.sets import record_unsealing
+    from closeloop.tasks.sealed_tasks import hide_results
+    from closeloop.tasks.task_sets import visible_tasks
 
-    settings, wanted, processors = asked.settings, asked.wanted, os.cpu_count() or 1
-    tasks = admitted(
-        flow.choose(settings, asked.root, wanted.tasks),
-        named=bool(wanted.tasks),
+    settings, experiment_settings, processors = asked.settings, asked.wanted, os.cpu_count() or 1
+    tasks = visible_tasks(
+        flow.select_tasks(settings, asked.root, experiment_settings.tasks),
+        named=bool(experiment_settings.tasks),
         held_out=asked.held_out,
         reason=asked.reason,
     )
-    async with flow.open_workshop(settings, asked.root, asked.variants, os.environ) as workshop:
-        warn_of_gaps(workshop.tools.workspaces)
-        plan = flow.plan(workshop, tasks, wanted, asked.name)
-        ahead = flow.expect(plan, workshop, asked.mode, wanted.jobs or processors)
-        if ahead.missing and not asked.json:
-            announce(ahead, several=len(plan.variants) > 1)
-        confirm(ahead, yes=asked.yes)
-        write_down(plan, workshop.store, asked.root, asked.reason)
-        with live(plan, ahead, wanted.jobs or processors, quiet=asked.json) as progress:
-            await flow.run(plan, workshop, jobs=wanted.jobs, mode=asked.mode, tell=progress.tell)
-        return hide_results(flow.results(plan, workshop, skipped=progress.skipped)), progress
+    async with flow.open_run_context(
+        settings, asked.root, asked.variants, os.environ
+    ) as run_context:
+        warn_of_sandbox_gaps(run_context.tools.workspaces)
+        plan = flow.plan_experiment(run_context, tasks, experiment_settings, asked.name)
+        forecast = flow.forecast_missing(
+            plan, run_context, asked.mode, experiment_settings.jobs or processors
+        )
+        if forecast.missing and not asked.json:
+            print_forecast(forecast, several=len(plan.variants) > 1)
+        confirm_cost(forecast, yes=asked.yes)
+        record_unsealing(plan, run_context.store, asked.root, asked.reason)
+        with show_run_progress(
+            plan, forecast, experiment_settings.jobs or processors, quiet=asked.json
+        ) as progress:
+            await flow.run_experiment(
+                plan,
+                run_context,
+                jobs=experiment_settings.jobs,
+                mode=asked.mode,
+                tell=progress.record_step,
+            )
+        return hide_results(
+            flow.collect_results(plan, run_context, skipped=progress.skipped)
+        ), progress
 
 
-def warn_of_gaps(workspaces: Workspaces) -> None:
+def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
     """Say what the sandbox of this machine does not enforce."""
-    from closeloop.cli.console import warn
-    from closeloop.flow import guarded
+    from closeloop.cli.console import print_warning
+    from closeloop.flow import sandbox_description
 
     if workspaces.guards.note:
-        warn(f"sandbox {guarded(workspaces)}")
+        print_warning(f"sandbox {sandbox_description(workspaces)}")
 
 
-def with_choice(
+def build_experiment_settings(
     settings: Settings, name: str | None, flags: dict[str, Any], *, feedback: bool
 ) -> ExperimentSettings:
     """The experiment of that name, or a plain one, as the flags change it."""
     from msgspec.structs import replace
 
-    from closeloop.cli.typed import demand_positive
-    from closeloop.model.errors import unknown
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.model.errors import unknown_name_error
 
     if name is not None and name not in settings.experiments:
-        raise unknown("experiment", name, settings.experiments)
-    wanted = ExperimentSettings() if name is None else settings.experiments[name]
-    given = {flag: value for flag, value in flags.items() if value not in (None, ())}
-    wanted = replace(wanted, **given, feedback=feedback or wanted.feedback)
-    demand_positive(repeats=wanted.repeats, jobs=wanted.jobs, budget=wanted.budget)
-    return wanted
+        raise unknown_name_error("experiment", name, settings.experiments)
+    experiment_settings = ExperimentSettings() if name is None else settings.experiments[name]
+    given_flags = {flag: value for flag, value in flags.items() if value not in (None, ())}
+    experiment_settings = replace(
+        experiment_settings, **given_flags, feedback=feedback or experiment_settings.feedback
+    )
+    require_positive_flags(
+        repeats=experiment_settings.repeats,
+        jobs=experiment_settings.jobs,
+        budget=experiment_settings.budget,
+    )
+    return experiment_settings
 
 
-def with_flags(
+def apply_run_flags(
     settings: Settings,
     *,
     agents: Sequence[str] | None = None,
@@ -235,18 +259,20 @@ def with_flags(
     from closeloop.model.settings import VariantSettings
 
     if agents or models:
-        made = {
+        new_variants = {
             f"{agent}:{model}" if model else agent: VariantSettings(agent=agent, model=model)
             for agent in agents or ["builtin"]
             for model in models or [None]
         }
-        settings = replace(settings, variants=made)
+        settings = replace(settings, variants=new_variants)
     if sandbox:
         settings = replace(settings, sandbox=replace(settings.sandbox, kind=sandbox))
     return settings
 
 
-def with_executor(settings: Settings, kind: ExecutorKind | None, address: str | None) -> Settings:
+def apply_executor_flags(
+    settings: Settings, kind: ExecutorKind | None, address: str | None
+) -> Settings:
     """The executor that the flags name."""
     from msgspec.structs import replace
 
@@ -260,22 +286,24 @@ def with_executor(settings: Settings, kind: ExecutorKind | None, address: str | 
     return replace(settings, executor=executor)
 
 
-def with_prompts(
+def apply_prompts(
     settings: Settings, names: Sequence[str], prompts: Sequence[str] | None
 ) -> tuple[Settings, list[str]]:
     """The chosen variants, each with every prompt that is given."""
     from msgspec.structs import replace
 
-    from closeloop.model.errors import unknown
+    from closeloop.model.errors import unknown_name_error
 
     if not prompts:
         return settings, list(names)
-    made = {}
+    prompt_variants = {}
     for name in names:
         if name not in settings.variants:
-            raise unknown("variant", name, settings.variants)
+            raise unknown_name_error("variant", name, settings.variants)
         for prompt in prompts:
             # What is typed in a shell is meant from where one stands.
             path = str(Path.cwd() / Path(prompt).expanduser())
-            made[f"{name} {Path(prompt).name}"] = replace(settings.variants[name], prompt=path)
-    return replace(settings, variants=settings.variants | made), list(made)
+            prompt_variants[f"{name} {Path(prompt).name}"] = replace(
+                settings.variants[name], prompt=path
+            )
+    return replace(settings, variants=settings.variants | prompt_variants), list(prompt_variants)

@@ -17,16 +17,16 @@ def script(file: Path, *, port: int = 0) -> None:
     """
     import anyio
 
-    from closeloop.cli.console import say
-    from closeloop.runs.models.scripts import load_script
-    from closeloop.runs.models.serve import serve
+    from closeloop.cli.console import print_line
+    from closeloop.runs.models.model_scripts import load_script
+    from closeloop.runs.models.script_server import serve_script
 
-    loaded = load_script(file)
+    model_script = load_script(file)
 
-    async def go() -> None:
-        async with serve(loaded, port=port) as address:
-            say(f"{loaded.name} answers at {address}")
-            say(f"  OPENAI_BASE_URL={address}/v1  ANTHROPIC_BASE_URL={address}")
+    async def serve_model_script() -> None:
+        async with serve_script(model_script, port=port) as address:
+            print_line(f"{model_script.name} answers at {address}")
+            print_line(f"  OPENAI_BASE_URL={address}/v1  ANTHROPIC_BASE_URL={address}")
             await anyio.sleep_forever()
 
-    anyio.run(go)
+    anyio.run(serve_model_script)

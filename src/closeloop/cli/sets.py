@@ -6,30 +6,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
-from closeloop.tasks.split import By
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
+from closeloop.tasks.held_out_split import SplitMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from closeloop.cli.config import Configuration
+    from closeloop.cli.config import ProjectConfiguration
     from closeloop.model.estimate import Estimate
-    from closeloop.model.look import Gap, Look
-    from closeloop.model.plan import Plan
+    from closeloop.model.experiment_plan import ExperimentPlan
+    from closeloop.model.held_out_log import HeldOutGap, HeldOutRun
     from closeloop.store import Store
-    from closeloop.tasks.sets import Kept, SetFacts
+    from closeloop.tasks.task_sets import SetFacts, TaskFile
 
-MOST_NAMES = 4
+MAX_NAMES = 4
 
 
 def sets(
     action: Literal["list", "split", "looks"] = "list",
     /,
     *,
-    by: By = "time",
+    by: SplitMethod = "time",
     share: float = 0.3,
     json: bool = False,
 ) -> None:
@@ -47,94 +47,103 @@ def sets(
         Print one JSON document instead of tables.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
     from closeloop.runs.workspaces import resolve_commit
-    from closeloop.tasks.sets import read_kept
+    from closeloop.tasks.task_sets import load_task_files
 
-    found = load(Path.cwd())
-    opening = flow.open_named_store if action == "split" else flow.open_kept_store
-    with opening(found.settings, found.root) as store:
+    project = load_project(Path.cwd())
+    store_opener = flow.open_project_store if action == "split" else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
         if action == "looks":
-            looks = store.held_out.looks()
-            say_json(looks) if json else show(*looks_told(looks))
+            looks = store.held_out.list_unsealings()
+            print_json(looks) if json else print_parts(*render_unsealings(looks))
             return
-        kept = read_kept(found.root / found.settings.tasks, found.root, resolve_commit)
+        task_files = load_task_files(
+            project.root / project.settings.tasks, project.root, resolve_commit
+        )
         if action == "split":
-            kept = split(kept, by, share, found)
-        for one in kept:
-            store.save_task(one.task)
-        told = standing(kept, store)
-    say_json(told) if json else show(*sets_told(**told))
+            task_files = write_held_out_split(task_files, by, share, project)
+        for task_file in task_files:
+            store.save_task(task_file.task)
+        set_report = describe_standing(task_files, store)
+    print_json(set_report) if json else print_parts(*render_sets(**set_report))
 
 
-def split(kept: Sequence[Kept], by: By, share: float, found: Configuration) -> list[Kept]:
+def write_held_out_split(
+    kept: Sequence[TaskFile], by: SplitMethod, share: float, found: ProjectConfiguration
+) -> list[TaskFile]:
     """Write into the tasks' files which are held out; the tasks as they are then."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.edit import set_field
-    from closeloop.tasks.sets import times_of
-    from closeloop.tasks.split import hold_out
+    from closeloop.tasks.held_out_split import choose_held_out
+    from closeloop.tasks.task_edit import set_task_field
+    from closeloop.tasks.task_sets import read_base_times
 
     tasks = [one.task for one in kept]
-    held = hold_out(tasks, by, share, times_of(tasks))
-    new = []
+    held_out_digests = choose_held_out(tasks, by, share, read_base_times(tasks))
+    new_files = []
     for one in kept:
-        if one.task.digest in held and one.task.split == "dev":
-            set_field(one.path, "split", "held-out")
+        if one.task.digest in held_out_digests and one.task.split == "dev":
+            set_task_field(one.path, "split", "held-out")
             one = replace(one, task=replace(one.task, split="held-out"))  # noqa: PLW2901
-        new.append(one)
-    return new
+        new_files.append(one)
+    return new_files
 
 
-def standing(kept: Sequence[Kept], store: Store) -> dict[str, Any]:
+def describe_standing(kept: Sequence[TaskFile], store: Store) -> dict[str, Any]:
     """All that may be said of the sets."""
-    from closeloop.measuring.looks import gaps, reminders
-    from closeloop.tasks.sets import facts_of
+    from closeloop.measuring.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+    from closeloop.tasks.task_sets import describe_sets
 
     tasks, now = [one.task for one in kept], datetime.now(UTC)
-    facts = facts_of(tasks, now)
-    looks = store.held_out.looks()
+    facts = describe_sets(tasks, now)
+    looks = store.held_out.list_unsealings()
     ages = [one.median_days for one in facts if one.median_days is not None]
     return {
         "sets": facts,
-        "gaps": gaps(store, tasks),
+        "gaps": estimate_held_out_gaps(store, tasks),
         "looks": looks,
-        "reminders": reminders(looks, store.attempts(), max(ages, default=None), now),
+        "reminders": list_held_out_reminders(
+            looks, store.list_attempts(), max(ages, default=None), now
+        ),
     }
 
 
-def write_down(plan: Plan, store: Store, root: Path, reason: str | None) -> None:
+def record_unsealing(plan: ExperimentPlan, store: Store, root: Path, reason: str | None) -> None:
     """Put a look at held-out tasks into the ledger, before it is taken."""
-    from closeloop.cli.console import warn
-    from closeloop.measuring.looks import look_of, warning
+    from closeloop.cli.console import print_warning
+    from closeloop.measuring.held_out_runs import build_unsealing, overuse_warning
 
-    look = look_of(plan, reason or "", who(root), datetime.now(UTC))
-    if look is None:
+    unsealing = build_unsealing(plan, reason or "", git_user_or_account(root), datetime.now(UTC))
+    if unsealing is None:
         return
-    told = warning(look, store.held_out.looks())
-    store.held_out.add_look(look)
-    if told is not None:
-        warn(told)
+    warning_text = overuse_warning(unsealing, store.held_out.list_unsealings())
+    store.held_out.add_unsealing(unsealing)
+    if warning_text is not None:
+        print_warning(warning_text)
 
 
-def who(root: Path) -> str:
+def git_user_or_account(root: Path) -> str:
     """Whoever git would name here, else the account."""
     import getpass
 
-    from closeloop.git import try_text
+    from closeloop.git import try_git_text
 
     for name in ("user.email", "user.name"):
-        if told := try_text(str(root), "config", name).strip():
-            return told
+        if git_name := try_git_text(str(root), "config", name).strip():
+            return git_name
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
 
 
-def sets_told(
-    sets: Sequence[SetFacts], gaps: Sequence[Gap], looks: Sequence[Look], reminders: Sequence[str]
+def render_sets(
+    sets: Sequence[SetFacts],
+    gaps: Sequence[HeldOutGap],
+    looks: Sequence[HeldOutRun],
+    reminders: Sequence[str],
 ) -> Iterator[RenderableType]:
     """The sets, the gap between them, and what to do about them."""
     from rich.table import Table
@@ -143,45 +152,62 @@ def sets_told(
     table = Table(box=None)
     for name in ("set", "tasks", "from", "to", "areas", "tags"):
         table.add_column(name, no_wrap=name in ("set", "from", "to"))
-    for one in sets:
-        dates = [f"{moment:%Y-%m-%d}" if moment else "–" for moment in (one.oldest, one.newest)]
-        table.add_row(one.name, str(one.tasks), *dates, most(one.areas), most(one.tags))
+    for set_facts in sets:
+        dates = [
+            f"{moment:%Y-%m-%d}" if moment else "–"
+            for moment in (set_facts.oldest, set_facts.newest)
+        ]
+        table.add_row(
+            set_facts.name,
+            str(set_facts.tasks),
+            *dates,
+            list_most_frequent(set_facts.areas),
+            list_most_frequent(set_facts.tags),
+        )
     yield table
-    for one in sets:
-        if one.gone:
-            names = f": {', '.join(one.gone_tasks[:MOST_NAMES])}" if one.gone_tasks else ""
-            yield Text(
-                visible(f"{one.gone} of {one.name} change files that are gone{names}"), "yellow"
+    for set_facts in sets:
+        if set_facts.gone:
+            names = (
+                f": {', '.join(set_facts.gone_tasks[:MAX_NAMES])}" if set_facts.gone_tasks else ""
             )
-        if one.uncovered is not None and one.name == "dev":
             yield Text(
-                f"{one.uncovered:.0%} of the last 90 days' work is where no dev task is", "dim"
+                make_visible(
+                    f"{set_facts.gone} of {set_facts.name} change files that are gone{names}"
+                ),
+                "yellow",
+            )
+        if set_facts.uncovered is not None and set_facts.name == "dev":
+            yield Text(
+                f"{set_facts.uncovered:.0%} of the last 90 days' work is where no dev task is",
+                "dim",
             )
     if gaps:
         yield Text()
-        yield gap_table(gaps)
+        yield held_out_gap_table(gaps)
     if looks:
         last = looks[0]
         changes = len({look.change for look in looks if look.tasks == last.tasks})
         yield Text(
-            visible(
-                f"\n{plural(len(looks), 'look')} at held-out tasks, {plural(changes, 'change')} "
-                "on the set as it was last; "
-                f"the last on {last.at:%Y-%m-%d} by {last.who}: {last.reason}"
+            make_visible(
+                f"\n{count_with_noun(len(looks), 'look')} at held-out tasks,"
+                f" {count_with_noun(changes, 'change')} on the set as it was last; the last on"
+                f" {last.at:%Y-%m-%d} by {last.who}: {last.reason}"
             )
         )
     for line in reminders:
-        yield Text(visible(line), style="yellow")
+        yield Text(make_visible(line), style="yellow")
 
 
-def most(counts: dict[str, int]) -> str:
+def list_most_frequent(counts: dict[str, int]) -> str:
     """The most frequent, each with its count."""
-    shown = [f"{visible(name)} {count}" for name, count in list(counts.items())[:MOST_NAMES]]
-    more = len(counts) - MOST_NAMES
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    counts_shown = [
+        f"{make_visible(name)} {count}" for name, count in list(counts.items())[:MAX_NAMES]
+    ]
+    more = len(counts) - MAX_NAMES
+    return ", ".join(counts_shown) + (f" and {more} more" if more > 0 else "")
 
 
-def gap_table(gaps: Sequence[Gap]) -> RenderableType:
+def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
     """A row a variant: its pass rate on both sets, on tasks like these."""
     from rich.table import Table
     from rich.text import Text
@@ -189,20 +215,23 @@ def gap_table(gaps: Sequence[Gap]) -> RenderableType:
     table = Table(title="Passed, and what dev promises too much", title_justify="left", box=None)
     for name in ("variant", "dev", "held-out", "gap"):
         table.add_column(name, no_wrap=True)
-    for one in gaps:
-        style = "red" if one.gap.low > 0 else ""
-        gap = f"{one.gap.value:+.2f} ({one.gap.low:+.2f} … {one.gap.high:+.2f})"
+    for gap_facts in gaps:
+        style = "red" if gap_facts.gap.low > 0 else ""
+        gap = f"{gap_facts.gap.value:+.2f} ({gap_facts.gap.low:+.2f} … {gap_facts.gap.high:+.2f})"
         table.add_row(
-            Text(visible(one.variant)), rate(one.dev), rate(one.held_out), Text(gap, style)
+            Text(make_visible(gap_facts.variant)),
+            format_pass_estimate(gap_facts.dev),
+            format_pass_estimate(gap_facts.held_out),
+            Text(gap, style),
         )
     return table
 
 
-def rate(one: Estimate) -> str:
-    return f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f}), {plural(one.n, 'task')}"
+def format_pass_estimate(one: Estimate) -> str:
+    return f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f}), {count_with_noun(one.n, 'task')}"
 
 
-def looks_told(looks: Sequence[Look]) -> Iterator[RenderableType]:
+def render_unsealings(looks: Sequence[HeldOutRun]) -> Iterator[RenderableType]:
     """The ledger, the latest first."""
     from rich.table import Table
     from rich.text import Text
@@ -216,10 +245,10 @@ def looks_told(looks: Sequence[Look]) -> Iterator[RenderableType]:
     for look in looks:
         table.add_row(
             f"{look.at:%Y-%m-%d %H:%M}",
-            Text(visible(look.who)),
-            Text(visible(look.reason)),
+            Text(make_visible(look.who)),
+            Text(make_visible(look.reason)),
             look.change,
             f"{look.count} in {look.tasks}",
-            Text(visible(", ".join(look.variants))),
+            Text(make_visible(", ".join(look.variants))),
         )
     yield table

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from closeloop.model.attempt import Attempt, Grade, Usage
     from closeloop.model.evaluation import Evaluation
+    from closeloop.model.experiment_plan import AttemptDetails
     from closeloop.model.measurement import Measurement
-    from closeloop.model.plan import Story
     from closeloop.model.session import Session
     from closeloop.model.trace import AnyEvent, Trace
     from closeloop.store import Store
 
-SHORT_LINES = 6
-SHORT_DIFF_LINES = 200
-SHORT_TEXT = 600
-SHORT_TITLE = 4
+MAX_SHORT_LINES = 6
+MAX_DIFF_LINES = 200
+MAX_LINE_CHARS = 600
+MAX_TITLE_LINES = 4
 
 
 def show(
@@ -46,150 +46,160 @@ def show(
     """
     from closeloop import flow
     from closeloop.cli import console
-    from closeloop.cli.config import load
-    from closeloop.measuring.attempts import book_of
-    from closeloop.measuring.attempts import story as story_of
-    from closeloop.tasks.seal import demand_open
+    from closeloop.cli.config import load_project
+    from closeloop.measuring.attempt_measuring import load_story as story_of
+    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
-    found = load(Path.cwd())
-    with flow.open_kept_store(found.settings, found.root) as store:
-        story = judged(story_of(store, attempt, book_of(found.settings)), store)
-    demand_open(story.task)
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        story = add_judge_opinions(
+            story_of(store, attempt, project_rulebook(project.settings)), store
+        )
+    require_unsealed(story.task)
     if json:
-        console.say_json(story)
+        console.print_json(story)
         return
-    console.show(*render(story, full=full))
+    console.print_parts(*render_story(story, full=full))
 
 
-def judged(story: Story, store: Store) -> Story:
+def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
     """With what models say of it: their findings, and of each judge the newest evaluation."""
     from msgspec.structs import replace
 
-    from closeloop.judges.questions import with_answers
+    from closeloop.judges.trace_questions import add_answer_findings
 
-    name, made = story.attempt.id, story.measurement
-    answers = store.judged.found(name).get(name, [])
+    name, measurement = story.attempt.id, story.measurement
+    answers = store.judged.positive_answers(name).get(name, [])
     newest: dict[str, Evaluation] = {}
-    for one in store.judged.evaluations(attempt=name):
+    for one in store.judged.list_evaluations(attempt=name):
         newest.setdefault(one.judge, one)
     return replace(
         story,
-        measurement=replace(made, findings=with_answers(made.findings, answers)),
+        measurement=replace(
+            measurement, findings=add_answer_findings(measurement.findings, answers)
+        ),
         evaluations=tuple(newest.values()),
     )
 
 
-def evaluated(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:
+def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:
     """What judges say."""
     from rich.text import Text
 
-    from closeloop.cli.judge import told_one
+    from closeloop.cli.judge import render_evaluation
 
     if evaluations:
         yield Text("\nWhat judges say", style="bold")
     for one in evaluations:
-        yield from told_one(one)
+        yield from render_evaluation(one)
 
 
-def render(story: Story, *, full: bool) -> Iterator[RenderableType]:
+def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
-    yield from head(story)
+    yield from render_story_head(story)
     if story.trace is not None:
-        yield from measured(story.measurement)
-    yield from evaluated(story.evaluations)
+        yield from render_measurement(story.measurement)
+    yield from render_evaluation_list(story.evaluations)
     if story.trace is not None:
-        yield from events(story.trace, full=full)
+        yield from render_trace_events(story.trace, full=full)
     if story.change is not None and story.change.patch:
-        yield from change(story.change.patch, full=full)
+        yield from render_change_lines(story.change.patch, full=full)
     if story.grade is not None:
-        yield from tests(story.grade, full=full)
-    yield from lacked(story, full=full)
+        yield from render_test_results(story.grade, full=full)
+    yield from render_insights(story, full=full)
 
 
-def head(story: Story) -> Iterator[Text]:
+def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Who tried what, and how it ended."""
     from rich.text import Text
 
-    from closeloop.cli.results import MARKS
+    from closeloop.cli.run_results import OUTCOME_MARKS
 
-    made, grade = story.attempt, story.grade
+    attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None
-    mark, colour = MARKS[outcome.result if outcome else "unscored"]
+    mark, colour = OUTCOME_MARKS[outcome.result if outcome else "unscored"]
     if story.session is None:
-        state = f"{mark} {outcome.result if outcome else 'not graded'}"
+        state_text = f"{mark} {outcome.result if outcome else 'not graded'}"
         variant = story.variant.name if story.variant else "?"
-        title = f"{made.task} by {variant}, repeat {made.number}"
+        title = f"{attempt.task} by {variant}, repeat {attempt.number}"
     else:
-        state, colour = (f"{mark} {outcome.result}", colour) if outcome else ("session", "cyan")
-        title = who(story.session)
+        state_text, colour = (
+            (f"{mark} {outcome.result}", colour) if outcome else ("session", "cyan")
+        )
+        title = describe_session_agent(story.session)
     yield Text.assemble(
-        (state, f"bold {colour}"), (visible(f"  {title}"), "bold"), (f"  {made.id}", "dim")
+        (state_text, f"bold {colour}"),
+        (make_visible(f"  {title}"), "bold"),
+        (f"  {attempt.id}", "dim"),
     )
     if story.session is not None:
-        yield Text(f"  {visible(where(story))}", style="dim")
+        yield Text(f"  {make_visible(describe_session_place(story))}", style="dim")
     for reason in outcome.reasons if outcome else ():
-        yield Text(f"  {visible(reason)}", style=colour)
+        yield Text(f"  {make_visible(reason)}", style=colour)
     if outcome and outcome.cause:
-        yield Text(f"  {visible(outcome.cause)}", style=colour)
-    exit_line = f"exit {made.exit}" + (f": {made.cause}" if made.cause else "")
-    usage = made.usage
+        yield Text(f"  {make_visible(outcome.cause)}", style=colour)
+    exit_line = f"exit {attempt.exit}" + (f": {attempt.cause}" if attempt.cause else "")
+    usage = attempt.usage
     facts = [exit_line]
-    if made.started and made.ended:
-        facts.append(f"{(made.ended - made.started).total_seconds():.1f} s")
+    if attempt.started and attempt.ended:
+        facts.append(f"{(attempt.ended - attempt.started).total_seconds():.1f} s")
     for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
-            facts.append(f"{plural(count, 'token')} {way}")
+            facts.append(f"{count_with_noun(count, 'token')} {way}")
     if usage.cache_read_tokens:
         facts.append(f"{usage.cache_read_tokens:,} from the cache")
     if usage.cost is not None:
-        facts.append(f"${usage.cost:.4f}" + (" by list prices" if listed(usage) else ""))
-    yield Text("  " + visible(" · ".join(facts)), style="dim")
-    yield from unfinished(made)
-    yield from graded_facts(grade)
+        facts.append(
+            f"${usage.cost:.4f}" + (" by list prices" if is_cost_from_prices(usage) else "")
+        )
+    yield Text("  " + make_visible(" · ".join(facts)), style="dim")
+    yield from render_unfinished_branch(attempt)
+    yield from render_grade_facts(grade)
 
 
-def unfinished(made: Attempt) -> Iterator[Text]:
+def render_unfinished_branch(made: Attempt) -> Iterator[Text]:
     """Where the work of an attempt that did not finish can be had."""
     from rich.text import Text
 
     if made.origin == "experiment" and made.branch is not None:
-        yield Text(visible(f"  its work is on the branch {made.branch}"), style="dim")
+        yield Text(make_visible(f"  its work is on the branch {made.branch}"), style="dim")
 
 
-def listed(usage: Usage) -> bool:
+def is_cost_from_prices(usage: Usage) -> bool:
     """Whether the cost is our own sum."""
     return usage.cost_from == "prices"
 
 
-def who(session: Session) -> str:
+def describe_session_agent(session: Session) -> str:
     """`claude-code 2.1.0 with claude-sonnet-4-5, session 0b1c…`."""
     agent = " ".join(filter(None, (session.agent, session.agent_version)))
     model = f" with {session.model}" if session.model else ""
     return f"{agent}{model}, session {session.id}"
 
 
-def where(story: Story) -> str:
+def describe_session_place(story: AttemptDetails) -> str:
     """When and where a session went on, as far as it is known."""
-    made, session = story.attempt, story.session
+    attempt, session = story.attempt, story.session
     facts = [
-        made.started and f"{made.started:%Y-%m-%d %H:%M} UTC",
-        made.repo,
-        made.branch and f"branch {made.branch}",
-        session and session.directory != made.repo and session.directory,
-        made.user,
-        made.parent and f"continues {made.parent}",
+        attempt.started and f"{attempt.started:%Y-%m-%d %H:%M} UTC",
+        attempt.repo,
+        attempt.branch and f"branch {attempt.branch}",
+        session and session.directory != attempt.repo and session.directory,
+        attempt.user,
+        attempt.parent and f"continues {attempt.parent}",
     ]
     return " · ".join(fact for fact in facts if fact) or "when and where is not known"
 
 
-EVIDENCE = {
+EVIDENCE_WORDS = {
     "confirmed": "confirmed: the tests pass in a second process, under other names",
     "reported": "reported once: the tests could not be confirmed in a second process",
     "weak": "weak: known by exit codes alone",
 }
 
 
-def graded_facts(grade: Grade | None) -> Iterator[Text]:
+def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
     """What grading noticed besides the tests."""
     from rich.text import Text
 
@@ -200,12 +210,14 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
         ("restored before grading", grade.restored),
     ):
         if paths:
-            yield Text(visible(f"  {label}: {', '.join(paths)}"), style="yellow")
+            yield Text(make_visible(f"  {label}: {', '.join(paths)}"), style="yellow")
     if grade.set_aside:
         tests = ", ".join(grade.set_aside)
-        yield Text(visible(f"  the agent's own tests, left out of the verdict: {tests}"), "dim")
+        yield Text(
+            make_visible(f"  the agent's own tests, left out of the verdict: {tests}"), "dim"
+        )
     if grade.evidence is not None:
-        yield Text(f"  {EVIDENCE[grade.evidence]}", style="dim")
+        yield Text(f"  {EVIDENCE_WORDS[grade.evidence]}", style="dim")
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
             f"  files changed against the reference: precision {grade.files_precision:.2f}, "
@@ -214,56 +226,60 @@ def graded_facts(grade: Grade | None) -> Iterator[Text]:
         )
 
 
-def measured(measurement: Measurement) -> Iterator[Text]:
+def render_measurement(measurement: Measurement) -> Iterator[Text]:
     """What the rules say: how the loop went, and each finding with its events."""
     from rich.text import Text
 
-    from closeloop.cli.measure import RATES, finding_line, of
+    from closeloop.cli.measure import RATE_NAMES, format_hits, render_finding_line
 
     whole, score = measurement.whole, measurement.score
-    rates = [f"{name} {of(rate)}" for name in RATES if (rate := getattr(score, name))]
-    after = f", converged after {whole.converged_after}" if whole.converged else ""
-    loop = plural(whole.iterations, "iteration")
-    yield Text(f"  {loop}{after}" + "".join(f" · {rate}" for rate in rates), "dim")
+    rates = [f"{name} {format_hits(rate)}" for name in RATE_NAMES if (rate := getattr(score, name))]
+    converged_text = f", converged after {whole.converged_after}" if whole.converged else ""
+    iterations_text = count_with_noun(whole.iterations, "iteration")
+    yield Text(
+        f"  {iterations_text}{converged_text}" + "".join(f" · {rate}" for rate in rates), "dim"
+    )
     if measurement.ending is not None and measurement.ending.category != "clean":
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
-        yield Text(f"  {visible(ending)}", style="yellow")
+        yield Text(f"  {make_visible(ending)}", style="yellow")
     for tag in measurement.modes:
-        yield Text(f"  {tag.mode}: {visible(tag.reason)}", style="yellow")
+        yield Text(f"  {tag.mode}: {make_visible(tag.reason)}", style="yellow")
     for finding in measurement.findings:
         if finding.silenced is None:
-            yield finding_line(finding)
+            yield render_finding_line(finding)
 
 
-def events(trace: Trace, *, full: bool) -> Iterator[Text]:
+def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
     """The trace, an event a paragraph; a sub-agent's lane is indented."""
     from rich.text import Text
 
-    from closeloop.traces.lanes import depths
+    from closeloop.traces.lane_tree import lane_depths
 
     yield Text("\nWhat happened", style="bold")
-    depth = depths(trace.lanes)
+    depth = lane_depths(trace.lanes)
     for event in trace.events:
         indent = "    " * depth.get(event.lane, 0)
-        title, body, style = told(event)
-        first, *rest = shortened(title, full=full, most=SHORT_TITLE) or [""]
+        title, body, style = describe_trace_event(event)
+        first, *rest = shorten_lines(title, full=full, most=MAX_TITLE_LINES) or [""]
         line = Text(f"{indent}{'#' + str(event.number):>4} ", style="dim")
         line.append(first, style=style)
         yield line
-        for text in (*rest, *shortened(body, full=full)):
+        for text in (*rest, *shorten_lines(body, full=full)):
             yield Text(f"{indent}     {text}", style="dim")
     for why, count in trace.skipped.items():
-        yield Text(visible(f"  {plural(count, 'record')} skipped: {why}"), style="yellow")
+        yield Text(
+            make_visible(f"  {count_with_noun(count, 'record')} skipped: {why}"), style="yellow"
+        )
 
 
-def told(event: AnyEvent) -> tuple[str, str | None, str]:
+def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
     """One event as a title, what belongs under it, and a colour."""
     from closeloop.model import trace as t
 
     match event:
         case t.Message(role=role, intent=intent, text=text):
-            who = role if intent is None else f"{role}, {intent}"
-            return who, text, "cyan" if role == "user" else "bold"
+            speaker = role if intent is None else f"{role}, {intent}"
+            return speaker, text, "cyan" if role == "user" else "bold"
         case t.Thought(text=text):
             return "thinks", text, "dim"
         case t.Command(command=command, exit_code=code, output=output, stopped=stopped):
@@ -273,21 +289,21 @@ def told(event: AnyEvent) -> tuple[str, str | None, str]:
             return "\n".join([f"$ {line}   → {ended}", *more]), output, colour
         case t.Edit(path=path, action=action, ok=ok, error=error):
             failed = f"   → {error}" if ok is False else ""
-            return f"{action} {path}{failed}", edited(event), "red" if failed else "magenta"
+            return f"{action} {path}{failed}", edit_as_diff(event), "red" if failed else "magenta"
         case t.Read(path=path, ok=ok, error=error):
             return f"read {path}" + (f"   → {error}" if ok is False else ""), None, "blue"
         case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
             failed = "   → failed" if ok is False else ""
             return f"{name} {arguments or ''}{failed}", output, "red" if failed else "blue"
         case t.Handoff(brief=brief, child=child, report=report):
-            came = "nothing" if report is None else report
-            to = child or "a sub-agent whose work is not recorded"
-            return f"hands over to {to}", f"brief: {brief}\nreport: {came}", "yellow"
+            report_text = "nothing" if report is None else report
+            child_name = child or "a sub-agent whose work is not recorded"
+            return f"hands over to {child_name}", f"brief: {brief}\nreport: {report_text}", "yellow"
         case t.Note(text=text, about=about):
             return f"note{f', {about}' if about else ''}", text, "yellow"
 
 
-def edited(event: AnyEvent) -> str | None:
+def edit_as_diff(event: AnyEvent) -> str | None:
     """An edit as removed and added lines."""
     from closeloop.model.trace import Edit
 
@@ -299,42 +315,42 @@ def edited(event: AnyEvent) -> str | None:
     return "\n".join(removed + added) or None
 
 
-def shortened(text: str | None, *, full: bool, most: int = SHORT_LINES) -> list[str]:
+def shorten_lines(text: str | None, *, full: bool, most: int = MAX_SHORT_LINES) -> list[str]:
     """The lines worth showing: all of them, or the last few, where failures speak."""
-    lines = visible(text or "").strip("\n").splitlines()
+    lines = make_visible(text or "").strip("\n").splitlines()
     if full:
         return lines
     if len(lines) > most:
-        left_out = f"… {plural(len(lines) - most, 'line')} (--full shows them)"
-        lines = [left_out, *lines[-most:]] if most == SHORT_LINES else [*lines[:most], left_out]
-    return [line if len(line) <= SHORT_TEXT else line[:SHORT_TEXT] + " …" for line in lines]
+        left_out = f"… {count_with_noun(len(lines) - most, 'line')} (--full shows them)"
+        lines = [left_out, *lines[-most:]] if most == MAX_SHORT_LINES else [*lines[:most], left_out]
+    return [line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + " …" for line in lines]
 
 
-def change(patch: str, *, full: bool) -> Iterator[Text]:
+def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
     """The diff, coloured."""
     from rich.text import Text
 
     yield Text("\nThe change", style="bold")
-    lines = visible(patch).splitlines()
-    for line in lines if full else lines[:SHORT_DIFF_LINES]:
+    lines = make_visible(patch).splitlines()
+    for line in lines if full else lines[:MAX_DIFF_LINES]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         yield Text(line, style="bold" if line.startswith("diff ") else style)
-    if not full and len(lines) > SHORT_DIFF_LINES:
-        more = plural(len(lines) - SHORT_DIFF_LINES, "line")
+    if not full and len(lines) > MAX_DIFF_LINES:
+        more = count_with_noun(len(lines) - MAX_DIFF_LINES, "line")
         yield Text(f"… {more} (--full shows them)", style="dim")
 
 
-def lacked(story: Story, *, full: bool) -> Iterator[Text]:
+def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:
     """What the agent said it lacked."""
     from rich.text import Text
 
     for insight in story.insights:
         yield Text("\nWhat the agent lacked, as it says", style="bold")
-        for line in shortened(insight.text, full=full):
+        for line in shorten_lines(insight.text, full=full):
             yield Text(f"  {line}")
 
 
-def tests(grade: Grade, *, full: bool) -> Iterator[Text]:
+def render_test_results(grade: Grade, *, full: bool) -> Iterator[Text]:
     """Tests before and after: those whose result changed or that fail, or all of them."""
     from rich.text import Text
 
@@ -345,13 +361,13 @@ def tests(grade: Grade, *, full: bool) -> Iterator[Text]:
     before = {test.id: test for test in grade.before.tests} if grade.before else {}
     after = grade.after.tests if grade.after else ()
     for test in after:
-        was = before[test.id].status if test.id in before else "absent"
-        if full or was != test.status or test.status in ("failed", "error"):
+        status_before = before[test.id].status if test.id in before else "absent"
+        if full or status_before != test.status or test.status in ("failed", "error"):
             style = {"passed": "green", "skipped": "dim"}.get(test.status, "red")
-            yield Text(visible(f"  {test.id}: {was} → {test.status}"), style=style)
-            for line in shortened(test.message, full=full):
+            yield Text(make_visible(f"  {test.id}: {status_before} → {test.status}"), style=style)
+            for line in shorten_lines(test.message, full=full):
                 yield Text(f"      {line}", style="dim")
     for command in grade.after.commands if grade.after else ():
         ended = command.stopped or f"exit {command.exit_code}"
         style = "dim" if command.exit_code == 0 else "red"
-        yield Text(visible(f"  $ {command.command} → {ended}"), style=style)
+        yield Text(make_visible(f"  $ {command.command} → {ended}"), style=style)

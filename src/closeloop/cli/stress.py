@@ -9,19 +9,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from closeloop.model.settings import SandboxKind
-from closeloop.tasks.stress import MODES, Stress
+from closeloop.tasks.stress import STRESS_MODES, StressMode
 
 if TYPE_CHECKING:
-    from closeloop.cli.config import Configuration
+    from closeloop.cli.config import ProjectConfiguration
     from closeloop.model.attempt import Proof
     from closeloop.model.task import Task
-    from closeloop.tasks.stress import Stressed
+    from closeloop.tasks.stress import StressVariant
 
 
 def stress(
     task: str,
     *,
-    mode: list[Stress] | None = None,
+    mode: list[StressMode] | None = None,
     repeats: int = 3,
     sandbox: SandboxKind | None = None,
     json: bool = False,
@@ -44,85 +44,87 @@ def stress(
     import anyio
 
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json
-    from closeloop.cli.run import with_flags
-    from closeloop.cli.task import prove
-    from closeloop.cli.typed import demand_positive
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.run import apply_run_flags
+    from closeloop.cli.task import prove_and_hide
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.seal import demand_open
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
-    demand_positive(repeats=repeats)
-    found = load(Path.cwd())
-    settings = with_flags(found.settings, sandbox=sandbox)
-    [chosen] = flow.choose(found.settings, found.root, [task])
-    demand_open(chosen)
-    made: list[str] = []
+    require_positive_flags(repeats=repeats)
+    project = load_project(Path.cwd())
+    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    [chosen_task] = flow.select_tasks(project.settings, project.root, [task])
+    require_unsealed(chosen_task)
+    proved_ids: list[str] = []
     refused: dict[str, str] = {}
-    with flow.open_kept_store(found.settings, found.root) as store:
-        known = store.proof(chosen.grading)
-        if known is None or known.state != "proved":
+    with flow.open_existing_store(project.settings, project.root) as store:
+        known_proof = store.load_proof(chosen_task.grading)
+        if known_proof is None or known_proof.state != "proved":
             raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")
-        for one in mode or MODES:
+        for stress_mode in mode or STRESS_MODES:
             try:
-                variant = variant_of(chosen, one, found)
-                [proof] = anyio.run(prove, [variant], settings, found.root, repeats)
-                keep(variant, proof, found)
-                made.append(variant.id)
+                variant = make_stress_task(chosen_task, stress_mode, project)
+                [proof] = anyio.run(prove_and_hide, [variant], settings, project.root, repeats)
+                save_stress_task(variant, proof, project)
+                proved_ids.append(variant.id)
             except BadInput as fault:
-                refused[one] = str(fault)
-    say_json({"tasks": made, "refused": refused}) if json else tell(made, refused)
-    return 0 if made else 1
+                refused[stress_mode] = str(fault)
+    print_json({"tasks": proved_ids, "refused": refused}) if json else print_stress_results(
+        proved_ids, refused
+    )
+    return 0 if proved_ids else 1
 
 
-def tell(made: Sequence[str], refused: Mapping[str, str]) -> None:
-    from closeloop.cli.console import say
+def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> None:
+    from closeloop.cli.console import print_line
 
     for name in made:
-        say(f"proved {name}")
+        print_line(f"proved {name}")
     for name, why in refused.items():
-        say(f"no {name}: {why}")
+        print_line(f"no {name}: {why}")
 
 
-def variant_of(task: Task, mode: Stress, found: Configuration) -> Task:
+def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
     """One variant, with a repository of its own where files are planted."""
     from closeloop.model.errors import BadInput
-    from closeloop.tasks.digests import with_digests
-    from closeloop.tasks.exchange.trees import check_out
-    from closeloop.tasks.stress import stress as vary
+    from closeloop.tasks.exchange.git_trees import check_out_commit
+    from closeloop.tasks.stress import stress_task as vary
+    from closeloop.tasks.task_digests import with_digests
 
     if task.repo is None or task.base is None or not Path(task.repo).is_dir():
         raise BadInput(f"{task.id} has no repository on this machine: clone it first.")
     with TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
-        check_out(task.repo, task.base, tree)
+        check_out_commit(task.repo, task.base, tree)
         variant = vary(task, mode, tree)
         # Before anything is planted: the variant that is there needs what it was planted with.
         if (found.root / found.settings.tasks / f"{variant.task.id}.md").exists():
             raise BadInput(f"{variant.task.id} is there already.")
-        made = planted(variant, tree, found) if variant.planted else variant.task
-    return with_digests(made)
+        stress_task = plant_files(variant, tree, found) if variant.planted else variant.task
+    return with_digests(stress_task)
 
 
-def planted(variant: Stressed, tree: Path, found: Configuration) -> Task:
+def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration) -> Task:
     """The variant in a repository that has the files it needs besides."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.exchange.trees import commit_all
+    from closeloop.tasks.exchange.git_trees import commit_folder
 
     repo = found.root / ".closeloop" / "stress" / variant.task.id
     shutil.rmtree(repo, ignore_errors=True)
     shutil.copytree(tree, repo, symlinks=True)
     for name, text in variant.planted.items():
         (repo / name).write_text(text, encoding="utf-8")
-    return replace(variant.task, repo=str(repo.resolve()), base=commit_all(repo))
+    return replace(variant.task, repo=str(repo.resolve()), base=commit_folder(repo))
 
 
-def keep(task: Task, proof: Proof, found: Configuration) -> None:
+def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
     """Write down a variant that holds; BadInput with the reason for one that does not."""
-    from closeloop.mining.mine import write_whole
+    from closeloop.mining.miner import write_task_files
     from closeloop.model.errors import BadInput
 
     if proof.state != "proved":
         raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")
-    write_whole(task, found.root / found.settings.tasks)
+    write_task_files(task, found.root / found.settings.tasks)

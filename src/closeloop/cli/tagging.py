@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from closeloop.cli.console import visible
-from closeloop.model.plural import plural
+from closeloop.cli.console import make_visible
+from closeloop.model.plural import count_with_noun
 from closeloop.model.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from closeloop.cli.config import Configuration
+    from closeloop.cli.config import ProjectConfiguration
     from closeloop.model.task import Task
 
 
-class Listed(Record):
+class TaskListLine(Record):
     """A task, as the list shows it."""
 
     id: str
@@ -40,15 +40,15 @@ def list_(*, tag: str | None = None, json: bool = False) -> None:
         Print one JSON document instead of a table.
     """
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json, show
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line, print_parts
 
-    found = load(Path.cwd())
-    tasks = flow.choose(found.settings, found.root, ())
-    listed = rows_of([task for task in tasks if task.split == "dev"], found)
-    listed = [one for one in listed if tag is None or tag in one.tags]
+    project = load_project(Path.cwd())
+    tasks = flow.select_tasks(project.settings, project.root, ())
+    task_lines = task_list_lines([task for task in tasks if task.split == "dev"], project)
+    task_lines = [one for one in task_lines if tag is None or tag in one.tags]
     if json:
-        say_json(listed)
+        print_json(task_lines)
         return
     from rich.table import Table
     from rich.text import Text
@@ -56,37 +56,44 @@ def list_(*, tag: str | None = None, json: bool = False) -> None:
     table = Table(box=None)
     for name in ("task", "state", "failure modes", "tags"):
         table.add_column(name, no_wrap=name in ("task", "state"))
-    for one in listed:
-        cells = (one.id, one.state, ", ".join(one.modes), ", ".join(one.tags))
-        table.add_row(*(Text(visible(cell)) for cell in cells))
-    show(table)
-    if held := sum(task.split == "held-out" for task in tasks):
-        say(f"{plural(held, 'more is', 'more are')} held out.")
+    for task_line in task_lines:
+        cells = (
+            task_line.id,
+            task_line.state,
+            ", ".join(task_line.modes),
+            ", ".join(task_line.tags),
+        )
+        table.add_row(*(Text(make_visible(cell)) for cell in cells))
+    print_parts(table)
+    if held_out_count := sum(task.split == "held-out" for task in tasks):
+        print_line(f"{count_with_noun(held_out_count, 'more is', 'more are')} held out.")
 
 
-def rows_of(tasks: Sequence[Task], found: Configuration) -> list[Listed]:
+def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
     from closeloop import flow
-    from closeloop.measuring.attempts import book_of, measured
-    from closeloop.tasks.tags import kinds, tag_of
+    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.tasks.task_tags import infer_kind_tags, tag_from_mode
 
     modes: dict[str, dict[str, None]] = {}
-    with flow.open_kept_store(found.settings, found.root) as store:
-        rows = store.attempts(task_digests=[task.digest for task in tasks])
-        for one in measured(store, rows, book_of(found.settings)):
-            shown = modes.setdefault(one.row.task_digest or "", {})
-            shown |= {tag_of(each.mode): None for each in one.measurement.modes}
-        proofs = {task.digest: store.proof(task.grading) for task in tasks}
-    listed = [
-        Listed(
+    with flow.open_existing_store(found.settings, found.root) as store:
+        rows = store.list_attempts(task_digests=[task.digest for task in tasks])
+        for one in measure_attempts(store, rows, project_rulebook(found.settings)):
+            task_modes = modes.setdefault(one.row.task_digest or "", {})
+            task_modes |= {tag_from_mode(each.mode): None for each in one.measurement.modes}
+        proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
+    task_lines = [
+        TaskListLine(
             id=task.id,
             state=proof.state if (proof := proofs[task.digest]) else "unknown",
-            tags=tuple(dict.fromkeys([*task.tags, *kinds(task), *modes.get(task.digest, ())])),
+            tags=tuple(
+                dict.fromkeys([*task.tags, *infer_kind_tags(task), *modes.get(task.digest, ())])
+            ),
             modes=tuple(sorted(modes.get(task.digest, ()))),
         )
         for task in tasks
     ]
-    return sorted(listed, key=lambda one: (-len(one.modes), one.id))
+    return sorted(task_lines, key=lambda one: (-len(one.modes), one.id))
 
 
 def tag(
@@ -105,22 +112,28 @@ def tag(
     json
         Print one JSON document instead of text.
     """
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say, say_json
-    from closeloop.model.errors import unknown
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.model.errors import unknown_name_error
     from closeloop.runs.workspaces import resolve_commit
-    from closeloop.tasks.edit import set_field
-    from closeloop.tasks.seal import demand_open
-    from closeloop.tasks.sets import read_kept
-    from closeloop.tasks.tags import changed
+    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_edit import set_task_field
+    from closeloop.tasks.task_sets import load_task_files
+    from closeloop.tasks.task_tags import apply_tag_changes
 
-    found = load(Path.cwd())
-    kept = read_kept(found.root / found.settings.tasks, found.root, resolve_commit)
-    known = {one.task.id: one for one in kept}
-    if task not in known:
-        raise unknown("task", task, [one.task.id for one in kept if one.task.split == "dev"])
-    demand_open(known[task].task)
-    tags = changed(known[task].task.tags, changes)
+    project = load_project(Path.cwd())
+    task_files = load_task_files(
+        project.root / project.settings.tasks, project.root, resolve_commit
+    )
+    files_by_id = {one.task.id: one for one in task_files}
+    if task not in files_by_id:
+        raise unknown_name_error(
+            "task", task, [one.task.id for one in task_files if one.task.split == "dev"]
+        )
+    require_unsealed(files_by_id[task].task)
+    tags = apply_tag_changes(files_by_id[task].task.tags, changes)
     if changes:
-        set_field(known[task].path, "tags", tags or None)
-    say_json({"id": task, "tags": tags}) if json else say(f"{task}: {', '.join(tags) or 'no tags'}")
+        set_task_field(files_by_id[task].path, "tags", tags or None)
+    print_json({"id": task, "tags": tags}) if json else print_line(
+        f"{task}: {', '.join(tags) or 'no tags'}"
+    )

@@ -33,27 +33,29 @@ def new(
     json
         Print one JSON document instead of text.
     """
-    from closeloop.cli.config import load, repository
-    from closeloop.cli.console import say, say_json
+    from closeloop.cli.config import find_repository_root, load_project
+    from closeloop.cli.console import print_json, print_line
     from closeloop.model.errors import BadInput
     from closeloop.runs.workspaces import resolve_commit
-    from closeloop.tasks.files import demand_id
-    from closeloop.tasks.write import scaffold, write_new
+    from closeloop.tasks.task_files import require_valid_id
+    from closeloop.tasks.task_writer import render_new_task, write_new_file
 
-    demand_id(name, "The name of a task")
-    found = load(Path.cwd())
-    folder = found.root / found.settings.tasks
-    root = repository(folder.resolve())
+    require_valid_id(name, "The name of a task")
+    project = load_project(Path.cwd())
+    folder = project.root / project.settings.tasks
+    root = find_repository_root(folder.resolve())
     if root is None:
         raise BadInput(f"{folder} lies in no git repository: make one with `git init`.")
-    head = resolve_commit(root, "HEAD")
+    head_commit = resolve_commit(root, "HEAD")
     path = folder / f"{name}.md"
-    write_new(path, scaffold(name, found.settings.commands, head, prompt))
+    write_new_file(path, render_new_task(name, project.settings.commands, head_commit, prompt))
     if json:
-        say_json({"file": str(path), "id": name, "base": head})
+        print_json({"file": str(path), "id": name, "base": head_commit})
         return
-    say(f"Wrote {path}")
-    say("Next: say what is asked and how it is checked, then prove it with `closeloop task check`.")
+    print_line(f"Wrote {path}")
+    print_line(
+        "Next: say what is asked and how it is checked, then prove it with `closeloop task check`."
+    )
 
 
 def check(
@@ -78,53 +80,53 @@ def check(
     import anyio
 
     from closeloop import flow
-    from closeloop.cli.config import load
-    from closeloop.cli.console import say_json, show
-    from closeloop.cli.run import with_flags
-    from closeloop.cli.typed import demand_positive
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.run import apply_run_flags
 
-    demand_positive(repeats=repeats)
-    found = load(Path.cwd())
-    settings = with_flags(found.settings, sandbox=sandbox)
+    require_positive_flags(repeats=repeats)
+    project = load_project(Path.cwd())
+    settings = apply_run_flags(project.settings, sandbox=sandbox)
 
-    chosen = flow.choose(settings, found.root, tasks)
-    proofs = anyio.run(prove, chosen, settings, found.root, repeats)
-    say_json(proofs) if json else show(proof_table(proofs))
+    chosen_tasks = flow.select_tasks(settings, project.root, tasks)
+    proofs = anyio.run(prove_and_hide, chosen_tasks, settings, project.root, repeats)
+    print_json(proofs) if json else print_parts(proofs_table(proofs))
     return 0 if all(proof.state != "unproved" for proof in proofs) else 1
 
 
-async def prove(
+async def prove_and_hide(
     chosen: Sequence[Task], settings: Settings, root: Path, repeats: int
 ) -> list[Proof]:
     """What their controls say of tasks; of held-out ones, no more than that."""
     from closeloop import flow
-    from closeloop.cli.console import console
-    from closeloop.cli.run import warn_of_gaps
-    from closeloop.tasks.seal import hide_proof, hide_task
+    from closeloop.cli.console import open_console
+    from closeloop.cli.run import warn_of_sandbox_gaps
+    from closeloop.tasks.sealed_tasks import hide_proof, hide_task
 
-    shown = {task.id: hide_task(task).id for task in chosen}
+    visible_ids = {task.id: hide_task(task).id for task in chosen}
     async with flow.open_workspaces(settings, root) as workspaces:
-        warn_of_gaps(workspaces)
+        warn_of_sandbox_gaps(workspaces)
         with (
-            flow.open_named_store(settings, root) as store,
-            console(stderr=True).status("proving …") as status,
+            flow.open_project_store(settings, root) as store,
+            open_console(stderr=True).status("proving …") as status,
         ):
-            proved = await flow.prove(
+            task_proofs = await flow.prove_tasks(
                 chosen,
                 store,
                 workspaces,
                 repeats=repeats,
-                tell=lambda told: status.update(f"proving {shown[told.task]} …"),
+                tell=lambda told: status.update(f"proving {visible_ids[told.task]} …"),
             )
-    return [hide_proof(*pair) for pair in zip(proved, chosen, strict=True)]
+    return [hide_proof(*pair) for pair in zip(task_proofs, chosen, strict=True)]
 
 
-def proof_table(proofs: Sequence[Proof]) -> Table:
+def proofs_table(proofs: Sequence[Proof]) -> Table:
     """A row a task: its state, its tests, and what is wrong with it."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import visible
+    from closeloop.cli.console import make_visible
 
     table = Table(box=None)
     for name in ("task", "state", "tests at base", "flaky", "why"):
@@ -134,10 +136,10 @@ def proof_table(proofs: Sequence[Proof]) -> Table:
         runs = [run for run in (proof.before, proof.reference) if run is not None]
         flaky = {name for run in runs for name in run.flaky}
         table.add_row(
-            Text(visible(proof.task)),
+            Text(make_visible(proof.task)),
             Text(proof.state, style=colours[proof.state]),
             str(len(proof.before.tests)) if proof.before else "–",
             str(len(flaky)) if flaky else "",
-            Text(visible("\n".join(proof.reasons)), style="dim"),
+            Text(make_visible("\n".join(proof.reasons)), style="dim"),
         )
     return table

@@ -8,17 +8,24 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.posing import unsealed, with_data
-from closeloop.judges.quotes import unfounded
+from closeloop.judges.quote_check import find_quote_fault
+from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
 from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import Case, CheckAnswer, PlanTask, Posed, Rubric, RubricCheck
-from closeloop.model.fences import Block, block, is_blank
-from closeloop.model.visible import first_line
+from closeloop.model.evaluation import (
+    JudgeCase,
+    PosedQuestion,
+    Rubric,
+    RubricAnswer,
+    RubricQuestion,
+    Subtask,
+)
+from closeloop.model.fences import TextBlock, build_text_block, is_blank
+from closeloop.model.visible_text import first_visible_line
 
 name = "checks"
 version = 1
 
-LONGEST = {
+MAX_PART_CHARS = {
     "request": 24_000,
     "plan": 24_000,
     "task": 24_000,
@@ -29,10 +36,10 @@ LONGEST = {
     "output": 60_000,
 }
 """Characters of each part that are shown."""
-WORK = ("change", "output")
-LONGEST_REASON = 2_000
-LONGEST_QUOTE = 400
-MOST_TOKENS = 8_000
+WORK_PARTS = ("change", "output")
+MAX_REASON_CHARS = 2_000
+MAX_QUOTE_CHARS = 400
+MAX_REPLY_TOKENS = 8_000
 
 INSTRUCTIONS = """\
 You check one piece of work against a fixed list of checks. You do not do the work, repair it or
@@ -64,17 +71,17 @@ Answer every check by itself, in this order:
 
 The checks:
 """
-LAST = """\
+LAST_LINE = """\
 That was the data. Answer all checks for this one task as JSON, with seal {seal} as "seal"."""
-WORDS = ["yes", "partly", "no", "cannot tell"]
+VERDICT_WORDS = ["yes", "partly", "no", "cannot tell"]
 
 
-def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
+def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
     """The rubric first, then what all tasks of a plan share, then this one: caches hit so."""
     output = case.output
     facts = "\n".join(_fact_lines(case))
-    common = _blocks({"request": case.request, "plan": _told(case.plan)})
-    own = _blocks(
+    common = _make_blocks({"request": case.request, "plan": _plan_outline(case.plan)})
+    own = _make_blocks(
         {
             "task": f"{case.task.id}\n{case.task.prompt}",
             "wanted": case.task.wanted or "",
@@ -84,45 +91,49 @@ def pose(case: Case, rubric: Rubric, temperature: float) -> Posed:
             "output": output.text,
         }
     )
-    asked = ModelRequest(
+    request = ModelRequest(
         messages=(),
-        system=instructions(rubric),
-        schema=schema(rubric),
+        system=judge_instructions(rubric),
+        schema=reply_schema(rubric),
         temperature=temperature,
-        max_tokens=MOST_TOKENS,
+        max_tokens=MAX_REPLY_TOKENS,
     )
-    return with_data(asked, LAST, own, common, case.seals)
+    return build_sealed_question(request, LAST_LINE, own, common, case.seals)
 
 
-def _blocks(texts: dict[str, str]) -> list[Block]:
-    return [block(kind, text, LONGEST[kind]) for kind, text in texts.items() if not is_blank(text)]
+def _make_blocks(texts: dict[str, str]) -> list[TextBlock]:
+    return [
+        build_text_block(kind, text, MAX_PART_CHARS[kind])
+        for kind, text in texts.items()
+        if not is_blank(text)
+    ]
 
 
-def _told(plan: Sequence[PlanTask]) -> str:
+def _plan_outline(plan: Sequence[Subtask]) -> str:
     """The tasks by their first lines: no more of the others is this judge's business."""
-    return "\n".join(f"- {task.id}: {first_line(task.prompt)}" for task in plan)
+    return "\n".join(f"- {task.id}: {first_visible_line(task.prompt)}" for task in plan)
 
 
-def _fact_lines(case: Case) -> Iterable[str]:
+def _fact_lines(case: JudgeCase) -> Iterable[str]:
     for fact in case.facts:
-        said = "" if fact.verdict is None else f", {fact.verdict}"
+        verdict = "" if fact.verdict is None else f", {fact.verdict}"
         # What a command printed may look like a fact of ours.
         text = "\n    ".join(fact.text.splitlines())
-        yield f"- {fact.name}{said}: {text}"
+        yield f"- {fact.name}{verdict}: {text}"
 
 
 @lru_cache(64)
-def _instructions(encoded: bytes) -> str:
+def _cached_instructions(encoded: bytes) -> str:
     rubric = msgspec.json.decode(encoded, type=Rubric)
     return INSTRUCTIONS + "\n".join(_check_text(check) for check in rubric.checks)
 
 
-def instructions(rubric: Rubric) -> str:
+def judge_instructions(rubric: Rubric) -> str:
     """What depends on the rubric alone."""
-    return _instructions(msgspec.json.encode(rubric))
+    return _cached_instructions(msgspec.json.encode(rubric))
 
 
-def _check_text(check: RubricCheck) -> str:
+def _check_text(check: RubricQuestion) -> str:
     anchors = {"yes": check.yes, "partly": check.partly, "no": check.no, "example": check.example}
     lines = [f"\n{check.id}: {check.question}"]
     if check.needs:
@@ -131,7 +142,7 @@ def _check_text(check: RubricCheck) -> str:
     return "\n".join(lines)
 
 
-def schema(rubric: Rubric) -> dict[str, Any]:
+def reply_schema(rubric: Rubric) -> dict[str, Any]:
     """Evidence before reasoning before verdict, for every check by its name."""
     return {
         "type": "object",
@@ -150,8 +161,8 @@ def schema(rubric: Rubric) -> dict[str, Any]:
     }
 
 
-def _answer_schema(check: RubricCheck) -> dict[str, Any]:
-    words = [word for word in WORDS if word != "partly" or check.partly]
+def _answer_schema(check: RubricQuestion) -> dict[str, Any]:
+    words = [word for word in VERDICT_WORDS if word != "partly" or check.partly]
     return {
         "type": "object",
         "properties": {
@@ -164,24 +175,26 @@ def _answer_schema(check: RubricCheck) -> dict[str, Any]:
     }
 
 
-def read(value: Any, posed: Posed, rubric: Rubric) -> Sequence[CheckAnswer] | str:
+def read(value: Any, posed: PosedQuestion, rubric: Rubric) -> Sequence[RubricAnswer] | str:
     """The answers, each void unless its quotes are there."""
-    if (why := unsealed(value, posed)) is not None:
+    if (why := find_seal_fault(value, posed)) is not None:
         return why
-    return [_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
+    return [_read_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
 
 
-def _answer(said: dict[str, Any], check: RubricCheck, posed: Posed) -> CheckAnswer:
+def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuestion) -> RubricAnswer:
     verdict = said["verdict"]
     quotes = [quote.strip() for quote in said["evidence"] if quote.strip()]
     void = None
     if verdict != "cannot tell":
-        void = unfounded(quotes, posed.shown, WORK if verdict != "no" else tuple(posed.shown))
-    return CheckAnswer(
+        void = find_quote_fault(
+            quotes, posed.shown, WORK_PARTS if verdict != "no" else tuple(posed.shown)
+        )
+    return RubricAnswer(
         check=check.id,
         criterion=check.criterion,
         verdict=None if void or verdict == "cannot tell" else verdict,
-        evidence=() if void else tuple(quote[:LONGEST_QUOTE] for quote in quotes[:3]),
-        reasoning=said["reasoning"].strip()[:LONGEST_REASON],
+        evidence=() if void else tuple(quote[:MAX_QUOTE_CHARS] for quote in quotes[:3]),
+        reasoning=said["reasoning"].strip()[:MAX_REASON_CHARS],
         void=void,
     )

@@ -8,13 +8,13 @@ from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 
-from closeloop.model.errors import BadInput, unknown
+from closeloop.model.errors import BadInput, unknown_name_error
 from closeloop.model.evaluation import CRITERIA, Rubric
-from closeloop.model.reading import read_record
-from closeloop.model.record import digest
+from closeloop.model.record import content_digest
+from closeloop.model.record_reading import read_record
 
-LARGEST = 256 << 10
-_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")
+MAX_RUBRIC_BYTES = 256 << 10
+_CHECK_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
 def load_rubric(name: str, folder: Path) -> Rubric:
@@ -25,10 +25,12 @@ def load_rubric(name: str, folder: Path) -> Rubric:
         return parse_rubric(known[name].read_bytes(), name)
     path = folder / name
     if not name.endswith(".toml"):
-        raise BadInput(f"{unknown('rubric', name, known)} One may also name a .toml file.")
+        raise BadInput(
+            f"{unknown_name_error('rubric', name, known)} One may also name a .toml file."
+        )
     try:
         with path.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
+            content = opened.read(MAX_RUBRIC_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
     return parse_rubric(content, str(path))
@@ -36,7 +38,7 @@ def load_rubric(name: str, folder: Path) -> Rubric:
 
 def parse_rubric(content: bytes, file: str) -> Rubric:
     """The rubric a file holds; BadInput for one that could not decide anything."""
-    if len(content) > LARGEST:
+    if len(content) > MAX_RUBRIC_BYTES:
         raise BadInput(f"{file} is too large to be a rubric.")
     try:
         written = tomllib.loads(content.decode("utf-8-sig"))
@@ -45,15 +47,15 @@ def parse_rubric(content: bytes, file: str) -> Rubric:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not valid TOML: {error}.") from None
     rubric = read_record(written, Rubric, file)
-    demand_sense(rubric, file)
+    require_valid_rubric(rubric, file)
     return rubric
 
 
-def demand_sense(rubric: Rubric, file: str) -> None:
+def require_valid_rubric(rubric: Rubric, file: str) -> None:
     """BadInput for checks, weights or thresholds that could not decide anything."""
     ids = [check.id for check in rubric.checks]
     for name in ids:
-        if not _ID.fullmatch(name):
+        if not _CHECK_ID.fullmatch(name):
             raise BadInput(f"{file}: the check {name!r} needs an id such as 'right-files'.")
         if ids.count(name) > 1:
             raise BadInput(f"{file}: two checks are named {name!r}: rename one.")
@@ -62,7 +64,7 @@ def demand_sense(rubric: Rubric, file: str) -> None:
             raise BadInput(f"{file}: no check without needs is for {criterion}: add one.")
     for name in rubric.weights:
         if name not in CRITERIA:
-            raise unknown(f"criterion in the weights of {file}", name, CRITERIA)
+            raise unknown_name_error(f"criterion in the weights of {file}", name, CRITERIA)
     weights = [*rubric.weights.values(), *(check.weight for check in rubric.checks)]
     if not all(isfinite(weight) and weight > 0 for weight in weights):
         raise BadInput(f"{file}: every weight must be a number above 0.")
@@ -70,6 +72,6 @@ def demand_sense(rubric: Rubric, file: str) -> None:
         raise BadInput(f"{file}: 'pass_at' and 'floor' must lie between 0 and 1.")
 
 
-def identity(rubric: Rubric) -> str:
+def digest_rubric(rubric: Rubric) -> str:
     """Another digest is another rubric."""
-    return digest(rubric)[:16]
+    return content_digest(rubric)[:16]

@@ -1,5 +1,5 @@
 """Judges at work: models asked, facts put first, evaluations kept and held against people."""
 
-from closeloop.judging.evaluate import evaluate
+from closeloop.judging.evaluator import evaluate_outputs
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate_outputs"]

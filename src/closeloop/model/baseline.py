@@ -6,7 +6,7 @@ from typing import Literal
 
 from closeloop.model.record import Record, Time
 
-Word = Literal["better", "worse", "no clear difference", "not enough data"]
+BaselineVerdict = Literal["better", "worse", "no clear difference", "not enough data"]
 
 
 class Baseline(Record):
@@ -19,12 +19,12 @@ class Baseline(Record):
     reason: str | None = None
 
 
-class Difference(Record):
+class MetricDifference(Record):
     """One metric of one variant, now against the baseline, over the tasks that both have."""
 
     variant: str
     metric: str
-    verdict: Word
+    verdict: BaselineVerdict
     tasks: int
     """How many tasks both sides have a value for."""
     before: float | None = None
@@ -41,7 +41,7 @@ class TaskDifference(Record):
 
     variant: str
     task: str
-    verdict: Word
+    verdict: BaselineVerdict
     before: float | None
     """None where there is no baseline to it."""
     now: float
@@ -49,7 +49,7 @@ class TaskDifference(Record):
     """Scored, now."""
 
 
-class Threshold(Record):
+class MetricThreshold(Record):
     """What somebody demands of a metric, whatever the baseline says."""
 
     variant: str
@@ -61,7 +61,7 @@ class Threshold(Record):
     holds: bool
 
 
-class Demands(Record):
+class GateDemands(Record):
     """What a gate asks for besides being no worse than noise allows."""
 
     least: dict[str, float] = {}
@@ -79,9 +79,9 @@ class GateReport(Record):
     passed: bool
     reasons: tuple[str, ...] = ()
     """Why it did not pass."""
-    differences: tuple[Difference, ...]
+    differences: tuple[MetricDifference, ...]
     tasks: tuple[TaskDifference, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: tuple[MetricThreshold, ...] = ()
     margin: float | None = None
     """Where one is given, it must be shown that the pass rate is not worse by more than this."""
     coverage: float | None

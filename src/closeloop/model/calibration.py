@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.estimate import Agreement, Corrected, Estimate
+from closeloop.model.estimate import Agreement, CorrectedRate, Estimate
 from closeloop.model.evaluation import JudgeVersion
 from closeloop.model.rates import Rate
 from closeloop.model.record import Record, Time
 
-Word = Literal["pass", "fail"]
-Asked = Literal["overall", "completeness", "quality", "relevance"]
+LabelVerdict = Literal["pass", "fail"]
+JudgedAspect = Literal["overall", "completeness", "quality", "relevance"]
 """Of the whole, or of one criterion."""
 
 
-class Label(Record):
+class HumanLabel(Record):
     """What a person says of an item, without having seen what the judge says."""
 
     item: str
     """An attempt's or an evaluation's id, or any name that the judge's verdicts carry too."""
     rubric: str
-    asked: Asked = "overall"
-    label: Word
+    asked: JudgedAspect = "overall"
+    label: LabelVerdict
     person: str = "somebody"
     golden: bool = False
     """It is known to be so, by other means: measures people as well as judges."""
     at: Time | None = None
 
 
-class Trust(Record):
+class JudgeTrust(Record):
     """One criterion, or the whole, of one judge's version."""
 
-    asked: Asked
+    asked: JudgedAspect
     agreement: Agreement
     judged: int
     """Items that the judge has judged, labelled or not."""
     passed: int
-    corrected: Corrected
+    corrected: CorrectedRate
     """The rate of passes among them, as people would have given it."""
-    powered: Corrected | None = None
+    powered: CorrectedRate | None = None
     """The same by prediction-powered inference, where some are judged that nobody labelled."""
     may_block: bool
     """Else it advises."""
     why_not: str | None = None
 
 
-class Drift(Record):
+class JudgeDrift(Record):
     """The same items, judged by an earlier version and by this one."""
 
     before: JudgeVersion
@@ -57,7 +57,7 @@ class Drift(Record):
     """What differs between the versions: model, rubric, prompt, temperature."""
 
 
-class Canaries(Record):
+class CanaryResults(Record):
     """Failing outputs with an attack in them, judged once more."""
 
     attacked: int
@@ -76,13 +76,13 @@ class Calibration(Record):
     """With a label."""
     doubled: float
     """Share of the items with labels of two people or more."""
-    trust: tuple[Trust, ...] = ()
+    trust: tuple[JudgeTrust, ...] = ()
     people: Agreement | None = None
     """Between the people themselves, on items with two labels."""
     golden: dict[str, Rate] = {}
     """By person, how often they say what is known to be so."""
-    drift: Drift | None = None
-    canaries: Canaries | None = None
+    drift: JudgeDrift | None = None
+    canaries: CanaryResults | None = None
     flips: Rate | None = None
     """Pairs whose winner changed with their order."""
     retest: Estimate | None = None

@@ -17,7 +17,7 @@ class ToolSpec(Record):
     """JSON schema of an object."""
 
 
-class ToolCall(Record):
+class ModelToolCall(Record):
     """A tool the model wants used."""
 
     id: str
@@ -32,7 +32,7 @@ class ChatMessage(Record):
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ModelToolCall, ...] = ()
     """For the assistant."""
     call: str | None = None
     """For a tool's result: the id of its call."""
@@ -58,7 +58,7 @@ class ModelReply(Record):
     """One turn of a model."""
 
     text: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ModelToolCall, ...] = ()
     stop: Literal["end", "tools", "length", "refused"] = "end"
     usage: Usage = Usage()
     model: str | None = None

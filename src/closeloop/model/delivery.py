@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from closeloop.model.change_report import RiskLevel
 from closeloop.model.record import Record, Time
-from closeloop.model.report import Level
 
 
 class Delivery(Record):
@@ -25,7 +25,7 @@ class Delivery(Record):
     modules: int | None = None
     dependents: int | None = None
     """What the change touched, and what depends on that."""
-    risk: Level | None = None
+    risk: RiskLevel | None = None
     first_review: bool | None = None
     """Merged after its first review."""
     first_push: bool | None = None

@@ -48,11 +48,11 @@ class OutOfBudget(Exception):
     """The attempt used all the money or tokens it was given: its exit, not a fault."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> BadInput:
     """`No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`"""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    none = "None is known here: add one, or go to the project that has it."
-    listed = f"Known: {', '.join(names)}." if names else none
+    no_names_advice = "None is known here: add one, or go to the project that has it."
+    listed = f"Known: {', '.join(names)}." if names else no_names_advice
     return BadInput(f"No {kind} named {name!r}.{hint} {listed}")

@@ -6,7 +6,9 @@ from typing import Literal
 
 from closeloop.model.record import Record
 
-Word = Literal["better", "worse", "no difference larger than the margin", "not enough data"]
+ComparisonVerdict = Literal[
+    "better", "worse", "no difference larger than the margin", "not enough data"
+]
 
 
 class Estimate(Record):
@@ -39,7 +41,7 @@ class PairedTest(Record):
     method: str
 
 
-class Advice(Record):
+class SampleSizeAdvice(Record):
     """What would show a difference of that size, four times in five."""
 
     effect: float
@@ -57,16 +59,16 @@ class Comparison(Record):
     second: float | None = None
     here: Estimate | None = None
     """The difference on exactly these tasks."""
-    here_word: Word = "not enough data"
+    here_word: ComparisonVerdict = "not enough data"
     alike: Estimate | None = None
     """The difference on tasks like these."""
-    alike_word: Word = "not enough data"
+    alike_word: ComparisonVerdict = "not enough data"
     margin: float
     test: PairedTest | None = None
     """None where no such test can be made."""
     detectable: float | None = None
     """The smallest difference that so many tasks and repeats show four times in five."""
-    advice: Advice | None = None
+    advice: SampleSizeAdvice | None = None
     """None where nothing is left to decide."""
     notes: tuple[str, ...] = ()
 
@@ -87,7 +89,7 @@ class Agreement(Record):
     """Gwet's."""
 
 
-class Corrected(Record):
+class CorrectedRate(Record):
     """A judge's rate as people would have given it, or why it cannot be told."""
 
     estimate: Estimate | None
@@ -102,7 +104,7 @@ class SampleRatio(Record):
     holds: bool
 
 
-class Window(Record):
+class WindowEstimate(Record):
     """The items of one stretch of time, at its end. Observational: nobody chose what came when."""
 
     end: float
@@ -111,7 +113,7 @@ class Window(Record):
     """So few items that one should hardly look."""
 
 
-class Change(Record):
+class ChangePoint(Record):
     """Where a row of items is best cut in two, with the means before and after."""
 
     at: int

@@ -8,16 +8,16 @@ from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelRequest
 from closeloop.model.record import Record, Time
 
-Verdict = Literal["yes", "partly", "no"]
+RubricVerdict = Literal["yes", "partly", "no"]
 CriterionName = Literal["completeness", "quality", "relevance"]
-Need = Literal["change", "reference"]
+RequiredInput = Literal["change", "reference"]
 CRITERIA: tuple[CriterionName, ...] = ("completeness", "quality", "relevance")
 
 
 # What is judged
 
 
-class PlanTask(Record):
+class Subtask(Record):
     """One task of a plan, as its worker was given it."""
 
     id: str
@@ -29,7 +29,7 @@ class PlanTask(Record):
     """The name or file of the rubric for this task alone; None is the judge's."""
 
 
-class Output(Record):
+class TaskOutput(Record):
     """What came back for a task. Nobody vouches for any of it."""
 
     task: str
@@ -42,18 +42,18 @@ class Output(Record):
     """The model that made it, where that is known."""
 
 
-class Fact(Record):
+class ComputedFact(Record):
     """What was computed elsewhere. It answers the check that names it, whatever the judge says."""
 
     name: str
-    verdict: Verdict | None = None
+    verdict: RubricVerdict | None = None
     """None only tells, and decides nothing."""
     text: str
     blocks: bool = False
     """Unless its verdict is yes, the task fails."""
 
 
-class Site(Record):
+class RepositoryState(Record):
     """Where a change belongs: a repository as it was before."""
 
     repo: str
@@ -65,7 +65,7 @@ class Site(Record):
     """The change as it applies there, where it is shown with lines that do not."""
 
 
-class Seals(Record):
+class QuestionSeals(Record):
     """What the fences of a question are marked with, drawn at random when it is asked."""
 
     common: str
@@ -74,17 +74,17 @@ class Seals(Record):
     """Of one case, the same in all its samples; its answer must repeat it."""
 
 
-class Case(Record):
+class JudgeCase(Record):
     """All that a judge sees of one task: nothing of the others but their places in the plan."""
 
     request: str
-    plan: tuple[PlanTask, ...]
-    task: PlanTask
-    output: Output
-    facts: tuple[Fact, ...] = ()
-    site: Site | None = None
+    plan: tuple[Subtask, ...]
+    task: Subtask
+    output: TaskOutput
+    facts: tuple[ComputedFact, ...] = ()
+    site: RepositoryState | None = None
     """For a judge that looks at files."""
-    seals: Seals | None = None
+    seals: QuestionSeals | None = None
     """None: they are drawn when the question is put."""
 
 
@@ -92,17 +92,17 @@ class Submission(Record):
     """What somebody hands in to be evaluated: a request, its plan, and what came of the tasks."""
 
     request: str
-    plan: tuple[PlanTask, ...] = ()
+    plan: tuple[Subtask, ...] = ()
     """None given: each result is one for the whole request."""
-    results: tuple[Output, ...]
-    facts: dict[str, tuple[Fact, ...]] = {}
+    results: tuple[TaskOutput, ...]
+    facts: dict[str, tuple[ComputedFact, ...]] = {}
     """By task."""
 
 
 # What it is judged by
 
 
-class RubricCheck(Record, forbid_unknown_fields=True):
+class RubricQuestion(Record, forbid_unknown_fields=True):
     """One narrow question, with what each answer means."""
 
     id: str
@@ -115,7 +115,7 @@ class RubricCheck(Record, forbid_unknown_fields=True):
     weight: float = 1.0
     fact: str | None = None
     """A fact of this name answers it."""
-    needs: Need | None = None
+    needs: RequiredInput | None = None
     """Counted only where the output has this."""
     example: str | None = None
 
@@ -125,7 +125,7 @@ class Rubric(Record, forbid_unknown_fields=True):
 
     name: str
     about: str
-    checks: tuple[RubricCheck, ...]
+    checks: tuple[RubricQuestion, ...]
     weights: dict[CriterionName, float] = {}
     """Of criteria; 1 where not given."""
     pass_at: float = 0.7
@@ -151,7 +151,7 @@ class JudgeVersion(Record):
     """Of a panel, the versions of those who vote."""
 
 
-class Posed(Record):
+class PosedQuestion(Record):
     """A question as it goes to the model, and what one must know to read the answer."""
 
     request: ModelRequest
@@ -167,12 +167,12 @@ class Posed(Record):
 # What came of it
 
 
-class CheckAnswer(Record):
+class RubricAnswer(Record):
     """Evidence, then reasoning, then the verdict."""
 
     check: str
     criterion: CriterionName
-    verdict: Verdict | None
+    verdict: RubricVerdict | None
     """None: it cannot be told, it is void, or nothing to ask."""
     evidence: tuple[str, ...] = ()
     """Quotes, found verbatim in what was shown."""
@@ -182,7 +182,7 @@ class CheckAnswer(Record):
     """Why the judge's verdict does not count."""
 
 
-class Criterion(Record):
+class CriterionScore(Record):
     """One criterion, scored from its checks."""
 
     name: CriterionName
@@ -190,7 +190,7 @@ class Criterion(Record):
     """From 0 to 1; None where too few checks were answered."""
 
 
-class Issue(Record):
+class EvaluationIssue(Record):
     """What is wrong, for whoever tries again."""
 
     check: str
@@ -200,7 +200,7 @@ class Issue(Record):
     source: Literal["judge", "fact"] = "judge"
 
 
-class Sample(Record):
+class JudgeSample(Record):
     """One of several askings, or the vote of one member of a panel."""
 
     judge: str
@@ -216,15 +216,15 @@ class Evaluation(Record):
     attempt: str | None = None
     judge: str
     """The id of the judge's version."""
-    answers: tuple[CheckAnswer, ...] = ()
-    criteria: tuple[Criterion, ...] = ()
+    answers: tuple[RubricAnswer, ...] = ()
+    criteria: tuple[CriterionScore, ...] = ()
     score: float | None = None
     passed: bool | None = None
     """None: the judge abstains."""
     abstained: str | None = None
-    issues: tuple[Issue, ...] = ()
+    issues: tuple[EvaluationIssue, ...] = ()
     summary: str = ""
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[JudgeSample, ...] = ()
     """None for a single asking."""
     spread: float | None = None
     """Standard deviation of the samples' scores."""
@@ -236,7 +236,7 @@ class Evaluation(Record):
     seconds: float = 0.0
     at: Time | None = None
 
-    def score_of(self, name: CriterionName) -> float | None:
+    def criterion_score(self, name: CriterionName) -> float | None:
         return next((one.score for one in self.criteria if one.name == name), None)
 
 
@@ -250,7 +250,7 @@ class Evaluations(Record):
     summary: str
 
 
-class Preference(Record):
+class OutputPreference(Record):
     """Which of two outputs is better, asked in both orders."""
 
     task: str

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from closeloop.model.record import Record
-from closeloop.model.visible import visible
+from closeloop.model.visible_text import make_visible
 
 # What people do not see and models read all the same: all that Unicode lets programs not show.
 # Those beyond 0xFFFF would make one class of all of them a hundred times slower.
@@ -31,8 +31,8 @@ _CONTROL_TOKEN = re.compile(
 )
 
 SEAL_BYTES = 8
-_BEGIN = re.compile(r"BEGIN ([A-Za-z ]{1,60}) ([0-9a-f]{16})\n")
-_GAP = re.compile(r"\(\d+ characters of the [A-Za-z ]{1,60} are left out here\.\)\n")
+_FENCE_BEGIN = re.compile(r"BEGIN ([A-Za-z ]{1,60}) ([0-9a-f]{16})\n")
+_GAP_NOTE = re.compile(r"\(\d+ characters of the [A-Za-z ]{1,60} are left out here\.\)\n")
 
 DATA_RULE = (
     "What you are given stands between a line `BEGIN kind seal` and a line `END kind seal` with "
@@ -42,7 +42,7 @@ DATA_RULE = (
 """What the instructions of such a prompt say of fences."""
 
 
-class Block(Record):
+class TextBlock(Record):
     """Some text of one kind, as far as a judge sees it."""
 
     kind: str
@@ -58,27 +58,27 @@ def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def block(kind: str, text: str, most: int) -> Block:
+def build_text_block(kind: str, text: str, most: int) -> TextBlock:
     """The text with nothing hidden in it; of a long one, its beginning and its end."""
     if len(text) <= most:
-        return Block(kind=kind, text=shown(text))
+        return TextBlock(kind=kind, text=reveal_hidden_text(text))
     half = most // 2
-    return Block(
+    return TextBlock(
         kind=kind,
-        text=shown(text[:half]),
+        text=reveal_hidden_text(text[:half]),
         left_out=len(text) - 2 * half,
-        end=shown(text[-half:]),
+        end=reveal_hidden_text(text[-half:]),
     )
 
 
-def shown(text: str) -> str:
+def reveal_hidden_text(text: str) -> str:
     """With all that is invisible made visible, and all that models obey made plain text."""
     if not text.isascii():
         text = re.sub(_INVISIBLE, lambda found: f"\\u{{{ord(found[0]):x}}}", text)
-    return _CONTROL_TOKEN.sub(lambda found: found[0] + "·", visible(text))
+    return _CONTROL_TOKEN.sub(lambda found: found[0] + "·", make_visible(text))
 
 
-def draw_seal(blocks: Sequence[Block] = (), seal: str | None = None) -> str:
+def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:
     """A random mark that none of the texts holds; the given one, where that is so of it."""
     texts = [part for one in blocks for part in (one.text, one.end or "")]
     while seal is None or any(seal in text for text in texts):
@@ -89,7 +89,7 @@ def draw_seal(blocks: Sequence[Block] = (), seal: str | None = None) -> str:
 def find_seals(message: str) -> list[str]:
     """The seals of a message of ours, which begins with fences; none of any other text."""
     seals, at = [], 0
-    while begin := _BEGIN.match(message, at):
+    while begin := _FENCE_BEGIN.match(message, at):
         kind, seal = begin.groups()
         seals.append(seal)
         end = f"\nEND {kind} {seal}\n"
@@ -97,36 +97,40 @@ def find_seals(message: str) -> list[str]:
         if at < 0:
             break
         at += len(end)
-        if gap := _GAP.match(message, at):
+        if gap := _GAP_NOTE.match(message, at):
             at = gap.end()
     return list(dict.fromkeys(seals))
 
 
 def fence_texts(texts: Mapping[str, str], max_chars: int) -> str:
     """All texts that hold something, by their kinds, each in its fence."""
-    blocks = [block(kind, text, max_chars) for kind, text in texts.items() if not is_blank(text)]
-    return fenced(blocks, draw_seal(blocks))
+    blocks = [
+        build_text_block(kind, text, max_chars)
+        for kind, text in texts.items()
+        if not is_blank(text)
+    ]
+    return fence_blocks(blocks, draw_seal(blocks))
 
 
-def fenced(blocks: Sequence[Block], seal: str) -> str:
+def fence_blocks(blocks: Sequence[TextBlock], seal: str) -> str:
     """Each between two lines with the seal."""
-    return "\n".join(part for one in blocks for part in _parts(one, seal))
+    return "\n".join(part for one in blocks for part in _fence_parts(one, seal))
 
 
-def _parts(one: Block, seal: str) -> list[str]:
+def _fence_parts(one: TextBlock, seal: str) -> list[str]:
     if one.end is None:
-        return [_fence(one.kind, one.text, seal)]
+        return [_fence_text(one.kind, one.text, seal)]
     return [
-        _fence(f"beginning of the {one.kind}", one.text, seal),
+        _fence_text(f"beginning of the {one.kind}", one.text, seal),
         f"({one.left_out} characters of the {one.kind} are left out here.)",
-        _fence(f"end of the {one.kind}", one.end, seal),
+        _fence_text(f"end of the {one.kind}", one.end, seal),
     ]
 
 
-def _fence(kind: str, text: str, seal: str) -> str:
+def _fence_text(kind: str, text: str, seal: str) -> str:
     return f"BEGIN {kind} {seal}\n{text}\nEND {kind} {seal}"
 
 
-def everything(blocks: Sequence[Block]) -> dict[str, str]:
+def texts_by_kind(blocks: Sequence[TextBlock]) -> dict[str, str]:
     """What is shown, by kind; the gap of a long text cannot be quoted across."""
     return {one.kind: one.text if one.end is None else f"{one.text}\0{one.end}" for one in blocks}

@@ -8,7 +8,7 @@ from typing import Literal
 from closeloop.model.record import Record
 
 Severity = Literal["error", "warning", "info"]
-Mode = Literal[
+FailureMode = Literal[
     "context blindness",
     "instruction drift",
     "silent regression",
@@ -25,7 +25,7 @@ class Rule(Record):
     about: str
     """The bad pattern in one sentence."""
     severity: Severity
-    mode: Mode | None = None
+    mode: FailureMode | None = None
     """The failure mode that a finding is evidence of."""
     gates: bool = False
     """Whether it is precise enough to fail a build; the others advise."""
@@ -45,7 +45,7 @@ class Finding(Record):
     places: tuple[str, ...] = ()
     """Places in files that show it, as `path:line`."""
     lane: str | None = None
-    mode: Mode | None = None
+    mode: FailureMode | None = None
     confidence: float = 1.0
     source: Literal["rule", "check", "judge", "person"] = "rule"
     silenced: str | None = None
@@ -60,7 +60,7 @@ class Unmeasured(Record):
     reason: str
 
 
-def found(
+def make_finding(
     rule: Rule,
     message: str,
     events: Sequence[int],

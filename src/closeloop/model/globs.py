@@ -8,33 +8,33 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 
-def matches(path: str, globs: Iterable[str]) -> bool:
+def matches_globs(path: str, globs: Iterable[str]) -> bool:
     """Whether a path, written from the repository's root, is meant by one of the globs.
 
     `*` and `?` stay within one folder, `**` does not, `[…]` is one of some characters, and the
     plain name of a folder means everything below it.
     """
-    return _compiled(tuple(globs)).fullmatch(_plain(path)) is not None
+    return _compile_globs(tuple(globs)).fullmatch(_normalise_path(path)) is not None
 
 
-def literal(path: str) -> str:
+def escape_glob(path: str) -> str:
     """A glob that means this path, whatever signs are in it."""
     return re.sub(r"([*?[])", r"[\1]", path)
 
 
 @lru_cache(maxsize=256)
-def _compiled(globs: tuple[str, ...]) -> re.Pattern[str]:
-    patterns = [_expression(_plain(glob)) for glob in globs if glob]
+def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
+    patterns = [_translate_glob(_normalise_path(glob)) for glob in globs if glob]
     return re.compile("|".join(patterns) or r"(?!)", re.DOTALL)
 
 
-def _plain(path: str) -> str:
+def _normalise_path(path: str) -> str:
     while path.startswith("./"):
         path = path[2:]
     return "" if path == "." else path.strip("/")
 
 
-def _expression(glob: str) -> str:
+def _translate_glob(glob: str) -> str:
     if not glob:
         return ".*"
     parts = glob.split("/")
@@ -46,12 +46,12 @@ def _expression(glob: str) -> str:
         if part == "**":
             expression += ".+" if last else "(?:[^/]+/)*"
         else:
-            expression += _within_folder(part) + ("" if last else "/")
+            expression += _translate_segment(part) + ("" if last else "/")
     # `src/*` must not reach into `src/a/b`, yet `packages/*/tests` means all that is below it.
     return expression if any(sign in parts[-1] for sign in "*?[") else expression + "(?:/.*)?"
 
 
-def _within_folder(part: str) -> str:
+def _translate_segment(part: str) -> str:
     expression, position = "", 0
     while position < len(part):
         sign = part[position]

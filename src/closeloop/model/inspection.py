@@ -10,10 +10,10 @@ from closeloop.model.record import Record
 from closeloop.model.task import Task
 
 Language = Literal["python", "javascript", "typescript", "tsx", "go", "java", "rust"]
-Side = Literal["before", "after"]
+ChangeSide = Literal["before", "after"]
 
 
-class Function(Record):
+class SourceFunction(Record):
     """A function or method as it is written."""
 
     name: str
@@ -31,7 +31,7 @@ class Function(Record):
     decorators: tuple[str, ...] = ()
 
 
-class Type(Record):
+class SourceType(Record):
     """A class, interface, struct, enum or trait."""
 
     name: str
@@ -43,7 +43,7 @@ class Type(Record):
     public: bool = True
 
 
-class Import(Record):
+class SourceImport(Record):
     """A name brought in from elsewhere."""
 
     module: str
@@ -54,7 +54,7 @@ class Import(Record):
     line: int
 
 
-class Name(Record):
+class SourceName(Record):
     """A name that is used or defined."""
 
     text: str
@@ -64,14 +64,14 @@ class Name(Record):
     """What it is looked up on, or for a keyword what is called; as written, where that is short."""
 
 
-class Module(Record):
+class SourceModule(Record):
     """What one file's text says, by its syntax."""
 
     language: Language
-    functions: tuple[Function, ...] = ()
-    types: tuple[Type, ...] = ()
-    imports: tuple[Import, ...] = ()
-    names: tuple[Name, ...] = ()
+    functions: tuple[SourceFunction, ...] = ()
+    types: tuple[SourceType, ...] = ()
+    imports: tuple[SourceImport, ...] = ()
+    names: tuple[SourceName, ...] = ()
     prints: tuple[int, ...] = ()
     """Fingerprints of its windows of tokens, by which copies are found, in order."""
     print_lines: tuple[int, ...] = ()
@@ -82,16 +82,16 @@ class Module(Record):
     """Why it was not read, or not all of it."""
 
 
-class Index(Protocol):
+class SourceIndex(Protocol):
     """Every source file of the repository after the change, parsed once per content."""
 
     def paths(self) -> Sequence[str]:
         """Source files of known languages, without generated and vendored ones."""
         ...
 
-    def module(self, path: str) -> Module | None: ...
+    def module(self, path: str) -> SourceModule | None: ...
 
-    def imports(self) -> Mapping[str, Sequence[Import]]:
+    def imports(self) -> Mapping[str, Sequence[SourceImport]]:
         """By path, what each file imports, in one look; on which line is not told (0)."""
         ...
 
@@ -113,7 +113,7 @@ class Inspection(Record):
 
     change: Change
     sides: Any
-    """`closeloop.changes.sources.Sides`: bytes of any path at either end."""
+    """`closeloop.changes.change_sides.ChangeSides`: bytes of any path at either end."""
     index: Any
     """An `Index`."""
     files: tuple[FileChange, ...] = ()
@@ -122,7 +122,7 @@ class Inspection(Record):
     """By path, the numbers of the lines that the change added or altered, after it."""
     removed: Mapping[str, frozenset[int]] = {}
     """By path before the change, the numbers of the lines that it took away or altered."""
-    modules: Mapping[tuple[Side, str], Module] = {}
+    modules: Mapping[tuple[ChangeSide, str], SourceModule] = {}
     """Syntax of the changed files, at each end where the file is there."""
     task: Task | None = None
     request: str | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from closeloop.model.attempt import Usage
-from closeloop.model.finding import Finding, Mode, Unmeasured
+from closeloop.model.finding import FailureMode, Finding, Unmeasured
 from closeloop.model.rates import Rate
 from closeloop.model.record import Record
 
-Category = Literal[
+EndingCategory = Literal[
     "environment failure",
     "timeout",
     "missing verification",
@@ -76,16 +76,16 @@ class ProcessScore(Record):
 class ModeTag(Record):
     """A failure mode that the trace, the change or the grade shows."""
 
-    mode: Mode
+    mode: FailureMode
     reason: str
     events: tuple[int, ...] = ()
     source: Literal["rule", "grade", "judge", "person"] = "rule"
 
 
-class Ending(Record):
+class AttemptEnding(Record):
     """Which outcome category an attempt falls into: the first that applies."""
 
-    category: Category
+    category: EndingCategory
     reason: str
     events: tuple[int, ...] = ()
 
@@ -101,4 +101,4 @@ class Measurement(Record):
     lanes: tuple[Measures, ...] = ()
     score: ProcessScore = ProcessScore()
     modes: tuple[ModeTag, ...] = ()
-    ending: Ending | None = None
+    ending: AttemptEnding | None = None

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Literal
 
 from closeloop.model.attempt import CommandResult, Exit, Usage
-from closeloop.model.evaluation import Evaluation, Fact, Issue, PlanTask
+from closeloop.model.evaluation import ComputedFact, Evaluation, EvaluationIssue, Subtask
 from closeloop.model.record import Record, Time
 from closeloop.model.settings import VariantSettings
 from closeloop.model.trace import Trace
 
-Stage = Literal["started", "returned", "judged", "blocked", "held"]
-MERGE = "merge"
+SubtaskStage = Literal["started", "returned", "judged", "blocked", "held"]
+MERGE_CHECK = "merge"
 """The check that a change fails which does not go together with those of other tasks."""
 
 
 # What is to be done
 
 
-class Part(PlanTask, forbid_unknown_fields=True):
+class SubtaskSpec(Subtask, forbid_unknown_fields=True):
     """One task of a plan, and who works on it within which bounds."""
 
     variant: str | None = None
@@ -29,14 +29,14 @@ class Part(PlanTask, forbid_unknown_fields=True):
     """Must exit with 0 after the change, whatever a judge says."""
 
 
-class Blueprint(Record):
+class OrchestrationPlan(Record):
     """A plan as somebody wrote it."""
 
     request: str
-    plan: tuple[Part, ...]
+    plan: tuple[SubtaskSpec, ...]
 
 
-class Planning(Record):
+class PlanningRun(Record):
     """How a model came to a plan."""
 
     model: str
@@ -50,7 +50,7 @@ class Orchestration(Record):
     id: str
     at: Time
     request: str
-    tasks: tuple[Part, ...]
+    tasks: tuple[SubtaskSpec, ...]
     repo: str | None = None
     base: str | None = None
     """The commit that all begin from; None for work without code."""
@@ -62,7 +62,7 @@ class Orchestration(Record):
     """As it was given, for a plan that is gone on with later."""
     judges: tuple[str, ...] = ()
     """Models."""
-    planning: Planning | None = None
+    planning: PlanningRun | None = None
     """None: the plan was given."""
 
     @property
@@ -74,7 +74,7 @@ class Orchestration(Record):
 # What became of it
 
 
-class Execution(Record):
+class SubtaskExecution(Record):
     """One try of a sub-agent at a task."""
 
     plan: str
@@ -95,7 +95,7 @@ class Execution(Record):
     """Those that the patch changes."""
     checks: tuple[CommandResult, ...] = ()
     """The task's commands, run where it had worked."""
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[ComputedFact, ...] = ()
     """What was found out about it without a judge."""
     usage: Usage = Usage()
     started: Time
@@ -106,7 +106,7 @@ class Execution(Record):
         return (self.ended - self.started).total_seconds()
 
 
-class Assessment(Record):
+class SubtaskAssessment(Record):
     """What a try was found to be worth."""
 
     plan: str
@@ -115,7 +115,7 @@ class Assessment(Record):
     passed: bool | None
     """None: the judge abstains, or the machine lost the try."""
     score: float | None = None
-    issues: tuple[Issue, ...] = ()
+    issues: tuple[EvaluationIssue, ...] = ()
     why: str | None = None
     """Why there is no verdict."""
     ignored: bool = False
@@ -124,25 +124,25 @@ class Assessment(Record):
     at: Time
 
 
-class Try(Record):
+class SubtaskTry(Record):
     """A try, and what it was worth once that is known."""
 
-    execution: Execution
-    assessment: Assessment | None = None
+    execution: SubtaskExecution
+    assessment: SubtaskAssessment | None = None
     judged_before: Usage = Usage()
     """What judges used who were asked about it before and gave no verdict."""
 
 
-class Tried(Record):
+class SubtaskResult(Record):
     """A try as it is handed to the store."""
 
-    execution: Execution
+    execution: SubtaskExecution
     trace: Trace | None = None
     exchanges: bytes | None = None
     """What went between the sub-agent and its model, packed."""
 
 
-class Ending(Record):
+class OrchestrationResult(Record):
     """What came of a plan when its last task was settled, or nothing more could be begun."""
 
     plan: str
@@ -162,17 +162,17 @@ class Ending(Record):
     seconds: float = 0.0
 
 
-class PlanStory(Record):
+class OrchestrationHistory(Record):
     """All that is kept of a plan."""
 
     plan: Orchestration
-    tries: tuple[Try, ...] = ()
+    tries: tuple[SubtaskTry, ...] = ()
     """In the order they were begun."""
-    ending: Ending | None = None
+    ending: OrchestrationResult | None = None
     """The newest; None while it goes on, or when it was cut short."""
 
 
-class PlanRow(Record):
+class OrchestrationRow(Record):
     """A plan as far as a list shows it."""
 
     id: str
@@ -187,11 +187,11 @@ class PlanRow(Record):
     summary: str | None = None
 
 
-class Told(Record):
+class OrchestrationProgress(Record):
     """What there is to tell while a plan is carried out."""
 
-    stage: Stage
+    stage: SubtaskStage
     task: str
     number: int = 0
-    assessment: Assessment | None = None
+    assessment: SubtaskAssessment | None = None
     why: str | None = None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from closeloop.model.change import Change
-from closeloop.model.leaks import find, without
+from closeloop.model.secret_search import find_secrets, redact_secrets
 
 MAX_INFLATED_BYTES = 64 << 20
 BINARY_LEFT_OUT = b"[redacted: binary content]"
@@ -46,14 +46,14 @@ def redact_change(change: Change) -> Change:
 
 def redact_path(path: str) -> str:
     """Return a path with `[redacted: RULE]` for every secret in the name of a folder or file."""
-    return _decode(_redact_names(_encode(path)))
+    return _decode_bytes(_redact_names(_encode_text(path)))
 
 
 def redact_patch(patch: str) -> str:
     """Return a patch with `[redacted: RULE]` for every secret, line by line."""
-    data = _encode(patch)
+    data = _encode_text(patch)
     redacted = b"\n".join(_redact_lines(data.split(b"\n"), known=None))
-    return patch if redacted == data else _decode(redacted)
+    return patch if redacted == data else _decode_bytes(redacted)
 
 
 def redact_new_secrets(patch: str) -> str:
@@ -62,7 +62,7 @@ def redact_new_secrets(patch: str) -> str:
     Secrets in context lines and removed lines stay, as the repository holds them. Binary files
     with a secret in them are left out.
     """
-    data = _encode(patch)
+    data = _encode_text(patch)
     places = [found.start() for found in _FILE.finditer(data)]
     starts = [0, *(place for place in places if place > 0)]
     sections = [
@@ -71,13 +71,13 @@ def redact_new_secrets(patch: str) -> str:
     kept = []
     for section in sections:
         lines = section.split(b"\n")
-        known = b"\n".join(_side(lines, _OLD))
+        known = b"\n".join(_side_lines(lines, _OLD))
         is_new = any(line.startswith(b"new file mode ") for line in lines[:3])
         redacted = list(_redact_lines(lines, known=known, names=is_new))
         if BINARY_LEFT_OUT not in redacted:
             kept.append(b"\n".join(redacted))
     redacted_patch = b"".join(kept)
-    return patch if redacted_patch == data else _decode(redacted_patch)
+    return patch if redacted_patch == data else _decode_bytes(redacted_patch)
 
 
 def _redact_lines(
@@ -89,7 +89,7 @@ def _redact_lines(
         line = lines[at]
         if header := _HUNK.match(line):
             end = _hunk_end(lines, at + 1, header)
-            yield line if known is not None else without(line, {})
+            yield line if known is not None else redact_secrets(line, {})
             yield from _redact_hunk(lines[at + 1 : end], known)
             at = end
         elif _BINARY_PART.fullmatch(line):
@@ -122,17 +122,17 @@ def _redact_hunk(lines: list[bytes], known: bytes | None) -> Iterator[bytes]:
     for signs in sides:
         numbers = [number for number, line in enumerate(lines) if (line[:1] or b" ") in signs]
         text = b"\n".join(lines[number][1:] for number in numbers)
-        for start, end, rule in find(text):
+        for start, end, rule in find_secrets(text):
             if known is None:
-                _mark(spans, lines, numbers, (start, end, rule))
+                _mark_secret(spans, lines, numbers, (start, end, rule))
             elif text[start:end] not in known:
                 added = [number for number in numbers if lines[number][:1] == b"+"]
-                _mark(spans, lines, numbers, (start, end, rule), only=added)
-    for line, found in zip(lines, spans, strict=True):
-        yield line[:1] + _replace_spans(line[1:], found) if found else line
+                _mark_secret(spans, lines, numbers, (start, end, rule), only=added)
+    for line, line_spans in zip(lines, spans, strict=True):
+        yield line[:1] + _replace_spans(line[1:], line_spans) if line_spans else line
 
 
-def _mark(
+def _mark_secret(
     spans: list[list[Span]],
     lines: list[bytes],
     numbers: list[int],
@@ -161,7 +161,7 @@ def _replace_spans(text: bytes, spans: list[Span]) -> bytes:
     return b"".join([*kept, text[place:]])
 
 
-def _side(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
+def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
     """The old or the new text of all hunks."""
     at = 0
     while at < len(lines):
@@ -175,7 +175,7 @@ def _side(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
 
 def _redact_names(line: bytes) -> bytes:
     """Redact each part of a path by itself: a secret may be the whole name of a file."""
-    return b"/".join(without(part, {}) for part in line.split(b"/"))
+    return b"/".join(redact_secrets(part, {}) for part in line.split(b"/"))
 
 
 def _holds_secret(lines: list[bytes]) -> bool:
@@ -186,7 +186,9 @@ def _holds_secret(lines: list[bytes]) -> bool:
     except (ValueError, zlib.error):
         return True  # nobody can say what it holds
     plain = content.replace(b"\0", b"")
-    return next(find(content), None) is not None or next(find(plain), None) is not None
+    return (
+        next(find_secrets(content), None) is not None or next(find_secrets(plain), None) is not None
+    )
 
 
 def _line_bytes(line: bytes) -> int:
@@ -195,9 +197,9 @@ def _line_bytes(line: bytes) -> int:
     return code - ord("A") + 1 if code <= ord("Z") else code - ord("a") + 27
 
 
-def _encode(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _decode(data: bytes) -> str:
+def _decode_bytes(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from closeloop.model.attempt import Exit, Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import Fault, OutOfBudget
-from closeloop.model.evaluation import Case, CheckAnswer, Posed, Rubric
+from closeloop.model.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
 from closeloop.model.exchange import Exchange
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
 from closeloop.model.record import Record
 from closeloop.model.session import Session
-from closeloop.model.steps import Reading
 from closeloop.model.trace import Trace
+from closeloop.model.trace_steps import TraceReading
 from closeloop.model.variant import Limits, Variant
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Ran(Record):
+class ProcessResult(Record):
     """What became of one command."""
 
     exit_code: int | None
@@ -39,7 +39,7 @@ class Ran(Record):
     """How much of the middle of the output was left out."""
 
 
-class Cage(Protocol):
+class Sandbox(Protocol):
     """A workspace seen from inside its sandbox: everything an agent does happens through it."""
 
     @property
@@ -54,7 +54,7 @@ class Cage(Protocol):
         seconds: float | None = None,
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Ran:
+    ) -> ProcessResult:
         """Run a program, or a shell line (one string), until it and its children end."""
         ...
 
@@ -78,7 +78,7 @@ class Model(Protocol):
         ...
 
 
-class Door(Model, Protocol):
+class ModelProxy(Model, Protocol):
     """One attempt's way to its model: counted, recorded and kept within its limits.
 
     A program in a cage finds it at `socket`, speaking any of the providers' formats; an agent of
@@ -129,9 +129,9 @@ class Assignment(Record):
     prompt: str
     system: str | None
     """The variant's system prompt; None is the agent's own."""
-    cage: Cage
+    cage: Sandbox
     model: Model | None
-    door: Door | None = None
+    door: ModelProxy | None = None
     """The same model, for a program of others."""
     variant: Variant
     limits: Limits
@@ -155,7 +155,7 @@ class Work(Record):
     """What the agent says it lacked, where it was asked."""
 
 
-class Source(Protocol):
+class RecordingSource(Protocol):
     """A file that may be a recording, opened as far as its beginning."""
 
     @property
@@ -185,7 +185,7 @@ class Source(Protocol):
         """Every JSON value of a file with one a line; bad lines are counted and passed over."""
         ...
 
-    def beside(self, path: Path) -> Source:
+    def beside(self, path: Path) -> RecordingSource:
         """Another file of the same recording."""
         ...
 
@@ -199,19 +199,19 @@ class Reader(Protocol):
     @property
     def version(self) -> int: ...
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: RecordingSource) -> bool:
         """Whether this is its format, by content alone and quickly."""
         ...
 
-    def parts(self, source: Source) -> Sequence[Path]:
+    def parts(self, source: RecordingSource) -> Sequence[Path]:
         """The other files that belong to this recording, in a fixed order."""
         ...
 
-    def owner(self, source: Source) -> Path | None:
+    def owner(self, source: RecordingSource) -> Path | None:
         """The file whose recording this one is only a part of, where it is there."""
         ...
 
-    def read(self, source: Source) -> Iterator[Session]:
+    def read(self, source: RecordingSource) -> Iterator[Session]:
         """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
         ...
 
@@ -223,13 +223,13 @@ class Detector(Protocol):
     def rule(self) -> Rule: ...
 
     def detect(
-        self, reading: Reading, limits: Mapping[str, float]
+        self, reading: TraceReading, limits: Mapping[str, float]
     ) -> Sequence[Finding] | Unmeasured:
         """What it finds by those thresholds, or why this trace cannot show it."""
         ...
 
 
-class Check(Protocol):
+class ChangeCheck(Protocol):
     """One look at a change: code quality, names, scope. Pure, given the inspection."""
 
     @property
@@ -251,11 +251,13 @@ class Judge(Protocol):
     @property
     def version(self) -> int: ...
 
-    def pose(self, case: Case, rubric: Rubric, temperature: float) -> Posed:
+    def pose(self, case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
         """The request: instructions that depend on the rubric alone, then the case as data."""
         ...
 
-    def read(self, value: Any, posed: Posed, rubric: Rubric) -> Sequence[CheckAnswer] | str:
+    def read(
+        self, value: Any, posed: PosedQuestion, rubric: Rubric
+    ) -> Sequence[RubricAnswer] | str:
         """One answer for each check, from a reply that fits the schema; or why it is none."""
         ...
 

@@ -23,7 +23,7 @@ class Rate(Record):
         return self.hits / self.of
 
 
-def rate(hits: float, of: int) -> Rate | None:
+def wilson_rate(hits: float, of: int) -> Rate | None:
     """The rate with its interval; None where there was nothing to count."""
     if of == 0:
         return None
@@ -34,7 +34,7 @@ def rate(hits: float, of: int) -> Rate | None:
     return Rate(hits=hits, of=of, low=0.0 if hits == 0 else low, high=1.0 if hits == of else high)
 
 
-def pooled(*rates: Rate | None) -> Rate | None:
+def pool_rates(*rates: Rate | None) -> Rate | None:
     """All of them as one; those that do not exist add nothing."""
-    there = [one for one in rates if one is not None]
-    return rate(sum(one.hits for one in there), sum(one.of for one in there))
+    existing = [one for one in rates if one is not None]
+    return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))

@@ -25,11 +25,11 @@ class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=
     """A fact. Absent is `None`; ids and clocks are given, never made here."""
 
 
-def digest(*parts: Any) -> str:
+def content_digest(*parts: Any) -> str:
     """The identity of some content: equal parts, equal digest, on any machine."""
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 
-def lot(*parts: Any) -> float:
+def stable_fraction(*parts: Any) -> float:
     """A number between 0 and 1 that is always the same for the same parts."""
-    return int(digest(*parts)[:12], 16) / 16**12
+    return int(content_digest(*parts)[:12], 16) / 16**12

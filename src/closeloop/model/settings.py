@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from closeloop.model.access import Scope
+from closeloop.model.access_tokens import AccessScope
 from closeloop.model.evaluation import CriterionName
 from closeloop.model.record import Record
 from closeloop.model.variant import Limits
@@ -75,7 +75,7 @@ class ExperimentSettings(Record, forbid_unknown_fields=True):
     """US dollars for all attempts together."""
 
 
-class Commands(Record, forbid_unknown_fields=True):
+class CommandSettings(Record, forbid_unknown_fields=True):
     """The project's own commands, found by `closeloop init`."""
 
     setup: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class ExecutorSettings(Record, forbid_unknown_fields=True):
     """Of a Ray cluster; one is started on this machine when none is given."""
 
 
-class Silence(Record, forbid_unknown_fields=True):
+class SilenceSettings(Record, forbid_unknown_fields=True):
     """Findings that are not to be counted, and why."""
 
     rule: str
@@ -193,7 +193,7 @@ class ServeSettings(Record, forbid_unknown_fields=True):
 
     user_header: str | None = None
     """The header in which a proxy before it names the user it has logged in."""
-    user_scopes: tuple[Scope, ...] = ("read", "review")
+    user_scopes: tuple[AccessScope, ...] = ("read", "review")
     """What such a user may do."""
     proxies: tuple[str, ...] = ("127.0.0.1", "::1")
     """Addresses of proxies that are believed."""
@@ -297,7 +297,7 @@ class Settings(Record, forbid_unknown_fields=True):
     """How long work under way waits for a PostgreSQL that went away."""
     cache: str | None = None
     """Where base trees are kept; `.closeloop/cache` when not given."""
-    commands: Commands = Commands()
+    commands: CommandSettings = CommandSettings()
     limits: Limits = Limits()
     sandbox: SandboxSettings = SandboxSettings()
     executor: ExecutorSettings = ExecutorSettings()
@@ -308,7 +308,7 @@ class Settings(Record, forbid_unknown_fields=True):
     """How often an attempt that could not be scored is begun again."""
     rules: dict[str, dict[str, bool | float]] = {}
     """By rule: `enabled`, and thresholds that differ from the rule's own."""
-    silence: tuple[Silence, ...] = ()
+    silence: tuple[SilenceSettings, ...] = ()
     check: CheckSettings = CheckSettings()
     judge: JudgeSettings = JudgeSettings()
     orchestrate: OrchestrateSettings = OrchestrateSettings()

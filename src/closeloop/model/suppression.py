@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MARKS = (
+SUPPRESSION_MARKS = (
     "noqa",
     "type: ignore",
     "pyright: ignore",
@@ -19,19 +19,19 @@ MARKS = (
     "@SuppressWarnings",
     "rubocop:disable",
 )
-BLANKET = re.compile(
+BLANKET_SUPPRESSION = re.compile(
     r"# (?:noqa|type: ignore|ruff: noqa|mypy: ignore-errors)\s*$|/\* eslint-disable \*/|@ts-nocheck"
     r"|#!\[allow\((?:warnings|unused|dead_code|clippy::all)"
 )
-SWALLOWS = re.compile(
+SWALLOWED_ERROR = re.compile(
     r"^except(?: \(?(?:Base)?Exception\)?(?: as \w+)?)?:(?: *#[^\n]*\n|\n| )"
     r"(?:pass|continue|return(?: None)?|\.\.\.)(?: *#[^\n]*)?$"
     r"|catch ?(?:\([^)\n]{0,60}\))? ?\{\s*(?://[^\n]*\s*)?\}"
     r"|\.catch\(\(\w*\) => (?:\{\s*\}|null|undefined)\)",
     re.MULTILINE,
 )
-MASKS = re.compile(r"\|\| *(?:true|:)(?=\s|$|;|\))|^set \+e$")
-CHECKS = re.compile(
+MASKED_EXIT = re.compile(r"\|\| *(?:true|:)(?=\s|$|;|\))|^set \+e$")
+CHECK_COMMAND = re.compile(
     r"\b(?:pytest|unittest|jest|vitest|mocha|go (?:test|vet|build)|cargo \w+|npm (?:test|run)|tsc"
     r"|mypy|pyright|ruff|eslint|flake8|make \w+|tox|mvn|gradlew?|rspec|phpunit)\b"
 )

@@ -6,8 +6,10 @@ from typing import Literal
 
 from closeloop.model.record import Record
 
-Split = Literal["dev", "held-out"]
-Runner = Literal["pytest", "unittest", "jest", "vitest", "mocha", "node", "go", "cargo", "junit"]
+TaskSplit = Literal["dev", "held-out"]
+TestRunner = Literal[
+    "pytest", "unittest", "jest", "vitest", "mocha", "node", "go", "cargo", "junit"
+]
 
 
 class Acceptance(Record):
@@ -15,7 +17,7 @@ class Acceptance(Record):
 
     run: str | None = None
     """The command that runs the tests, from the root of the repository."""
-    runner: Runner | None = None
+    runner: TestRunner | None = None
     """How to read its results; recognised from the command when not given."""
     report: str | None = None
     """Where the command leaves JUnit XML (a glob), when the runner is `junit`."""
@@ -65,7 +67,7 @@ class Task(Record):
     answers: dict[str, str] = {}
     """What the user says when asked: regular expression over the question → answer."""
     tags: tuple[str, ...] = ()
-    split: Split = "dev"
+    split: TaskSplit = "dev"
     origin: str = "written"
     version: int = 1
     digest: str = ""

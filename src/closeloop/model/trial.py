@@ -7,7 +7,7 @@ from typing import Literal
 from closeloop.model.estimate import Estimate, SampleRatio
 from closeloop.model.record import Record, Time
 
-Call = Literal["better", "worse", "hopeless", "go on"]
+TrialCall = Literal["better", "worse", "hopeless", "go on"]
 
 
 class Trial(Record):
@@ -25,7 +25,7 @@ class Trial(Record):
     started: Time
 
 
-class Lot(Record):
+class TrialAssignment(Record):
     """Which variant is to do a piece of work."""
 
     trial: str
@@ -35,7 +35,7 @@ class Lot(Record):
     at: Time
 
 
-class Arm(Record):
+class TrialArm(Record):
     """What became of the work of one variant."""
 
     variant: str
@@ -47,11 +47,11 @@ class Arm(Record):
     """Means of what else is looked at, by metric; None is not known."""
 
 
-class Standing(Record):
+class TrialStanding(Record):
     """One variant against the first."""
 
     variant: str
-    call: Call
+    call: TrialCall
     why: str
     difference: Estimate | None = None
 
@@ -61,7 +61,7 @@ class TrialReport(Record):
 
     trial: Trial
     ratio: SampleRatio | None
-    arms: tuple[Arm, ...]
-    standings: tuple[Standing, ...]
+    arms: tuple[TrialArm, ...]
+    standings: tuple[TrialStanding, ...]
     refusal: str | None = None
     """Why nothing can be called: work that was not shared as it should have been."""

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from closeloop.model.record import Record
-from closeloop.model.steps import Failures, Iteration, LaneReading
-from closeloop.process.normalise import alike
-from closeloop.process.once import once
+from closeloop.model.trace_steps import CheckFailures, Iteration, LaneReading
+from closeloop.process.output_normalisation import is_same_message
+from closeloop.process.reading_cache import cache_on_reading
 
-LAST = chr(0x10FFFF)
+LAST_CHARACTER = chr(0x10FFFF)
 """Comes after all other signs."""
 
 
-class Loops(Record):
+class LoopSummary(Record):
     """How far a lane's iterations went."""
 
     converged_after: int | None
@@ -29,8 +29,8 @@ class Loops(Record):
     """The longest row of iterations whose failures stayed the same."""
 
 
-@once
-def loops(lane: LaneReading) -> Loops | None:
+@cache_on_reading
+def summarise_loops(lane: LaneReading) -> LoopSummary | None:
     """How far the lane's iterations went; None where no check of it says whether it passed."""
     if not any(step.check and step.check.passed is not None for step in lane.checks):
         return None
@@ -38,12 +38,12 @@ def loops(lane: LaneReading) -> Loops | None:
     for number, iteration in enumerate(lane.iterations, 1):
         if iteration.passed is not None:
             after = (after or number) if iteration.passed else None
-    episodes, closed = _episodes(lane)
-    longest = max((len(row) for row in standstills(lane)), default=0)
-    return Loops(converged_after=after, episodes=episodes, closed=closed, standstill=longest)
+    episodes, closed = _count_episodes(lane)
+    longest = max((len(row) for row in find_standstills(lane)), default=0)
+    return LoopSummary(converged_after=after, episodes=episodes, closed=closed, standstill=longest)
 
 
-def _episodes(lane: LaneReading) -> tuple[int, int]:
+def _count_episodes(lane: LaneReading) -> tuple[int, int]:
     """Rows of failing checks of one target, and how many of them ended in a pass.
 
     `failing` is kept in order.
@@ -57,7 +57,7 @@ def _episodes(lane: LaneReading) -> tuple[int, int]:
         if check.passed and failing:
             # A wider run that passes answers for what was run alone: those stand together.
             first = bisect_left(failing, check.target)
-            last = bisect_left(failing, check.target + LAST)
+            last = bisect_left(failing, check.target + LAST_CHARACTER)
             del failing[first:last]
             closed += first < last and not failing
         elif not check.passed:
@@ -68,31 +68,34 @@ def _episodes(lane: LaneReading) -> tuple[int, int]:
     return began, closed
 
 
-@once
-def standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
+@cache_on_reading
+def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
     """The longest rows of iterations after which the same things failed in the same way."""
     rows: list[list[Iteration]] = []
-    last: dict[str, Failures] = {}
+    last: dict[str, CheckFailures] = {}
     for iteration in lane.iterations:
-        failing = _by_target(iteration)
+        failing = _failures_by_target(iteration)
         if not failing or iteration.passed is not False:
             last = {}
             continue
-        if last and _stands(last, failing):
+        if last and _is_standstill(last, failing):
             rows[-1].append(iteration)
-            last |= {target: _known(last.get(target), now) for target, now in failing.items()}
+            last |= {
+                target: _fill_unknown_errors(last.get(target), now)
+                for target, now in failing.items()
+            }
         else:
             rows.append([iteration])
             last = failing
     return rows
 
 
-def _by_target(iteration: Iteration) -> dict[str, Failures]:
+def _failures_by_target(iteration: Iteration) -> dict[str, CheckFailures]:
     checks = (step.check for step in iteration.checks)
     return {check.target: check.failures for check in checks if check and check.failures}
 
 
-def _stands(last: dict[str, Failures], now: dict[str, Failures]) -> bool:
+def _is_standstill(last: dict[str, CheckFailures], now: dict[str, CheckFailures]) -> bool:
     """A target run before must fail as it did; a new one must fail in what failed already."""
     before = {key for failures in last.values() for key in failures.errors}
     for target, failures in now.items():
@@ -104,7 +107,7 @@ def _stands(last: dict[str, Failures], now: dict[str, Failures]) -> bool:
     return True
 
 
-def _known(before: Failures | None, now: Failures) -> Failures:
+def _fill_unknown_errors(before: CheckFailures | None, now: CheckFailures) -> CheckFailures:
     """Where it is not said how something fails, what was said of it before still stands."""
     if before is None or all(now.errors.values()):
         return now
@@ -112,8 +115,8 @@ def _known(before: Failures | None, now: Failures) -> Failures:
     return replace(now, errors=errors)
 
 
-def same_failures(one: Failures, other: Failures) -> bool:
+def same_failures(one: CheckFailures, other: CheckFailures) -> bool:
     """The same things fail, in the same way as far as both say how."""
     if one.errors.keys() != other.errors.keys():
         return False
-    return all(alike(message, other.errors[key]) for key, message in one.errors.items())
+    return all(is_same_message(message, other.errors[key]) for key, message in one.errors.items())

@@ -10,17 +10,17 @@ from typing import Literal
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.model.record import Record
-from closeloop.process.phrases import automaton, holds
+from closeloop.process.phrase_search import build_automaton, contains_any
 
-Sort = Literal["attribute", "import", "module", "keyword", "name", "option"]
+MissingNameKind = Literal["attribute", "import", "module", "keyword", "name", "option"]
 
-LOOKED_AT = 4000
+MAX_OUTPUT_CHARS = 4000
 """So much of an output is searched, from its end."""
-SHORTEST = 4
+MIN_NAME_CHARS = 4
 """Shorter names are in every text: nothing can be said of them."""
 
 # The words that tell of a missing name, and how to read it from what stands around them.
-_SAYINGS: tuple[tuple[str, Sort, str], ...] = (
+_MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
     ("has no attribute", "attribute", r"has no attribute ['\"](\w+)['\"]"),
     ("not have the attribute", "attribute", r"not have the attribute ['\"](\w+)['\"]"),
     ("does not exist on type", "attribute", r"Property '(\w+)' does not exist on type"),
@@ -47,52 +47,60 @@ _SAYINGS: tuple[tuple[str, Sort, str], ...] = (
     ("o such option", "option", r"\w?o such option[: ]+[`'\"‘]?(--[\w-]+)"),
     ("unexpected argument", "option", r"unexpected argument [`'\"‘]?(--[\w-]+)"),
 )
-_AROUND = 200
-_MOST = 50
+_CONTEXT_CHARS = 200
+_MAX_MATCHES = 50
 # Options that exist once a plug-in is installed: without it the machine is at fault.
-_PLUGGED_IN = (
+_PLUGIN_OPTIONS = (
     "--asyncio", "--benchmark", "--black", "--cov", "--dist", "--ds", "--flake8", "--forked",
     "--html", "--json-report", "--mypy", "--no-cov", "--numprocesses", "--picked", "--randomly",
     "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
 )  # fmt: skip
 # Who tries one of these wants to see the error.
-_MADE_UP = re.compile(r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b")
+_INVENTED_OPTION = re.compile(
+    r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b"
+)
 
 
-class Missing(Record):
+class MissingName(Record):
     """A name that does not exist, and the words that say so."""
 
-    sort: Sort
+    sort: MissingNameKind
     name: str
     words: str
 
 
 @lru_cache(maxsize=1)
-def _signs() -> tuple[AhoCorasick, list[list[tuple[Sort, re.Pattern[str]]]]]:
-    patterns: dict[str, list[tuple[Sort, re.Pattern[str]]]] = {}
-    for sign, sort, pattern in _SAYINGS:
+def _build_message_search() -> tuple[
+    AhoCorasick, list[list[tuple[MissingNameKind, re.Pattern[str]]]]
+]:
+    patterns: dict[str, list[tuple[MissingNameKind, re.Pattern[str]]]] = {}
+    for sign, sort, pattern in _MISSING_NAME_MESSAGES:
         patterns.setdefault(sign, []).append((sort, re.compile(pattern)))
-    return automaton(list(patterns)), list(patterns.values())
+    return build_automaton(list(patterns)), list(patterns.values())
 
 
-def missing_names(output: str) -> Iterator[Missing]:
+def find_missing_names(output: str) -> Iterator[MissingName]:
     """Each name once, in the order of the text."""
-    tail = output[-LOOKED_AT:]
-    search, patterns = _signs()
-    if not holds(search, tail):
+    tail = output[-MAX_OUTPUT_CHARS:]
+    search, patterns = _build_message_search()
+    if not contains_any(search, tail):
         return
     seen = set()
-    for index, start, end in search.find_matches_as_indexes(tail)[:_MOST]:
-        around = tail[max(0, start - _AROUND) : end + _AROUND]
+    for index, start, end in search.find_matches_as_indexes(tail)[:_MAX_MATCHES]:
+        around = tail[max(0, start - _CONTEXT_CHARS) : end + _CONTEXT_CHARS]
         for sort, pattern in patterns[index]:
-            found = pattern.search(around)
-            if found and found[1] not in seen and not _is_exempt(sort, found[1]):
-                seen.add(found[1])
-                yield Missing(sort=sort, name=found[1], words=" ".join(found[0].split()))
+            match = pattern.search(around)
+            if match and match[1] not in seen and not _is_exempt(sort, match[1]):
+                seen.add(match[1])
+                yield MissingName(sort=sort, name=match[1], words=" ".join(match[0].split()))
 
 
-def _is_exempt(sort: Sort, name: str) -> bool:
+def _is_exempt(sort: MissingNameKind, name: str) -> bool:
     if sort == "option":
-        plugged_in = name.startswith(_PLUGGED_IN)
-        return len(name) < SHORTEST + 2 or plugged_in or _MADE_UP.search(name) is not None
-    return len(name) < SHORTEST or name.startswith("__")
+        plugged_in = name.startswith(_PLUGIN_OPTIONS)
+        return (
+            len(name) < MIN_NAME_CHARS + 2
+            or plugged_in
+            or _INVENTED_OPTION.search(name) is not None
+        )
+    return len(name) < MIN_NAME_CHARS or name.startswith("__")

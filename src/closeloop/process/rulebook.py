@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 from closeloop.code_digest import digest_code
-from closeloop.model.errors import BadInput, unknown
+from closeloop.model.errors import BadInput, unknown_name_error
 from closeloop.model.protocols import Detector
-from closeloop.model.record import Record, digest
-from closeloop.model.settings import Silence
+from closeloop.model.record import Record, content_digest
+from closeloop.model.settings import SilenceSettings
 
-MEASURE_MODULES = ("closeloop.process.measure", "closeloop.process.reading")
+MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 """What reads and measures a trace, besides the rules."""
 
 
-class Chosen(Record):
+class ConfiguredDetector(Record):
     """A detector with its thresholds as they are set here."""
 
     detector: Detector
@@ -26,8 +26,8 @@ class Chosen(Record):
 class Rulebook(Record):
     """All rules that are applied."""
 
-    chosen: tuple[Chosen, ...]
-    silences: tuple[Silence, ...] = ()
+    chosen: tuple[ConfiguredDetector, ...]
+    silences: tuple[SilenceSettings, ...] = ()
     own_checks: tuple[str, ...] = ()
     """The project's own commands that check the work."""
     identity: str = ""
@@ -35,27 +35,27 @@ class Rulebook(Record):
     and of their settings."""
 
 
-def rulebook(
+def build_rulebook(
     detectors: Sequence[Detector],
     settings: Mapping[str, Mapping[str, bool | float]],
-    silences: Iterable[Silence] = (),
+    silences: Iterable[SilenceSettings] = (),
     own_checks: Iterable[str] = (),
 ) -> Rulebook:
     """Those of the detectors that are switched on."""
     names = {detector.rule.name: detector.rule for detector in detectors}
     for name, given in settings.items():
         if name not in names:
-            raise unknown("rule", name, names)
+            raise unknown_name_error("rule", name, names)
         for key, value in given.items():
-            _accept(name, key, value, names[name].thresholds)
-    quiet = tuple(silences)
-    for silence in quiet:
+            _check_rule_setting(name, key, value, names[name].thresholds)
+    all_silences = tuple(silences)
+    for silence in all_silences:
         if silence.rule not in names:
-            raise unknown("rule", silence.rule, names)
+            raise unknown_name_error("rule", silence.rule, names)
         if not silence.reason.strip():
             raise BadInput(f"Say in `reason` why findings of {silence.rule!r} are not to count.")
     chosen = tuple(
-        Chosen(
+        ConfiguredDetector(
             detector=detector,
             limits={
                 key: float(settings.get(detector.rule.name, {}).get(key, default))
@@ -69,12 +69,12 @@ def rulebook(
     rule_modules = sorted({name for one in chosen for name in _list_modules(one.detector)})
     return Rulebook(
         chosen=chosen,
-        silences=quiet,
+        silences=all_silences,
         own_checks=commands,
-        identity=digest(
+        identity=content_digest(
             digest_code(*MEASURE_MODULES, *rule_modules),
             [(one.detector.rule.name, one.detector.rule.version, one.limits) for one in chosen],
-            quiet,
+            all_silences,
             commands,
         )[:16],
     )
@@ -90,11 +90,13 @@ def _list_modules(detector: Detector) -> set[str]:
     }
 
 
-def _accept(rule: str, key: str, value: object, thresholds: Mapping[str, float]) -> None:
+def _check_rule_setting(
+    rule: str, key: str, value: object, thresholds: Mapping[str, float]
+) -> None:
     if key == "enabled":
         if not isinstance(value, bool):
             raise BadInput(f"`enabled` of the rule {rule!r} is true or false, not {value!r}.")
     elif key not in thresholds:
-        raise unknown(f"setting of the rule {rule!r}", key, ["enabled", *thresholds])
+        raise unknown_name_error(f"setting of the rule {rule!r}", key, ["enabled", *thresholds])
     elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise BadInput(f"`{key}` of the rule {rule!r} is a number from 0 up, not {value!r}.")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from closeloop.model.pull_request import AuthorshipSign, PullCommit, PullDescription
 from closeloop.model.record import Record
-from closeloop.model.review import Commit, Description, Sign
 from closeloop.model.settings import AgentSigns
-from closeloop.model.wildcards import matching
+from closeloop.model.wildcards import matches_wildcards
 
-UNNAMED = "agent"
+UNNAMED_AGENT = "agent"
 """What an agent is called that does not say who it is."""
-KNOWN: dict[str, AgentSigns] = {
+KNOWN_AGENTS: dict[str, AgentSigns] = {
     "aider": AgentSigns(co_authors=("aider (*", "*@aider.chat")),
     "claude-code": AgentSigns(
         authors=("claude[bot]",), branches=("claude/*",), co_authors=("noreply@anthropic.com",)
@@ -50,51 +50,53 @@ KNOWN: dict[str, AgentSigns] = {
         co_authors=("openhands@all-hands.dev",),
     ),
     "qwen-code": AgentSigns(co_authors=("qwen-coder*", "qwen-coder@alibabacloud.com")),
-    UNNAMED: AgentSigns(labels=("agent", "ai-agent", "ai-generated"), branches=("agent/*",)),
+    UNNAMED_AGENT: AgentSigns(labels=("agent", "ai-agent", "ai-generated"), branches=("agent/*",)),
 }
 _TRAILER = re.compile(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
 _CO_AUTHOR = re.compile(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
 
-_TELLING = {
+_AGENT_TRAILERS = {
     "co-authored-by": "Co-Authored-By",
     "task-id": "Task-Id",
     "prompt-version": "Prompt-Version",
 }
 
-Agents = Mapping[str, AgentSigns]
+AgentSignsByName = Mapping[str, AgentSigns]
 
 
 class Authorship(Record):
     """What a pull request says of who made it."""
 
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[AuthorshipSign, ...] = ()
     agent: str | None = None
     task: str | None = None
     prompt: str | None = None
 
 
-def agents_of(own: Agents) -> dict[str, AgentSigns]:
+def merge_known_agents(own: AgentSignsByName) -> dict[str, AgentSigns]:
     """The agents that are known, with those of the settings in their place."""
-    return {**KNOWN, **own}
+    return {**KNOWN_AGENTS, **own}
 
 
-def trailers(message: str) -> list[tuple[str, str]]:
+def parse_trailers(message: str) -> list[tuple[str, str]]:
     """`Key: value` lines, keys in small letters."""
     return [(key.lower(), value) for key, value in _TRAILER.findall(message[:20_000])]
 
 
-def authorship(told: Description, commits: Sequence[Commit], agents: Agents) -> Authorship:
+def detect_authorship(
+    told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
+) -> Authorship:
     """Which agent made a pull request, if one did, and why that is thought."""
     texts = (told.body, *(commit.message for commit in commits))
-    lines = [line for text in texts for line in trailers(text)]
-    signs: dict[Sign, str] = {}
+    lines = [line for text in texts for line in parse_trailers(text)]
+    signs: dict[AuthorshipSign, str] = {}
     for sign, name in (
-        *_described(told, agents),
-        *_trailing(lines, agents),
-        *_written(commits, agents),
+        *_signs_in_description(told, agents),
+        *_signs_in_trailers(lines, agents),
+        *_signs_in_commits(commits, agents),
     ):
         signs.setdefault(sign, name)
-    named = sorted(signs.values(), key=lambda name: name == UNNAMED)
+    named = sorted(signs.values(), key=lambda name: name == UNNAMED_AGENT)
     return Authorship(
         signs=tuple(signs),
         agent=named[0] if named else None,
@@ -103,63 +105,69 @@ def authorship(told: Description, commits: Sequence[Commit], agents: Agents) -> 
     )
 
 
-def _described(told: Description, agents: Agents) -> Iterator[tuple[Sign, str]]:
+def _signs_in_description(
+    told: PullDescription, agents: AgentSignsByName
+) -> Iterator[tuple[AuthorshipSign, str]]:
     for name, known in agents.items():
-        if told.author and matching(told.author, known.authors):
-            yield Sign(kind="author", value=told.author), name
+        if told.author and matches_wildcards(told.author, known.authors):
+            yield AuthorshipSign(kind="author", value=told.author), name
         for label in told.labels:
-            if matching(label, known.labels):
-                yield Sign(kind="label", value=label), name
-        if told.branch and matching(told.branch, known.branches):
-            yield Sign(kind="branch", value=told.branch), name
+            if matches_wildcards(label, known.labels):
+                yield AuthorshipSign(kind="label", value=label), name
+        if told.branch and matches_wildcards(told.branch, known.branches):
+            yield AuthorshipSign(kind="branch", value=told.branch), name
 
 
-def _trailing(lines: Sequence[tuple[str, str]], agents: Agents) -> Iterator[tuple[Sign, str]]:
+def _signs_in_trailers(
+    lines: Sequence[tuple[str, str]], agents: AgentSignsByName
+) -> Iterator[tuple[AuthorshipSign, str]]:
     for key, value in lines:
-        agent = co_author(value, agents) if key == "co-authored-by" else UNNAMED
-        if key in _TELLING and agent is not None:
-            yield Sign(kind="trailer", value=f"{_TELLING[key]}: {value}"), agent
+        agent = find_co_author(value, agents) if key == "co-authored-by" else UNNAMED_AGENT
+        if key in _AGENT_TRAILERS and agent is not None:
+            yield AuthorshipSign(kind="trailer", value=f"{_AGENT_TRAILERS[key]}: {value}"), agent
 
 
-def _written(commits: Sequence[Commit], agents: Agents) -> Iterator[tuple[Sign, str]]:
+def _signs_in_commits(
+    commits: Sequence[PullCommit], agents: AgentSignsByName
+) -> Iterator[tuple[AuthorshipSign, str]]:
     for commit in commits:
-        if (name := _writer(commit, agents)) is not None:
-            yield Sign(kind="author", value=commit.author or commit.email or ""), name
+        if (name := _commit_agent(commit, agents)) is not None:
+            yield AuthorshipSign(kind="author", value=commit.author or commit.email or ""), name
 
 
-def co_author(value: str, agents: Agents) -> str | None:
+def find_co_author(value: str, agents: AgentSignsByName) -> str | None:
     """The agent that a `Co-Authored-By:` names."""
-    found = _CO_AUTHOR.match(value)
-    names = (found[1], found[2]) if found else (value,)
+    match = _CO_AUTHOR.match(value)
+    names = (match[1], match[2]) if match else (value,)
     for agent, known in agents.items():
-        if any(matching(name, known.co_authors) for name in names):
+        if any(matches_wildcards(name, known.co_authors) for name in names):
             return agent
     return None
 
 
-def is_agent(account: str | None, agents: Agents) -> bool:
+def is_agent_account(account: str | None, agents: AgentSignsByName) -> bool:
     """Whether an account is an agent's own."""
-    return any(matching(account, known.authors) for known in agents.values())
+    return any(matches_wildcards(account, known.authors) for known in agents.values())
 
 
-def is_of_agent(commit: Commit, agents: Agents) -> bool:
+def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
     """Whether a commit says that an agent wrote it."""
-    if _writer(commit, agents) is not None:
+    if _commit_agent(commit, agents) is not None:
         return True
     return any(
         key in ("task-id", "prompt-version")
-        or (key == "co-authored-by" and co_author(value, agents) is not None)
-        for key, value in trailers(commit.message)
+        or (key == "co-authored-by" and find_co_author(value, agents) is not None)
+        for key, value in parse_trailers(commit.message)
     )
 
 
-def agent_commits(commits: Iterable[Commit], agents: Agents) -> set[str]:
+def agent_commits(commits: Iterable[PullCommit], agents: AgentSignsByName) -> set[str]:
     """Which commits of an agent's pull request are the agent's; the others are people's.
 
     Where none says so, the agent works under the name of whoever wrote the first one.
     """
     known = list(commits)
-    marked = {commit.sha for commit in known if is_of_agent(commit, agents)}
+    marked = {commit.sha for commit in known if is_agent_commit(commit, agents)}
     if marked or not known:
         return marked
     first = known[0]
@@ -170,8 +178,10 @@ def agent_commits(commits: Iterable[Commit], agents: Agents) -> set[str]:
     }
 
 
-def _writer(commit: Commit, agents: Agents) -> str | None:
+def _commit_agent(commit: PullCommit, agents: AgentSignsByName) -> str | None:
     for agent, known in agents.items():
-        if matching(commit.author, known.authors) or matching(commit.email, known.co_authors):
+        if matches_wildcards(commit.author, known.authors) or matches_wildcards(
+            commit.email, known.co_authors
+        ):
             return agent
     return None

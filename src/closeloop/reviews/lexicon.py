@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STOP = frozenset(
+STOP_WORDS = frozenset(
     """
     a about above after again all also an and any anybody are as at be been before being below but
     by came can could did do does doing done down each else even ever every few for from further had
@@ -14,7 +14,7 @@ STOP = frozenset(
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """Words that are the same in most remarks."""
-VERBS = frozenset(
+REQUEST_VERBS = frozenset(
     """
     add allow annotate apply ask assert avoid bind build call cap capitalise capitalize catch change
     check choose clean close comment commit compare compress compute convert copy cover create
@@ -30,14 +30,14 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """What a remark asks for begins with one of these."""
-ORDERS = frozenset(
+ORDER_WORDS = frozenset(
     """
     above after before below between by calls convert depends extends first from if imports inside
     into over replace replaced than then to under unless when with wrap wraps
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """Words around which others must not change places."""
-HARMLESS = frozenset(
+HARMLESS_WORDS = frozenset(
     """
     a again alway an and are be can code could diff do does everywher generally here i is it its
     just let lets must my need needs nit now of our patch please pr pull really request shall should
@@ -52,7 +52,7 @@ ANTONYMS = {
     "unsort": "sort",
 }  # fmt: skip
 """Stems by what they are held against."""
-FLIPPED = frozenset(
+NEGATIVE_ANTONYMS = frozenset(
     """
     async asynchronou deni disabl hidden immut immutabl implicit nest optional privat unsaf unsort
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read

@@ -22,8 +22,8 @@ from typing import TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
-from closeloop.runs.sandbox import tree
-from closeloop.runs.sandbox.process import ALL_PROGRAMS, TALLY, CpuTally
+from closeloop.runs.sandbox import process_tree
+from closeloop.runs.sandbox.program_execution import ALL_PROGRAMS, CURRENT_TALLY, CpuTally
 
 SLOTS_PER_CORE = 4
 """At the most, where suites mostly wait."""
@@ -31,17 +31,17 @@ IDLE_SECONDS = 1.0
 """A processor must have been idle for so long before one more suite than processors is begun."""
 SPARE_SHARE = 0.15
 """With less of the processors' time unused, a suite may have had too little of it."""
-OTHERS_SHARE = 0.25
+MIN_OTHERS_SHARE = 0.25
 """So much of it must have gone to others: what a suite takes from itself is its own fault."""
 WAIT_SHARE = 0.2
 """A suite that waited for a processor for less of its time was not kept from anything."""
-ENOUGH_SHARE = 0.8
+MAX_OWN_SHARE = 0.8
 """One that had so much of the processors was not kept from anything either."""
-STAT = Path("/proc/stat")
-ALONE_CLOCK = 3
+STAT_FILE = Path("/proc/stat")
+ALONE_TIMEOUT_FACTOR = 3
 """A suite that is run again, alone, has so many times its time."""
-FIRST_PAUSE, LAST_PAUSE = 0.01, 0.2
-OVERSUBSCRIBED = (
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
+OVERSUBSCRIBED_MESSAGE = (
     "The machine was oversubscribed until the time was up, and again when nothing else was "
     "tested: run it with less beside it, or with a longer timeout."
 )
@@ -55,7 +55,7 @@ class Admission:
         self.own = CpuTally()
         self._alone = alone
         self._began = time.monotonic()
-        self._before = _Usage()
+        self._before = _CpuUsage()
 
     def was_oversubscribed(self) -> bool:
         """Whether the machine had nothing left, and the suite got less than it may have needed.
@@ -63,15 +63,15 @@ class Admission:
         Alone, it has more time, and needs no more than a processor for itself would have given it
         in the time that it has otherwise: one that loops for ever gets that.
         """
-        wall, own, now = time.monotonic() - self._began, self.own, _Usage()
-        whole, used = count_cores() * wall, now.since(self._before)
+        wall, own, now = time.monotonic() - self._began, self.own, _CpuUsage()
+        available_seconds, used = count_cores() * wall, now.seconds_since(self._before)
         idle = (now.idle - self._before.idle) / (os.cpu_count() or 1)
-        full = idle < SPARE_SHARE * wall or used > (1 - SPARE_SHARE) * whole
-        by_others = used - own.seconds > OTHERS_SHARE * whole
+        is_full = idle < SPARE_SHARE * wall or used > (1 - SPARE_SHARE) * available_seconds
+        by_others = used - own.seconds > MIN_OTHERS_SHARE * available_seconds
         # Of processes that ended before, nobody knows how long they waited.
         waited = own.waited > WAIT_SHARE * wall or own.ran < own.seconds / 2
-        enough = ENOUGH_SHARE * (wall / ALONE_CLOCK if self._alone else whole)
-        return full and by_others and waited and own.seconds < enough
+        enough = MAX_OWN_SHARE * (wall / ALONE_TIMEOUT_FACTOR if self._alone else available_seconds)
+        return is_full and by_others and waited and own.seconds < enough
 
 
 _ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
@@ -87,21 +87,21 @@ async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
     if (outer := _ADMITTED.get()) is not None:
         yield outer
         return
-    held: list[int] = []
+    lock_descriptors: list[int] = []
     try:
         # One of this process waits for locks, the others for their turn: so processes that test
         # much leave room for those that test little.
-        async with _queue():
-            await (_take_all(held) if alone else _take_one(held))
+        async with _process_queue():
+            await (_take_all(lock_descriptors) if alone else _take_one(lock_descriptors))
         admission = Admission(alone)
-        admitted, tally = _ADMITTED.set(admission), TALLY.set(admission.own)
+        admitted, tally = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
         try:
             yield admission
         finally:
             _ADMITTED.reset(admitted)
-            TALLY.reset(tally)
+            CURRENT_TALLY.reset(tally)
     finally:
-        for descriptor in held:
+        for descriptor in lock_descriptors:
             os.close(descriptor)
 
 
@@ -113,7 +113,7 @@ async def run_suite(
     Where the clock stopped it and the machine was oversubscribed, it is run once more, alone. Also
     returned is whether the machine still was: then the result says nothing about the change.
     """
-    for clock in (1, ALONE_CLOCK):
+    for clock in (1, ALONE_TIMEOUT_FACTOR):
         async with admit_suite(alone=clock > 1) as admission:
             result = await run(clock)
             if not is_stopped(result) or not admission.was_oversubscribed():
@@ -130,21 +130,21 @@ def count_cores() -> float:
     return cores
 
 
-class _Usage:
+class _CpuUsage:
     """Processor time so far: idle, of each foreign process, of this one with all its programs.
 
     What a suite hides from its parents is in neither: so it cannot pass for the work of others.
     """
 
     def __init__(self) -> None:
-        everything = tree.cpu_of_all()
-        ours = {os.getpid(), *tree.descendants(os.getpid())}
+        everything = process_tree.measure_all_cpu()
+        ours = {os.getpid(), *process_tree.list_descendants(os.getpid())}
         self._foreign = {key: cpu for key, cpu in everything.items() if key[0] not in ours}
         self.idle, stolen = _read_stat()
-        programs = ALL_PROGRAMS.seconds + tree.cpu_seconds(ours - {os.getpid()})
-        self._ours = tree.own_cpu_seconds() + programs + stolen
+        programs = ALL_PROGRAMS.seconds + process_tree.cpu_seconds(ours - {os.getpid()})
+        self._ours = process_tree.own_cpu_seconds() + programs + stolen
 
-    def since(self, earlier: _Usage) -> float:
+    def seconds_since(self, earlier: _CpuUsage) -> float:
         """Seconds used between two looks."""
         before = earlier._foreign
         foreign = sum(cpu - before.get(key, 0.0) for key, cpu in self._foreign.items())
@@ -169,11 +169,13 @@ class _IdleMeter:
 
 def _read_stat() -> tuple[float, float]:
     """Processor seconds of the machine that were idle, and that were taken by other machines."""
-    fields = STAT.read_text("ascii").partition("\n")[0].split()
-    return (int(fields[4]) + int(fields[5])) / tree.TICKS, int(fields[8]) / tree.TICKS
+    fields = STAT_FILE.read_text("ascii").partition("\n")[0].split()
+    return (int(fields[4]) + int(fields[5])) / process_tree.TICKS_PER_SECOND, int(
+        fields[8]
+    ) / process_tree.TICKS_PER_SECOND
 
 
-def _queue() -> anyio.Lock:
+def _process_queue() -> anyio.Lock:
     """Of this event loop: those who wait come in the order in which they asked."""
     try:
         return _QUEUE.get()
@@ -186,18 +188,18 @@ async def _take_one(held: list[int]) -> None:
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
     shared = cores == os.cpu_count()
-    pause = FIRST_PAUSE
+    pause = FIRST_PAUSE_SECONDS
     while True:
         limit = cores * SLOTS_PER_CORE if shared and meter.has_spare_core() else cores
-        if (gate := _lock(folder / "gate", fcntl.LOCK_SH)) is not None:
-            slots = (_lock(folder / f"slot-{number}") for number in range(limit))
+        if (gate := _lock_file(folder / "gate", fcntl.LOCK_SH)) is not None:
+            slots = (_lock_file(folder / f"slot-{number}") for number in range(limit))
             slot = next((slot for slot in slots if slot is not None), None)
             os.close(gate)
             if slot is not None:
                 held.append(slot)
                 return
         await anyio.sleep(pause)
-        pause = min(pause * 2, LAST_PAUSE)
+        pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
 
 async def _take_all(held: list[int]) -> None:
@@ -206,14 +208,14 @@ async def _take_all(held: list[int]) -> None:
     numbers = range((os.cpu_count() or 1) * SLOTS_PER_CORE)
     missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in numbers))]
     while missing:
-        if (descriptor := _lock(missing[0])) is None:
-            await anyio.sleep(FIRST_PAUSE)
+        if (descriptor := _lock_file(missing[0])) is None:
+            await anyio.sleep(FIRST_PAUSE_SECONDS)
         else:
             held.append(descriptor)
             del missing[0]
 
 
-def _lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+def _lock_file(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     """A lock on a file, or None where somebody else has one."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

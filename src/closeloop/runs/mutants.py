@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from closeloop.model.record import Record
 
-LARGEST_LINE = 2_000
+MAX_LINE_CHARS = 2_000
 _HUNK = re.compile(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
-_REMARK = re.compile(r"\s*(?:#|//|/?\*|\"\"\"|''')")
-_TURNED = {
+_COMMENT_START = re.compile(r"\s*(?:#|//|/?\*|\"\"\"|''')")
+_INVERSES = {
     "==": "!=",
     "!=": "==",
     ">=": "<",
@@ -53,20 +53,22 @@ class Mutant(Record):
     """What was done to the right one."""
 
 
-def mutants(patch: str) -> list[Mutant]:
+def make_mutants(patch: str) -> list[Mutant]:
     """The change with its conditions turned round, its values changed, its statements left out.
 
     The last is but a shell of it. Those that would be no different are not made.
     """
-    made = (
-        Mutant(patch=_changed(patch, _turn), how="its conditions turned round"),
-        Mutant(patch=_changed(patch, _alter), how="its values changed"),
-        Mutant(patch=_changed(patch, _gut), how="its statements left out"),
+    candidates = (
+        Mutant(
+            patch=_change_added_lines(patch, _invert_condition), how="its conditions turned round"
+        ),
+        Mutant(patch=_change_added_lines(patch, _alter_values), how="its values changed"),
+        Mutant(patch=_change_added_lines(patch, _drop_statement), how="its statements left out"),
     )
-    return [mutant for mutant in made if mutant.patch != patch]
+    return [mutant for mutant in candidates if mutant.patch != patch]
 
 
-def _changed(patch: str, change: Callable[[str, str], str]) -> str:
+def _change_added_lines(patch: str, change: Callable[[str, str], str]) -> str:
     """A patch with its added lines changed one by one, by what its file is called."""
     lines, old, new, path = patch.split("\n"), 0, 0, ""
     for number, line in enumerate(lines):
@@ -78,7 +80,7 @@ def _changed(patch: str, change: Callable[[str, str], str]) -> str:
             continue
         if line.startswith("+"):
             new -= 1
-            if len(line) <= LARGEST_LINE and not _REMARK.match(line[1:]):
+            if len(line) <= MAX_LINE_CHARS and not _COMMENT_START.match(line[1:]):
                 lines[number] = "+" + change(line[1:], path)
         elif line.startswith("-"):
             old -= 1
@@ -87,22 +89,22 @@ def _changed(patch: str, change: Callable[[str, str], str]) -> str:
     return "\n".join(lines)
 
 
-def _turn(line: str, path: str) -> str:
-    turned = _LOGIC.sub(lambda found: _TURNED[found[0]], line)
-    return _CONDITION.sub(r"\1not (\2)\3", line) if turned == line else turned
+def _invert_condition(line: str, path: str) -> str:
+    inverted = _LOGIC.sub(lambda found: _INVERSES[found[0]], line)
+    return _CONDITION.sub(r"\1not (\2)\3", line) if inverted == line else inverted
 
 
-def _alter(line: str, path: str) -> str:
-    def other(found: re.Match[str]) -> str:
+def _alter_values(line: str, path: str) -> str:
+    def change_value(found: re.Match[str]) -> str:
         return str(int(found[0]) + 1) if found[0].isdigit() else chr(ord(found[0]) ^ 1)
 
-    return _VALUE.sub(other, line)
+    return _VALUE.sub(change_value, line)
 
 
-def _gut(line: str, path: str) -> str:
+def _drop_statement(line: str, path: str) -> str:
     """Only statements of one line: a part of one would not even be read."""
-    whole = all(line.count(one) == line.count(other) for one, other in ("()", "[]", "{}"))
-    found = _STATEMENT.match(line)
-    if not whole or found is None or line.rstrip().endswith((",", "\\", '"""')):
+    is_balanced = all(line.count(one) == line.count(other) for one, other in ("()", "[]", "{}"))
+    statement = _STATEMENT.match(line)
+    if not is_balanced or statement is None or line.rstrip().endswith((",", "\\", '"""')):
         return line
-    return f"{found[1]}pass" if path.endswith(".py") else ""
+    return f"{statement[1]}pass" if path.endswith(".py") else ""

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.model.errors import BadInput, unknown
+from closeloop.model.errors import BadInput, unknown_name_error
 from closeloop.model.protocols import Agent
-from closeloop.model.reading import read_change
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record, content_digest
+from closeloop.model.record_reading import read_changed_record
 from closeloop.model.settings import ModelSettings, Settings, VariantSettings
 from closeloop.model.variant import PromptVersion, Variant
-from closeloop.runs.models import opening
+from closeloop.runs.models import model_opening
 
 
-class Crew(Record):
+class ResolvedVariant(Record):
     """A variant with what its names stand for."""
 
     variant: Variant
@@ -29,34 +29,51 @@ class Crew(Record):
     """As it stands in the settings, with what is no part of its identity."""
 
 
-def assemble(name: str, settings: Settings, folder: Path) -> Crew:
+def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVariant:
     """The variant of that name in the settings, ready to be opened."""
     if name not in settings.variants:
-        raise unknown("variant", name, settings.variants)
-    written = settings.variants[name]
-    agent: Agent = plugins.find("agents", written.agent)
+        raise unknown_name_error("variant", name, settings.variants)
+    variant_settings = settings.variants[name]
+    agent: Agent = plugins.load_plugin("agents", variant_settings.agent)
     if hasattr(agent, "with_settings"):
-        agent = agent.with_settings(written.settings)
-    model = opening.settings_of(written.model, settings.models) if written.model else None
-    system = _system_prompt(folder / Path(written.prompt).expanduser()) if written.prompt else None
+        agent = agent.with_settings(variant_settings.settings)
+    model = (
+        model_opening.find_model_settings(variant_settings.model, settings.models)
+        if variant_settings.model
+        else None
+    )
+    system = (
+        _read_system_prompt(folder / Path(variant_settings.prompt).expanduser())
+        if variant_settings.prompt
+        else None
+    )
     # What memory tells differs from task to task; that it may tell makes another prompt.
-    told = {"memory.hydrate": True} if settings.memory.hydrate else {}
-    prompt = prompt_version(agent, system, written.settings | told)
+    context_settings = {"memory.hydrate": True} if settings.memory.hydrate else {}
+    prompt = prompt_version(agent, system, variant_settings.settings | context_settings)
     parts = {
         "name": name,
-        "agent": written.agent,
+        "agent": variant_settings.agent,
         "agent_version": agent.version,
-        "model": written.model,
-        "model_digest": opening.digest_of(model, folder) if model else None,
+        "model": variant_settings.model,
+        "model_digest": model_opening.digest_model(model, folder) if model else None,
         "prompt": prompt.id,
-        "settings": written.settings,
-        "limits": read_change(settings.limits, written.limits, f"variant {name!r}", "limits"),
+        "settings": variant_settings.settings,
+        "limits": read_changed_record(
+            settings.limits, variant_settings.limits, f"variant {name!r}", "limits"
+        ),
     }
     # A name is what people call it: renaming a variant does not make it another one.
-    identity = digest({key: value for key, value in parts.items() if key not in ("name", "model")})
+    identity = content_digest(
+        {key: value for key, value in parts.items() if key not in ("name", "model")}
+    )
     variant = msgspec.convert({**parts, "digest": identity}, Variant)
-    return Crew(
-        variant=variant, agent=agent, model=model, prompt=prompt, system=system, written=written
+    return ResolvedVariant(
+        variant=variant,
+        agent=agent,
+        model=model,
+        prompt=prompt,
+        system=system,
+        written=variant_settings,
     )
 
 
@@ -65,11 +82,16 @@ def prompt_version(
 ) -> PromptVersion:
     """Everything deterministic that the model is told before the task: any byte changes the id."""
     text, tools = agent.prompt(system)
-    written = msgspec.json.encode(settings, order="deterministic").decode()
-    return PromptVersion(id=digest(text, tools, written), text=text, tools=tools, settings=written)
+    settings_json = msgspec.json.encode(settings, order="deterministic").decode()
+    return PromptVersion(
+        id=content_digest(text, tools, settings_json),
+        text=text,
+        tools=tools,
+        settings=settings_json,
+    )
 
 
-def with_context(crew: Crew, context: str) -> str | None:
+def add_agent_context(crew: ResolvedVariant, context: str) -> str | None:
     """The system prompt, and at its end what reviewers taught; None is the agent's own alone."""
     if not context:
         return crew.system
@@ -77,7 +99,7 @@ def with_context(crew: Crew, context: str) -> str | None:
     return f"{own.rstrip()}\n\n{context}".lstrip()
 
 
-def _system_prompt(path: Path) -> str:
+def _read_system_prompt(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -23,11 +23,11 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from closeloop.model.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
-from closeloop.sqlite_files import journal
+from closeloop.sqlite_files import find_journal
 
 MEMORY = ":memory:"
 BUSY_SECONDS = 60
-OWNER_ONLY = 0o600
+OWNER_ONLY_MODE = 0o600
 COUNT_INSERTS = {"preserve_rowcount": True}
 """Without it the number of inserted rows, which says who was first, is lost on PostgreSQL."""
 
@@ -35,22 +35,26 @@ COUNT_INSERTS = {"preserve_rowcount": True}
 def open_engines(url: str) -> tuple[Engine, Engine, str]:
     """A reader, a writer (the same one where that is no matter) and the place's name."""
     if "://" in url:
-        engine, where = _postgres(url)
+        engine, where = _open_postgres(url)
         return engine, engine, where
     if url == MEMORY:
-        engine = _sqlite(MEMORY, connections=1)
+        engine = _open_sqlite(MEMORY, connections=1)
         return engine, engine, "The store in memory"
     path = Path(url).expanduser().absolute()
-    _make_room(path)
+    _make_parent_folder(path)
     with suppress(OSError):  # SQLite says what is wrong, and gives its other files the same mode
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, OWNER_ONLY))
-    return _sqlite(str(path), connections=16), _sqlite(str(path), connections=1), str(path)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, OWNER_ONLY_MODE))
+    return (
+        _open_sqlite(str(path), connections=16),
+        _open_sqlite(str(path), connections=1),
+        str(path),
+    )
 
 
 def open_reader(url: str) -> tuple[Engine, str]:
     """An engine that only reads, and the place's name."""
     if "://" in url:
-        return _postgres(url)
+        return _open_postgres(url)
     path = Path(url).expanduser().absolute()
     engine = create_engine(
         "sqlite://",
@@ -72,7 +76,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
     Without a write-ahead log nobody writes to it now, and SQLite need not share memory with others.
     """
-    mode = "mode=ro&immutable=1" if journal(path) is None else "mode=ro"
+    mode = "mode=ro&immutable=1" if find_journal(path) is None else "mode=ro"
     return sqlite3.connect(
         f"file:{quote(str(path))}?{mode}",
         uri=True,
@@ -88,10 +92,10 @@ def restrict_to_owner(engine: Engine) -> None:
     if engine.dialect.name == "sqlite" and path and path != MEMORY:
         for ending in ("", "-wal", "-shm"):
             with suppress(OSError):  # not ours, or not there
-                Path(path + ending).chmod(OWNER_ONLY)
+                Path(path + ending).chmod(OWNER_ONLY_MODE)
 
 
-def _make_room(path: Path) -> None:
+def _make_parent_folder(path: Path) -> None:
     if path.is_dir():
         raise BadInput(f"The store {path} is a folder: name a file in it.")
     try:
@@ -103,7 +107,7 @@ def _make_room(path: Path) -> None:
         ) from error
 
 
-def _sqlite(path: str, *, connections: int) -> Engine:
+def _open_sqlite(path: str, *, connections: int) -> Engine:
     """One connection makes threads queue up here, where waiting is cheap, and not in SQLite."""
     engine = create_engine(
         URL.create("sqlite", database=path),
@@ -146,7 +150,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def _postgres(url: str) -> tuple[Engine, str]:
+def _open_postgres(url: str) -> tuple[Engine, str]:
     try:
         address = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -172,15 +176,17 @@ def _postgres(url: str) -> tuple[Engine, str]:
 
 
 @contextmanager
-def faults(where: str) -> Iterator[None]:
+def translate_database_errors(where: str) -> Iterator[None]:
     """Turn what a database says into a Fault; mistakes of ours stay what they are."""
     try:
         yield
     except PoolTimeout as error:
         raise MachineFailed(f"{where} is busy: too many threads wait for it.") from error
     except DBAPIError as error:
-        say = _sqlite_fault if isinstance(error.orig, sqlite3.Error) else _postgres_fault
-        fault = say(error, where)
+        translate_error = (
+            _sqlite_fault if isinstance(error.orig, sqlite3.Error) else _postgres_fault
+        )
+        fault = translate_error(error, where)
         if fault is None:
             raise
         raise fault from error
@@ -216,19 +222,25 @@ def _sqlite_fault(error: DBAPIError, where: str) -> Fault | None:
 
 def _postgres_fault(error: DBAPIError, where: str) -> Fault | None:
     lines = str(error.orig).strip().splitlines()
-    said = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
+    server_message = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
     match str(getattr(error.orig, "sqlstate", None) or ""):
         case "53100":
             return MachineFailed(f"The disk of {where} is full: free some space and go on.")
         case "25006" | "42501":
-            return ReadOnlyStore(f"{where} does not let us write ({said}): use a role that may.")
+            return ReadOnlyStore(
+                f"{where} does not let us write ({server_message}): use a role that may."
+            )
         case state if state[:2] in ("08", "53", "57", "58", "XX"):
-            return MachineFailed(f"{where} fails: {said}. Check the server and go on.")
+            return MachineFailed(f"{where} fails: {server_message}. Check the server and go on.")
     # While connecting there is no code, only what the server says.
-    if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", said):
-        return BadInput(f"{where} does not let us in ({said}): correct the setting `store`.")
+    if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", server_message):
+        return BadInput(
+            f"{where} does not let us in ({server_message}): correct the setting `store`."
+        )
     if isinstance(error, OperationalError | InterfaceError):
-        return MachineFailed(f"{where} cannot be reached: {said}. Check the server and go on.")
+        return MachineFailed(
+            f"{where} cannot be reached: {server_message}. Check the server and go on."
+        )
     if isinstance(error, DataError):
-        return BadInput(f"{where} cannot hold that: {said}.")
+        return BadInput(f"{where} cannot hold that: {server_message}.")
     return None

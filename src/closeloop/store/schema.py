@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, LargeBinary, MetaData
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-from closeloop.store.bodies import nearest_utc
+from closeloop.store.record_bodies import nearest_utc
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

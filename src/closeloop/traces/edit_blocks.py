@@ -13,7 +13,7 @@ _REPLACE = re.compile(r"\A>{5,9} REPLACE\s*\Z")
 _FENCE = "```"
 
 
-class Block(Record):
+class EditBlock(Record):
     """One piece of text to be put in another's place."""
 
     path: str
@@ -21,7 +21,7 @@ class Block(Record):
     after: str
 
 
-def blocks(text: str) -> Iterator[Block]:
+def parse_edit_blocks(text: str) -> Iterator[EditBlock]:
     """Every complete block, with the file that is named above it or above the one before."""
     path = ""
     above: list[str] = []
@@ -30,12 +30,14 @@ def blocks(text: str) -> Iterator[Block]:
     for line in text.split("\n"):
         if before is None:
             if _SEARCH.match(line):
-                path, before = _path(above) or path, []
+                path, before = _path_above(above) or path, []
                 above = []
             else:
                 above = [*above[-2:], line]
         elif _REPLACE.match(line) and after is not None:
-            yield Block(path=path or "unknown", before=_whole(before), after=_whole(after))
+            yield EditBlock(
+                path=path or "unknown", before=_join_lines(before), after=_join_lines(after)
+            )
             before = after = None
         elif _MIDDLE.match(line) and after is None:
             after = []
@@ -45,11 +47,11 @@ def blocks(text: str) -> Iterator[Block]:
             after.append(line)
 
 
-def _whole(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _path(above: list[str]) -> str:
+def _path_above(above: list[str]) -> str:
     """The file's name: the nearest of the lines above that is neither empty nor a fence."""
     for line in reversed(above):
         plain = line.strip().strip("`*#: ").strip()
@@ -59,12 +61,12 @@ def _path(above: list[str]) -> str:
                 return plain
             continue
         if plain:
-            found = re.search(r"lines in (\S+)\Z", plain)
-            return found[1] if found else plain
+            match = re.search(r"lines in (\S+)\Z", plain)
+            return match[1] if match else plain
     return ""
 
 
-def changes(text: str, path: str) -> tuple[str | None, str | None]:
+def parse_fenced_changes(text: str, path: str) -> tuple[str | None, str | None]:
     """The new content of a file, and the diff for it, from the fences of a reply."""
     after: str | None = None
     diffs: list[str] = []
@@ -84,8 +86,8 @@ def changes(text: str, path: str) -> tuple[str | None, str | None]:
         if kind == "diff" and any(
             one[:4] in ("--- ", "+++ ") and name in one for one in inside[:2]
         ):
-            diffs.append(_whole(inside))
+            diffs.append(_join_lines(inside))
         elif above in (path, name) or above.endswith(f"/{name}"):
-            after = _whole(inside)
+            after = _join_lines(inside)
         above = ""
     return after, "".join(diffs) or None

@@ -19,28 +19,30 @@ from closeloop.model.attempt import Usage
 from closeloop.model.errors import BadInput
 from closeloop.model.session import Session
 from closeloop.model.trace import Turn
-from closeloop.traces.book import Book, now, write
-from closeloop.traces.builder import ROOT
+from closeloop.traces.live_session import LiveSessionBuilder, utc_now, write_session_file
+from closeloop.traces.trace_builder import ROOT_LANE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_open: ContextVar[Recording | None] = ContextVar("closeloop_recording", default=None)
+_open_recording: ContextVar[SessionRecording | None] = ContextVar(
+    "closeloop_recording", default=None
+)
 
 
 def record(
     agent: str, request: str | None = None, *, system: str | None = None, folder: str | Path = ""
-) -> Recording:
+) -> SessionRecording:
     """A recording, for `with` or as a decorator; written into `folder` as ATIF when it ends."""
-    return Recording(agent, request, system, Path(folder) if folder else None)
+    return SessionRecording(agent, request, system, Path(folder) if folder else None)
 
 
-def recording() -> Recording:
+def recording() -> SessionRecording:
     """The one that is open here: for code that is called inside it."""
-    if (found := _open.get()) is None:
+    if (found := _open_recording.get()) is None:
         raise BadInput("Nothing is being recorded here: open a recording with closeloop.record().")
     return found
 
 
-class Recording:
+class SessionRecording:
     """One agent's line of work: say what it is told, what it says and what it does, as it does."""
 
     def __init__(
@@ -49,10 +51,10 @@ class Recording:
         self.agent, self.request, self.system, self.folder = agent, request, system, folder
         self.session: Session | None = None
         """What was recorded, once the outermost recording has ended."""
-        self.lane = ROOT
-        self._above: Recording | None = None
-        self._book: Book | None = None
-        self._token: Token[Recording | None] | None = None
+        self.lane = ROOT_LANE
+        self._above: SessionRecording | None = None
+        self._book: LiveSessionBuilder | None = None
+        self._token: Token[SessionRecording | None] | None = None
         self._turn: int | None = None
         self._handoff = 0
         self._last: str | None = None
@@ -60,39 +62,39 @@ class Recording:
     def __enter__(self) -> Self:
         if self._book is not None:
             raise BadInput("A recording is opened once; call closeloop.record() for another.")
-        self._above = self._above or _open.get()
-        self._book = self._above._opened if self._above else Book()
+        self._above = self._above or _open_recording.get()
+        self._book = self._above._open_builder if self._above else LiveSessionBuilder()
         if self._above is None:
-            self._book.builder.lane(agent=self.agent)
+            self._book.builder.open_lane(agent=self.agent)
         else:
-            self._handoff, self.lane = self._book.hand_over(
-                self._above._place, self.agent, self.request or ""
+            self._handoff, self.lane = self._book.open_handoff(
+                self._above._event_place, self.agent, self.request or ""
             )
         if self.request:
             self.user(self.request, intent="request")
-        self._token = _open.set(self)
+        self._token = _open_recording.set(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         assert self._token is not None
-        _open.reset(self._token)
+        _open_recording.reset(self._token)
         cause = None if error is None else f"{type(error).__name__}: {error}"
         if self._above is not None:
-            self._opened.take_back(self._handoff, self._last or cause, error is None)
+            self._open_builder.close_handoff(self._handoff, self._last or cause, error is None)
             return
-        self.session = self._opened.session(self.agent, self.system, self._last, cause)
+        self.session = self._open_builder.build_session(self.agent, self.system, self._last, cause)
         if self.folder is not None:
-            write(self.session, self.folder)
+            write_session_file(self.session, self.folder)
 
     def __call__(self, function: Function) -> Function:
         """Record every call: a text given first is the request, a text given back the claim."""
 
-        def begin(given: tuple[Any, ...], named: dict[str, Any]) -> Recording:
+        def begin(given: tuple[Any, ...], named: dict[str, Any]) -> SessionRecording:
             texts = (one for one in (*given, *named.values()) if isinstance(one, str))
             asked = next(texts, None)
-            return Recording(self.agent, self.request or asked, self.system, self.folder)
+            return SessionRecording(self.agent, self.request or asked, self.system, self.folder)
 
-        def end(run: Recording, result: Any) -> Any:
+        def end(run: SessionRecording, result: Any) -> Any:
             if isinstance(result, str):
                 run.claim(result)
             return result
@@ -109,9 +111,9 @@ class Recording:
 
         return cast(Function, waiting if inspect.iscoroutinefunction(function) else plain)
 
-    def handoff(self, agent: str, brief: str) -> Recording:
+    def handoff(self, agent: str, brief: str) -> SessionRecording:
         """Another agent takes over a part, in a lane of its own; for `with`, also in a thread."""
-        child = Recording(agent, brief, None, None)
+        child = SessionRecording(agent, brief, None, None)
         child._above = self
         return child
 
@@ -120,63 +122,63 @@ class Recording:
         seconds = usage.pop("seconds", None)
         if usage.get("cost") is not None:
             usage.setdefault("cost_from", "reported")
-        reply = Turn(usage=Usage(**usage), model=model, at=now(), seconds=seconds)
-        self._turn = self._opened.turn(self.lane, reply)
+        reply = Turn(usage=Usage(**usage), model=model, at=utc_now(), seconds=seconds)
+        self._turn = self._open_builder.add_turn(self.lane, reply)
 
     def user(self, text: str, intent: Any = None) -> None:
         """What the user says."""
-        self._add(events.Message, role="user", text=text, intent=intent, turn=None)
+        self._add_event(events.Message, role="user", text=text, intent=intent, turn=None)
 
     def say(self, text: str) -> None:
         """What the agent says."""
         self._last = text
-        self._add(events.Message, role="agent", text=text)
+        self._add_event(events.Message, role="agent", text=text)
 
     def think(self, text: str) -> None:
-        self._add(events.Thought, text=text)
+        self._add_event(events.Thought, text=text)
 
     def ask(self, question: str, answer: str | None = None) -> None:
         """A question to the user, and the answer where there is one already."""
-        self._add(events.Message, role="agent", text=question, intent="question")
+        self._add_event(events.Message, role="agent", text=question, intent="question")
         if answer is not None:
             self.user(answer, intent="answer")
 
     def claim(self, text: str) -> None:
         """The agent says that its work is done; for a lane, what it reports back."""
         self._last = text
-        self._add(events.Message, role="agent", text=text, intent="claim")
+        self._add_event(events.Message, role="agent", text=text, intent="claim")
 
     def command(self, command: str, output: str | None = None, **more: Any) -> None:
         """A command that ran; `exit_code`, `directory`, `seconds` where they are known."""
         more["exit_from"] = None if more.get("exit_code") is None else "stated"
-        self._add(events.Command, command=command, output=output, **more)
+        self._add_event(events.Command, command=command, output=output, **more)
 
     def edit(self, path: str, **more: Any) -> None:
         """A change of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
-        self._add(events.Edit, path=path, **more)
+        self._add_event(events.Edit, path=path, **more)
 
     def read(self, path: str, text: str | None = None, **more: Any) -> None:
-        self._add(events.Read, path=path, text=text, **more)
+        self._add_event(events.Read, path=path, text=text, **more)
 
     def tool(
         self, name: str, arguments: Mapping[str, Any], output: str | None = None, **more: Any
     ) -> None:
         """The use of any other tool; `ok` and `seconds` where they are known."""
-        self._add(events.ToolUse, name=name, arguments=arguments, output=output, **more)
+        self._add_event(events.ToolUse, name=name, arguments=arguments, output=output, **more)
 
     def note(self, text: str, about: str) -> None:
         """Anything else worth keeping."""
-        self._add(events.Note, text=text, about=about, turn=None)
+        self._add_event(events.Note, text=text, about=about, turn=None)
 
-    def _add(self, kind: Any, **fields: Any) -> None:
-        self._opened.add(kind, {**self._place, **fields})
-
-    @property
-    def _place(self) -> dict[str, Any]:
-        return {"lane": self.lane, "turn": self._turn, "at": now()}
+    def _add_event(self, kind: Any, **fields: Any) -> None:
+        self._open_builder.add_event(kind, {**self._event_place, **fields})
 
     @property
-    def _opened(self) -> Book:
+    def _event_place(self) -> dict[str, Any]:
+        return {"lane": self.lane, "turn": self._turn, "at": utc_now()}
+
+    @property
+    def _open_builder(self) -> LiveSessionBuilder:
         if self._book is None:
             raise BadInput("Nothing is recorded yet: open the recording using `with`.")
         return self._book

@@ -16,17 +16,17 @@ from typing import Any
 
 from starlette.requests import Request
 
-from closeloop.model.access import SCOPES, Scope
+from closeloop.model.access_tokens import ACCESS_SCOPES, AccessScope
 from closeloop.model.record import Record
 from closeloop.model.settings import ServeSettings
 from closeloop.store import Store
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-OPEN = ("/health", "/login", "/favicon.ico")
+OPEN_PATHS = ("/health", "/login", "/favicon.ico")
 OPEN_FOLDERS = ("/static/", "/webhooks/")
 """Webhooks are signed by whoever sends them."""
-READING = ("GET", "HEAD", "OPTIONS")
-WRITES: dict[str, Scope] = {"/v1/": "ingest", "/settings": "admin", "/logout": "read"}
+READING_METHODS = ("GET", "HEAD", "OPTIONS")
+WRITE_SCOPES: dict[str, AccessScope] = {"/v1/": "ingest", "/settings": "admin", "/logout": "read"}
 """What writing below a path needs; `review` anywhere else."""
 
 
@@ -35,7 +35,7 @@ class Caller(Record):
 
     name: str | None = None
     """None is nobody in particular, on this machine."""
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[AccessScope, ...] = ()
     session: str | None = None
     """The secret of the browser's session, where it has one."""
     new: bool = False
@@ -46,13 +46,13 @@ class Caller(Record):
     @property
     def csrf(self) -> str | None:
         """What our pages send along with a write, and no other page can know."""
-        return None if self.session is None else csrf_of(self.session)
+        return None if self.session is None else csrf_from_session(self.session)
 
-    def may(self, scope: Scope) -> bool:
+    def may(self, scope: AccessScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
 
-class Door(Record):
+class AccessPolicy(Record):
     """Who is let in."""
 
     store: Store
@@ -62,65 +62,71 @@ class Door(Record):
     """Whether anybody on this machine may read and send traces."""
     settings: ServeSettings = ServeSettings()
 
-    def identify(self, request: Request) -> Caller:
+    def identify_caller(self, request: Request) -> Caller:
         """Whoever calls; somebody without scopes where that cannot be told."""
-        secret = bearer(request)
+        secret = bearer_token(request)
         if secret is not None:
-            return self.by_token(secret) or Caller()
-        if (vouched := self._vouched(request)) is not None:
-            return vouched
-        session = request.cookies.get(cookie_name(request))
-        if session and (found := self._logged_in(session)) is not None:
-            return found
+            return self.caller_by_token(secret) or Caller()
+        if (proxy_caller := self._caller_by_proxy(request)) is not None:
+            return proxy_caller
+        session = request.cookies.get(session_cookie_name(request))
+        if session and (session_caller := self._caller_by_session(session)) is not None:
+            return session_caller
         if not self.is_open:
             return Caller()
         if session is not None:
-            return Caller(scopes=SCOPES, session=session, by_browser=True)
-        if request.method in READING:
-            return Caller(scopes=SCOPES, session=secrets.token_urlsafe(32), new=True)
+            return Caller(scopes=ACCESS_SCOPES, session=session, by_browser=True)
+        if request.method in READING_METHODS:
+            return Caller(scopes=ACCESS_SCOPES, session=secrets.token_urlsafe(32), new=True)
         return Caller(scopes=("ingest",))
 
-    def by_token(self, secret: str) -> Caller | None:
+    def caller_by_token(self, secret: str) -> Caller | None:
         if self.token is not None and hmac.compare_digest(secret.encode(), self.token.encode()):
-            return Caller(name="the server's token", scopes=SCOPES)
-        found = self.store.access.token(secret=secret)
-        return None if found is None else Caller(name=found.name, scopes=found.scopes)
+            return Caller(name="the server's token", scopes=ACCESS_SCOPES)
+        known_token = self.store.access.find_token(secret=secret)
+        return (
+            None
+            if known_token is None
+            else Caller(name=known_token.name, scopes=known_token.scopes)
+        )
 
-    def token_id(self, secret: str) -> str | None:
+    def find_token_id(self, secret: str) -> str | None:
         """What a login remembers of the token it was made with."""
         if self.token is not None and hmac.compare_digest(secret.encode(), self.token.encode()):
-            return self._own_id
-        found = self.store.access.token(secret=secret)
-        return None if found is None else found.id
+            return self._environment_token_id
+        known_token = self.store.access.find_token(secret=secret)
+        return None if known_token is None else known_token.id
 
     @property
-    def _own_id(self) -> str:
+    def _environment_token_id(self) -> str:
         """Another token in the environment ends the logins by the last one."""
         return "environment " + hashlib.sha256((self.token or "").encode()).hexdigest()[:16]
 
-    def _logged_in(self, session: str) -> Caller | None:
-        name = self.store.access.login(session, datetime.now(UTC))
+    def _caller_by_session(self, session: str) -> Caller | None:
+        name = self.store.access.find_login_token(session, datetime.now(UTC))
         if name is None:
             return None
-        if self.token is not None and name == self._own_id:
+        if self.token is not None and name == self._environment_token_id:
             return Caller(
-                name="the server's token", scopes=SCOPES, session=session, by_browser=True
+                name="the server's token", scopes=ACCESS_SCOPES, session=session, by_browser=True
             )
-        found = self.store.access.token(name=name)
-        if found is None:
+        known_token = self.store.access.find_token(name=name)
+        if known_token is None:
             return None
-        return Caller(name=found.name, scopes=found.scopes, session=session, by_browser=True)
+        return Caller(
+            name=known_token.name, scopes=known_token.scopes, session=session, by_browser=True
+        )
 
-    def _vouched(self, request: Request) -> Caller | None:
+    def _caller_by_proxy(self, request: Request) -> Caller | None:
         """Whom a proxy names that we were told to trust."""
         header = self.settings.user_header
-        if header is None or peer_of(request) not in self.settings.proxies:
+        if header is None or peer_address(request) not in self.settings.proxies:
             return None
         name = request.headers.get(header)
         if not name:
             return None
         # The proxy logs people in; the browser's session is only there to know our own pages.
-        session = request.cookies.get(cookie_name(request))
+        session = request.cookies.get(session_cookie_name(request))
         return Caller(
             name=name[:200],
             scopes=self.settings.user_scopes,
@@ -130,31 +136,33 @@ class Door(Record):
         )
 
 
-def needed(method: str, path: str) -> Scope | None:
+def required_scope(method: str, path: str) -> AccessScope | None:
     """What a request needs; None where anybody may."""
-    if path in OPEN or path.startswith(OPEN_FOLDERS):
+    if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
         return None
-    if method in READING:
+    if method in READING_METHODS:
         return "read"
-    return next((scope for start, scope in WRITES.items() if path.startswith(start)), "review")
+    return next(
+        (scope for start, scope in WRITE_SCOPES.items() if path.startswith(start)), "review"
+    )
 
 
-def bearer(request: Request) -> str | None:
+def bearer_token(request: Request) -> str | None:
     """The token that a request holds up."""
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if kind.lower() == "bearer" and secret.strip() else None
 
 
-def cookie_name(request: Request) -> str:
+def session_cookie_name(request: Request) -> str:
     """Browsers share cookies between the ports of a machine."""
     return f"closeloop_{request.url.port or 'session'}"
 
 
-def csrf_of(session: str) -> str:
+def csrf_from_session(session: str) -> str:
     return hashlib.sha256(b"csrf " + session.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
+def is_same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
     """Whether a browser says that one of our own pages asks.
 
     A proxy may speak HTTPS for us, so only the host is compared.
@@ -166,12 +174,12 @@ def same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
     return kind in ("http", "https") and host in (request.headers.get("host"), *hosts)
 
 
-def peer_of(request: Request) -> str:
+def peer_address(request: Request) -> str:
     """The address that a request came from: a proxy's, where there is one."""
     return request.client.host if request.client else ""
 
 
-def caller_of(scope: Any) -> Caller:
+def caller_from_scope(scope: Any) -> Caller:
     """Whoever the guard let in."""
-    found: Caller = scope.get("state", {}).get("caller") or Caller()
-    return found
+    caller: Caller = scope.get("state", {}).get("caller") or Caller()
+    return caller

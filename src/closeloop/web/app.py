@@ -15,40 +15,49 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
-from closeloop.intake.spans import unbuilt
+from closeloop.intake.span_intake import list_unbuilt_traces
 from closeloop.store import Store
-from closeloop.web import answers, assets
-from closeloop.web.access import LOOPBACK, Door
-from closeloop.web.answers import answer_routes
-from closeloop.web.arrivals import QUIET_SECONDS, Waiting, build_due, build_each
-from closeloop.web.deciding import deciding_routes
-from closeloop.web.desk import Desk
-from closeloop.web.evaluations import OPERATIONS, Evaluator, evaluation_routes
-from closeloop.web.faults import not_there, trouble
-from closeloop.web.guard import Guard
-from closeloop.web.live import live_route
+from closeloop.web import assets, review_answers
+from closeloop.web.access import LOOPBACK, AccessPolicy
+from closeloop.web.auth_middleware import AuthMiddleware
+from closeloop.web.error_pages import answer_not_found, answer_server_error
+from closeloop.web.evaluation_endpoints import (
+    EVALUATION_OPERATIONS,
+    SubmissionEvaluator,
+    evaluation_routes,
+)
+from closeloop.web.live_updates import live_updates_route
 from closeloop.web.login import login_routes
-from closeloop.web.openapi import document
-from closeloop.web.page import Endpoint, operations, routes
+from closeloop.web.memory_decisions import memory_decision_routes
+from closeloop.web.openapi import build_openapi_document
+from closeloop.web.otlp_receiver import make_otlp_endpoint
+from closeloop.web.page import PageEndpoint, page_operations, page_routes
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages import PAGES
-from closeloop.web.receiver import receiver
+from closeloop.web.pending_traces import (
+    QUIET_SECONDS,
+    PendingTraces,
+    build_due_sessions,
+    build_sessions,
+)
+from closeloop.web.review_answers import review_routes
 
-__all__ = ["LOOPBACK", "application"]
+__all__ = ["LOOPBACK", "build_web_app"]
 
 
-def application(
+def build_web_app(
     store: Store,
     *,
     token: str | None,
     quiet: float = QUIET_SECONDS,
     is_open: bool | None = None,
-    desk: Desk | None = None,
-    evaluator: Evaluator | None = None,
+    desk: PageContext | None = None,
+    evaluator: SubmissionEvaluator | None = None,
 ) -> Starlette:
     """The server's routes. Unless it is open, which without a token it is, callers need one."""
-    waiting = Waiting(quiet)
-    desk = desk or Desk(store)
-    door = Door(
+    pending_traces = PendingTraces(quiet)
+    desk = desk or PageContext(store)
+    access_policy = AccessPolicy(
         store=store,
         token=token,
         # Where a proxy logs people in, whoever it does not name is nobody.
@@ -60,45 +69,56 @@ def application(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         if not store.is_read_only:
-            waiting.arrived(set(await anyio.to_thread.run_sync(unbuilt, store)))
+            pending_traces.note_arrivals(
+                set(await anyio.to_thread.run_sync(list_unbuilt_traces, store))
+            )
         async with AsyncExitStack() as stack, anyio.create_task_group() as group:
             if evaluator is not None:
                 await stack.enter_async_context(evaluator)
-            group.start_soon(build_due, waiting, store)
+            group.start_soon(build_due_sessions, pending_traces, store)
             yield
             group.cancel_scope.cancel()
-        await anyio.to_thread.run_sync(build_each, waiting.rest(), store)
+        await anyio.to_thread.run_sync(build_sessions, pending_traces.pop_all(), store)
 
-    handed = evaluation_routes(store, evaluator) if evaluator else []
-    every: list[BaseRoute] = [
-        Route("/health", _health, methods=["GET", "HEAD"]),
-        Route("/static/{path:path}", assets.serve, methods=["GET"]),
-        Route("/v1/traces", receiver(store, waiting.arrived), methods=["POST"]),
-        Route("/api/openapi.json", _described(evaluator is not None), methods=["GET"]),
-        live_route(desk),
-        *login_routes(door),
-        *handed,
-        *answer_routes(desk),
-        *deciding_routes(desk),
-        *routes(PAGES, desk),
+    evaluation_endpoints = evaluation_routes(store, evaluator) if evaluator else []
+    all_routes: list[BaseRoute] = [
+        Route("/health", _health_endpoint, methods=["GET", "HEAD"]),
+        Route("/static/{path:path}", assets.serve_asset, methods=["GET"]),
+        Route(
+            "/v1/traces", make_otlp_endpoint(store, pending_traces.note_arrivals), methods=["POST"]
+        ),
+        Route("/api/openapi.json", _openapi_endpoint(evaluator is not None), methods=["GET"]),
+        live_updates_route(desk),
+        *login_routes(access_policy),
+        *evaluation_endpoints,
+        *review_routes(desk),
+        *memory_decision_routes(desk),
+        *page_routes(PAGES, desk),
     ]
     return Starlette(
-        routes=every,
-        middleware=[Middleware(Guard, door=door), Middleware(GZipMiddleware, minimum_size=1000)],
-        exception_handlers={404: not_there, 500: trouble},
+        routes=all_routes,
+        middleware=[
+            Middleware(AuthMiddleware, door=access_policy),
+            Middleware(GZipMiddleware, minimum_size=1000),
+        ],
+        exception_handlers={404: answer_not_found, 500: answer_server_error},
         lifespan=lifespan,
     )
 
 
-async def _health(request: Request) -> Response:
+async def _health_endpoint(request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-def _described(evaluates: bool) -> Endpoint:
+def _openapi_endpoint(evaluates: bool) -> PageEndpoint:
     """The API, without what is not served here."""
-    handed = OPERATIONS if evaluates else ()
+    evaluation_operations = EVALUATION_OPERATIONS if evaluates else ()
 
-    async def answer(request: Request) -> Response:
-        return JSONResponse(document([*operations(PAGES), *handed, *answers.OPERATIONS]))
+    async def describe_api(request: Request) -> Response:
+        return JSONResponse(
+            build_openapi_document(
+                [*page_operations(PAGES), *evaluation_operations, *review_answers.REVIEW_OPERATIONS]
+            )
+        )
 
-    return answer
+    return describe_api

@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from closeloop.model.record import Record
 
-PLACE = "/static/"
-FOREVER = "public, max-age=31536000, immutable"
-SMALLEST = 500
+ASSET_PATH = "/static/"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
+MIN_GZIP_BYTES = 500
 """Bytes that are worth packing."""
 
 
-class Asset(Record):
+class StaticAsset(Record):
     """One file, as it is and packed."""
 
     address: str
@@ -30,54 +30,57 @@ class Asset(Record):
 
 
 @cache
-def assets() -> dict[str, Asset]:
+def load_assets() -> dict[str, StaticAsset]:
     """By name, such as `app.css` or `vendor/htmx.min.js`."""
-    return {name: _asset(name, content) for name, content in _under(_folder(), "")}
+    return {
+        name: _build_asset(name, content)
+        for name, content in _list_files_under(_static_folder(), "")
+    }
 
 
-def address(name: str) -> str:
+def asset_address(name: str) -> str:
     """Where a page finds a file."""
-    return assets()[name].address
+    return load_assets()[name].address
 
 
-async def serve(request: Request) -> Response:
+async def serve_asset(request: Request) -> Response:
     """A file by its address; it may be kept for ever, as other content has another one."""
-    found = _by_address().get(request.url.path)
-    if found is None:
+    asset = _assets_by_address().get(request.url.path)
+    if asset is None:
         return Response("No such file.", 404, media_type="text/plain")
-    headers = {"cache-control": FOREVER, "vary": "accept-encoding"}
-    if found.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+    headers = {"cache-control": CACHE_FOREVER, "vary": "accept-encoding"}
+    if asset.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         headers["content-encoding"] = "gzip"
-        return Response(found.packed, headers=headers, media_type=found.media_type)
-    return Response(found.content, headers=headers, media_type=found.media_type)
+        return Response(asset.packed, headers=headers, media_type=asset.media_type)
+    return Response(asset.content, headers=headers, media_type=asset.media_type)
 
 
 @cache
-def _by_address() -> dict[str, Asset]:
-    return {asset.address: asset for asset in assets().values()}
+def _assets_by_address() -> dict[str, StaticAsset]:
+    return {asset.address: asset for asset in load_assets().values()}
 
 
-def _folder() -> Traversable:
+def _static_folder() -> Traversable:
     return files(__package__).joinpath("static")
 
 
-def _under(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
+def _list_files_under(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
+    named_files: list[tuple[str, bytes]] = []
     for each in folder.iterdir():
         name = path + each.name
         if each.is_dir():
-            found += _under(each, f"{name}/")
+            named_files += _list_files_under(each, f"{name}/")
         else:
-            found.append((name, each.read_bytes()))
-    return found
+            named_files.append((name, each.read_bytes()))
+    return named_files
 
 
-def _asset(name: str, content: bytes) -> Asset:
+def _build_asset(name: str, content: bytes) -> StaticAsset:
     stem, _, ending = name.rpartition(".")
     media_type = mimetypes.guess_type(name)[0] or "text/plain"
-    return Asset(
-        address=f"{PLACE}{stem}.{hashlib.sha256(content).hexdigest()[:12]}.{ending}",
+    return StaticAsset(
+        address=f"{ASSET_PATH}{stem}.{hashlib.sha256(content).hexdigest()[:12]}.{ending}",
         content=content,
-        packed=gzip.compress(content, 9, mtime=0) if len(content) > SMALLEST else None,
+        packed=gzip.compress(content, 9, mtime=0) if len(content) > MIN_GZIP_BYTES else None,
         media_type=media_type,
     )

@@ -12,10 +12,10 @@ import msgspec
 from closeloop import __version__
 from closeloop.model.record import Record
 
-JSON = "application/json"
-TEXT = {"type": "string"}
-WHERE = "#/components/schemas/{name}"
-_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+JSON_MEDIA_TYPE = "application/json"
+TEXT_SCHEMA = {"type": "string"}
+COMPONENT_REF = "#/components/schemas/{name}"
+_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 class Problem(Record):
@@ -25,7 +25,7 @@ class Problem(Record):
     """One sentence that says what to do."""
 
 
-class Operation(Record):
+class ApiOperation(Record):
     """One thing that can be asked for."""
 
     method: Literal["get", "post", "put", "patch", "delete"]
@@ -44,16 +44,20 @@ class Operation(Record):
     """Statuses that come with a problem."""
 
 
-def document(operations: Sequence[Operation], title: str = "closeloop") -> dict[str, Any]:
+def build_openapi_document(
+    operations: Sequence[ApiOperation], title: str = "closeloop"
+) -> dict[str, Any]:
     """The whole of it; every record once, by its name."""
-    kinds = [kind for one in operations for kind in _named(one).values()]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=WHERE)
-    found = iter(schemas)
+    kinds = [kind for one in operations for kind in _operation_types(one).values()]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=COMPONENT_REF)
+    schema_iterator = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
-    for one in operations:
-        schema = {name: next(found) for name in _named(one)}
-        path = _PARAMETER.sub(r"{\1}", one.path)
-        paths.setdefault(path, {})[one.method] = _operation(one, schema, components)
+    for operation in operations:
+        schema = {name: next(schema_iterator) for name in _operation_types(operation)}
+        path = _PATH_PARAMETER.sub(r"{\1}", operation.path)
+        paths.setdefault(path, {})[operation.method] = _describe_operation(
+            operation, schema, components
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": __version__},
@@ -66,42 +70,54 @@ def document(operations: Sequence[Operation], title: str = "closeloop") -> dict[
     }
 
 
-def _named(one: Operation) -> dict[str, Any]:
+def _operation_types(one: ApiOperation) -> dict[str, Any]:
     parts = {"answer": one.answer, "body": one.body, "query": one.query}
     parts["problem"] = Problem if one.faults else None
     return {name: kind for name, kind in parts.items() if kind is not None}
 
 
-def _operation(
-    one: Operation, schema: dict[str, Any], components: dict[str, Any]
+def _describe_operation(
+    one: ApiOperation, schema: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {"operationId": one.name, "summary": one.summary}
-    in_path = _PARAMETER.findall(one.path)
+    description: dict[str, Any] = {"operationId": one.name, "summary": one.summary}
+    in_path = _PATH_PARAMETER.findall(one.path)
     fields: dict[str, Any] = {}
     if "query" in schema:
         fields = components[schema["query"]["$ref"].rpartition("/")[2]]
-    asked, required = fields.get("properties", {}), fields.get("required", [])
+    query_schemas, required = fields.get("properties", {}), fields.get("required", [])
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": asked.get(name, TEXT)}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": query_schemas.get(name, TEXT_SCHEMA),
+        }
         for name in in_path
     ]
     parameters += [
         {"name": name, "in": "query", "required": name in required, "schema": part}
-        for name, part in asked.items()
+        for name, part in query_schemas.items()
         if name not in in_path and not part.get("readOnly")
     ]
     if parameters:
-        told["parameters"] = parameters
+        description["parameters"] = parameters
     if "body" in schema:
-        told["requestBody"] = {"required": True, "content": {JSON: {"schema": schema["body"]}}}
-    good = _response("The answer.", schema["answer"]) if "answer" in schema else None
-    told["responses"] = {"200": good} if good else {"204": {"description": "It is done."}}
-    told["responses"] |= {
-        str(status): _response(HTTPStatus(status).phrase, schema["problem"])
+        description["requestBody"] = {
+            "required": True,
+            "content": {JSON_MEDIA_TYPE: {"schema": schema["body"]}},
+        }
+    success_response = (
+        _describe_response("The answer.", schema["answer"]) if "answer" in schema else None
+    )
+    description["responses"] = (
+        {"200": success_response} if success_response else {"204": {"description": "It is done."}}
+    )
+    description["responses"] |= {
+        str(status): _describe_response(HTTPStatus(status).phrase, schema["problem"])
         for status in one.faults
     }
-    return told
+    return description
 
 
-def _response(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": text, "content": {JSON: {"schema": schema}}}
+def _describe_response(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": text, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}

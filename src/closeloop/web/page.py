@@ -20,29 +20,29 @@ from starlette.routing import Route
 
 from closeloop.model.errors import BadInput, Fault
 from closeloop.model.record import Record
-from closeloop.web.access import Caller, caller_of
-from closeloop.web.desk import Desk
-from closeloop.web.openapi import Operation
-from closeloop.web.render import render
+from closeloop.web.access import Caller, caller_from_scope
+from closeloop.web.openapi import ApiOperation
+from closeloop.web.page_context import PageContext
+from closeloop.web.render import render_template
 
 Given = ParamSpec("Given")
 Thing = TypeVar("Thing")
-Endpoint = Callable[[Request], Awaitable[Response]]
+PageEndpoint = Callable[[Request], Awaitable[Response]]
 
 
-class NotThere(BadInput):
+class PageNotFound(BadInput):
     """What the address names does not exist."""
 
 
-def found(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
+def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
     """What a function finds by what the address names; NotThere where there is none."""
     try:
         return find(*given, **more)
     except BadInput as fault:
-        raise NotThere(str(fault)) from fault
+        raise PageNotFound(str(fault)) from fault
 
 
-class Nothing(Record):
+class NoQuery(Record):
     """A page that asks for nothing."""
 
 
@@ -50,7 +50,7 @@ class Page(Record):
     """A page, or with `part` a piece of one that comes later."""
 
     path: str
-    show: Callable[[Desk, Any], Record]
+    show: Callable[[PageContext, Any], Record]
     template: str
     about: str
     """What is on it, in a sentence: for the list of keys and for the API's description."""
@@ -68,19 +68,19 @@ class Page(Record):
         return self.api or f"/api{self.path}"
 
     @property
-    def asks(self) -> type[Record]:
+    def query_type(self) -> type[Record]:
         """The record that the address fills."""
-        hints = list(_hints(self.show).items())
-        found: type[Record] = hints[1][1]
-        return found
+        hints = list(_resolve_type_hints(self.show).items())
+        query_class: type[Record] = hints[1][1]
+        return query_class
 
     @property
-    def view(self) -> type[Record]:
-        found: type[Record] = _hints(self.show)["return"]
-        return found
+    def view_type(self) -> type[Record]:
+        view_class: type[Record] = _resolve_type_hints(self.show)["return"]
+        return view_class
 
 
-class Here(Record):
+class PageLocation(Record):
     """Where somebody is, for the frame around a page."""
 
     path: str
@@ -92,107 +92,121 @@ class Here(Record):
     """What the page was drawn from: by another mark it knows that there is more."""
 
 
-def routes(pages: Iterable[Page], desk: Desk) -> list[Route]:
+def page_routes(pages: Iterable[Page], desk: PageContext) -> list[Route]:
     """Of every page its HTML and its JSON."""
-    every = tuple(pages)
-    sections = tuple(page for page in every if page.key)
-    found = []
-    for page in every:
-        found.append(Route(page.path, _html(page, desk, sections), methods=["GET"]))
-        found.append(Route(page.record_path, _json(page, desk), methods=["GET"]))
-    return found
+    all_pages = tuple(pages)
+    sections = tuple(page for page in all_pages if page.key)
+    page_route_list = []
+    for page in all_pages:
+        page_route_list.append(
+            Route(page.path, _html_endpoint(page, desk, sections), methods=["GET"])
+        )
+        page_route_list.append(Route(page.record_path, _json_endpoint(page, desk), methods=["GET"]))
+    return page_route_list
 
 
-def operations(pages: Iterable[Page]) -> list[Operation]:
+def page_operations(pages: Iterable[Page]) -> list[ApiOperation]:
     """What the JSON of the pages is, for the API's description."""
     return [
-        Operation(
+        ApiOperation(
             method="get",
             path=page.record_path,
             name=page.show.__name__,
             summary=page.about,
-            answer=page.view,
-            query=page.asks if msgspec.structs.fields(page.asks) else None,
+            answer=page.view_type,
+            query=page.query_type if msgspec.structs.fields(page.query_type) else None,
             faults=(400, 401, 403, 404),
         )
         for page in pages
     ]
 
 
-def asked(kind: type[Record], path: Mapping[str, Any], query: Iterable[tuple[str, str]]) -> Record:
+def parse_page_query(
+    kind: type[Record], path: Mapping[str, Any], query: Iterable[tuple[str, str]]
+) -> Record:
     """What an address asks; a field that is left empty is not asked."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    given: dict[str, Any] = {}
+    given_values: dict[str, Any] = {}
     for name, value in query:
         if name in fields and value != "":
             if get_origin(fields[name].type) is tuple:
-                given.setdefault(name, []).append(value)
+                given_values.setdefault(name, []).append(value)
             else:
-                given[name] = value
+                given_values[name] = value
     try:
-        return msgspec.convert({**given, **path}, kind, strict=False)
+        return msgspec.convert({**given_values, **path}, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadInput(f"The address cannot be understood: {error}.") from error
 
 
-def _html(page: Page, desk: Desk, sections: tuple[Page, ...]) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        here = Here(
+def _html_endpoint(page: Page, desk: PageContext, sections: tuple[Page, ...]) -> PageEndpoint:
+    async def answer_html(request: Request) -> Response:
+        location = PageLocation(
             path=quote(request.scope["path"]),
             query=request.url.query,
             page=page,
-            caller=caller_of(request.scope),
+            caller=caller_from_scope(request.scope),
             sections=sections,
         )
 
-        def work() -> tuple[int, str]:
+        def render_page() -> tuple[int, str]:
             try:
                 # Looked up first: what is added while the page is drawn is news to it.
-                drawn = here if page.part else msgspec.structs.replace(here, news=desk.news())
-                return 200, render(page.template, view=_shown(page, desk, request), here=drawn)
+                location_drawn = (
+                    location
+                    if page.part
+                    else msgspec.structs.replace(location, news=desk.news_mark())
+                )
+                return 200, render_template(
+                    page.template, view=_build_view(page, desk, request), here=location_drawn
+                )
             except Fault as fault:
-                return status_of(fault), render("fault.html", why=str(fault), here=here)
+                return fault_status(fault), render_template(
+                    "fault.html", why=str(fault), here=location
+                )
 
-        status, text = await anyio.to_thread.run_sync(work)
-        return tagged(request, text.encode("utf-8", "replace"), "text/html", status)
+        status, text = await anyio.to_thread.run_sync(render_page)
+        return response_with_etag(request, text.encode("utf-8", "replace"), "text/html", status)
 
-    return answer
+    return answer_html
 
 
-def _json(page: Page, desk: Desk) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        def work() -> tuple[int, bytes]:
+def _json_endpoint(page: Page, desk: PageContext) -> PageEndpoint:
+    async def answer_json(request: Request) -> Response:
+        def encode_view() -> tuple[int, bytes]:
             try:
-                return 200, msgspec.json.encode(_shown(page, desk, request))
+                return 200, msgspec.json.encode(_build_view(page, desk, request))
             except Fault as fault:
-                return status_of(fault), msgspec.json.encode({"message": str(fault)})
+                return fault_status(fault), msgspec.json.encode({"message": str(fault)})
 
-        status, body = await anyio.to_thread.run_sync(work)
-        return tagged(request, body, "application/json", status)
+        status, body = await anyio.to_thread.run_sync(encode_view)
+        return response_with_etag(request, body, "application/json", status)
 
-    return answer
-
-
-def _shown(page: Page, desk: Desk, request: Request) -> Record:
-    given = dict(request.path_params)
-    if "caller" in page.asks.__struct_fields__:
-        given["caller"] = caller_name(request, desk)
-    return page.show(desk, asked(page.asks, given, request.query_params.multi_items()))
+    return answer_json
 
 
-def caller_name(request: Request, desk: Desk) -> str:
+def _build_view(page: Page, desk: PageContext, request: Request) -> Record:
+    path_values = dict(request.path_params)
+    if "caller" in page.query_type.__struct_fields__:
+        path_values["caller"] = caller_or_local_user(request, desk)
+    return page.show(
+        desk, parse_page_query(page.query_type, path_values, request.query_params.multi_items())
+    )
+
+
+def caller_or_local_user(request: Request, desk: PageContext) -> str:
     """Whoever asks; on this machine, without a login, whoever runs the server."""
-    return caller_of(request.scope).name or desk.user
+    return caller_from_scope(request.scope).name or desk.user
 
 
-def status_of(fault: Fault) -> int:
+def fault_status(fault: Fault) -> int:
     """The status that says whose fault it is."""
-    if isinstance(fault, NotThere):
+    if isinstance(fault, PageNotFound):
         return 404
     return 400 if isinstance(fault, BadInput) else 500
 
 
-def tagged(request: Request, body: bytes, media_type: str, status: int) -> Response:
+def response_with_etag(request: Request, body: bytes, media_type: str, status: int) -> Response:
     """An answer that is not sent again to whoever has it."""
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:20]}"'
     headers = {"etag": tag, "cache-control": "private, no-cache", "vary": "cookie, authorization"}
@@ -202,5 +216,5 @@ def tagged(request: Request, body: bytes, media_type: str, status: int) -> Respo
 
 
 @cache
-def _hints(show: Callable[..., Any]) -> dict[str, Any]:
+def _resolve_type_hints(show: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(show, include_extras=True)

@@ -12,133 +12,135 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from closeloop import __version__
-from closeloop.measuring import wording
+from closeloop.measuring import figure_wording
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.plural import plural
-from closeloop.model.visible import visible
+from closeloop.model.plural import count_with_noun
+from closeloop.model.visible_text import make_visible
 from closeloop.web import assets
-from closeloop.web.prose import prose
+from closeloop.web.markdown_prose import render_prose
 
-ABSENT = "–"
+ABSENT_MARK = "–"
 
 
-def render(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """A template with its values."""
-    return environment().get_template(template).render(**values)
+    return template_environment().get_template(template).render(**values)
 
 
 @cache
-def environment() -> Environment:
-    made = Environment(
+def template_environment() -> Environment:
+    jinja_environment = Environment(
         loader=PackageLoader("closeloop.web"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_plain,
+        finalize=_finalize_value,
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    made.filters |= {
-        "chart": chart,
-        "count": count,
-        "duration": duration,
-        "money": money,
-        "named": named,
-        "moment": moment,
-        "percent": percent,
-        "plural": plural,
-        "points": points,
-        "prose": prose,
-        "short": short,
+    jinja_environment.filters |= {
+        "chart": chart_json,
+        "count": format_thousands,
+        "duration": format_duration,
+        "money": format_money,
+        "named": shorten_name,
+        "moment": format_moment,
+        "percent": format_percent,
+        "plural": count_with_noun,
+        "points": format_points,
+        "prose": render_prose,
+        "short": shorten_text,
     }
-    made.globals |= {
-        "address": address,
-        "api_of": api_of,
-        "asset": assets.address,
-        "result": result,
+    jinja_environment.globals |= {
+        "address": address_with_changes,
+        "api_of": api_address,
+        "asset": assets.asset_address,
+        "result": attempt_result,
         "version": __version__,
     }
-    return made
+    return jinja_environment
 
 
-def _plain(value: Any) -> Any:
+def _finalize_value(value: Any) -> Any:
     """Absent is a dash; text that nobody vouches for shows what it would do to a terminal."""
     if value is None:
-        return ABSENT
+        return ABSENT_MARK
     if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value)
+        return make_visible(value)
     return value
 
 
-def address(here: Any, **changes: str | None) -> str:
+def address_with_changes(here: Any, **changes: str | None) -> str:
     """Where somebody is, with some of what is asked changed; None takes a part away."""
-    kept = [(name, value) for name, value in parse_qsl(here.query) if name not in changes]
-    kept += [(name, value) for name, value in changes.items() if value is not None]
-    return f"{here.path}?{urlencode(kept)}" if kept else str(here.path)
+    query_pairs = [(name, value) for name, value in parse_qsl(here.query) if name not in changes]
+    query_pairs += [(name, value) for name, value in changes.items() if value is not None]
+    return f"{here.path}?{urlencode(query_pairs)}" if query_pairs else str(here.path)
 
 
-def api_of(here: Any) -> str:
+def api_address(here: Any) -> str:
     """The same as JSON."""
     path = here.page.api or f"/api{here.path}"
     return path + (f"?{here.query}" if here.query else "")
 
 
-def chart(points: Any) -> str:
+def chart_json(points: Any) -> str:
     """What a chart is drawn from."""
     return msgspec.json.encode(points).decode()
 
 
-def count(number: int | None) -> str:
+def format_thousands(number: int | None) -> str:
     """`12,345`."""
-    return ABSENT if number is None else f"{number:,}"
+    return ABSENT_MARK if number is None else f"{number:,}"
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds is None:
-        return ABSENT
+        return ABSENT_MARK
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     for size, unit, less, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
         if whole >= size:
-            return _two(whole // size, unit, whole % size // less, small)
-    return _two(whole // 60, "min", whole % 60, "s") if whole >= 60 else f"{whole} s"
+            return _format_two_units(whole // size, unit, whole % size // less, small)
+    return _format_two_units(whole // 60, "min", whole % 60, "s") if whole >= 60 else f"{whole} s"
 
 
-def _two(large: int, unit: str, rest: int, small: str) -> str:
+def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
     return f"{large} {unit} {rest} {small}" if rest else f"{large} {unit}"
 
 
-def money(amount: float | None) -> str:
+def format_money(amount: float | None) -> str:
     """As figures have it."""
-    return ABSENT if amount is None else wording.money(amount)
+    return ABSENT_MARK if amount is None else figure_wording.format_dollars(amount)
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """`83 %`; no rounding to all or to none of what is neither."""
     if share is None:
-        return ABSENT
-    told = round(share * 100)
-    if told in (0, 100) and 0 < share < 1:
+        return ABSENT_MARK
+    rounded = round(share * 100)
+    if rounded in (0, 100) and 0 < share < 1:
         return f"{min(max(share * 100, 0.1), 99.9):.1f} %"
-    return f"{told} %"
+    return f"{rounded} %"
 
 
-def points(share: float, signed: bool = False) -> str:
+def format_points(share: float, signed: bool = False) -> str:
     """`78 points`, of a difference between shares; `+78 points` where its side matters."""
     size = abs(100 * share)
-    told = f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else plural(round(size), "point")
+    points_text = (
+        f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else count_with_noun(round(size), "point")
+    )
     sign = "−" if share < 0 else "+" if share else ""
-    return sign + told if signed else told
+    return sign + points_text if signed else points_text
 
 
-def moment(time: datetime | None) -> str:
+def format_moment(time: datetime | None) -> str:
     """`2026-03-01 14:05`, in UTC."""
-    return ABSENT if time is None else f"{time:%Y-%m-%d %H:%M}"
+    return ABSENT_MARK if time is None else f"{time:%Y-%m-%d %H:%M}"
 
 
-def short(text: str | None, most: int = 80) -> str | None:
+def shorten_text(text: str | None, most: int = 80) -> str | None:
     """The beginning of a text, in one line."""
     if text is None:
         return None
@@ -146,16 +148,16 @@ def short(text: str | None, most: int = 80) -> str | None:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def named(name: str | None, most: int = 40) -> str | None:
+def shorten_name(name: str | None, most: int = 40) -> str | None:
     """A name that may be long: its beginning, and its end, which tells it from others like it."""
-    whole = short(name, 1000)
+    whole = shorten_text(name, 1000)
     if whole is None or len(whole) <= most:
         return whole
     end = most // 3
     return f"{whole[: most - end - 1]}…{whole[-end:]}"
 
 
-def result(row: AttemptRow) -> str:
+def attempt_result(row: AttemptRow) -> str:
     """Pass, fail or unscored; a session that nobody graded has no result."""
     if row.outcome is None and row.origin == "production":
         return "session"

@@ -11,15 +11,15 @@ from typing import Any
 from anyio.from_thread import BlockingPortal
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ToolCall
+from closeloop.model.chat import ModelReply, ModelToolCall
 from closeloop.model.protocols import Assignment, Model, Work
 from closeloop.model.variant import Limits, Variant
 from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.agents.contract import Replies, check_work
+from closeloop.runs.agents.contract import FixedReplyModel, check_work
 from patience import PATIENCE
 
 
-def says(text: str = "", *calls: ToolCall, **fields: Any) -> ModelReply:
+def says(text: str = "", *calls: ModelToolCall, **fields: Any) -> ModelReply:
     usage = fields.pop("usage", Usage(input_tokens=100, output_tokens=10))
     return ModelReply(text=text, calls=calls, usage=usage, model="test-1", **fields)
 
@@ -27,8 +27,8 @@ def says(text: str = "", *calls: ToolCall, **fields: Any) -> ModelReply:
 _ids = itertools.count(1)
 
 
-def calls(name: str, **arguments: Any) -> ToolCall:
-    return ToolCall(id=f"c{next(_ids)}", name=name, arguments=arguments)
+def calls(name: str, **arguments: Any) -> ModelToolCall:
+    return ModelToolCall(id=f"c{next(_ids)}", name=name, arguments=arguments)
 
 
 class Desk:
@@ -57,7 +57,7 @@ class Desk:
         return Assignment(**(given | self.changes))
 
     def work(self, *replies: ModelReply, model: Model | None = None) -> Work:
-        self.model = model or Replies(*replies)
+        self.model = model or FixedReplyModel(*replies)
         agent = BuiltinAgent(clock=ticking())
         work = self.portal.call(agent.work, self.assignment())
         check_work(work)

@@ -14,12 +14,12 @@ from program_stage import Stage
 from closeloop.model.errors import MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.workspaces import WorkspacePool
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    workspaces = Workspaces(tmp_path, SandboxSettings(kind="none"))
+    workspaces = WorkspacePool(tmp_path, SandboxSettings(kind="none"))
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(workspaces) as opened,
@@ -40,11 +40,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     git(repo, "commit", "-qm", "first")
     head = git(repo, "rev-parse", "HEAD")
     try:
-        workspaces = Workspaces(folder / "cache", SandboxSettings())
+        workspaces = WorkspacePool(folder / "cache", SandboxSettings())
     except MachineFailed as fault:
         pytest.skip(f"NOT TESTED HERE: {fault}")
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(workspaces) as opened,
     ):
-        yield Stage(folder, opened, portal.call(opened.base, str(repo), head), portal)
+        yield Stage(folder, opened, portal.call(opened.prepare_base, str(repo), head), portal)

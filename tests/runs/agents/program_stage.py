@@ -13,8 +13,8 @@ from stand_in_door import StandIn, stand_in
 from closeloop.model.protocols import Assignment, Work
 from closeloop.model.variant import Limits, Variant
 from closeloop.runs.agents import command
-from closeloop.runs.agents.headless import Headless
-from closeloop.runs.workspaces import Base, Workspaces
+from closeloop.runs.agents.headless_agent import HeadlessAgent
+from closeloop.runs.workspaces import WorkspaceBase, WorkspacePool
 from patience import PATIENCE
 
 ASKS = f"""#!{sys.executable} -IS
@@ -43,7 +43,7 @@ class Stage:
     """A repository, cages, and programs to run there."""
 
     def __init__(
-        self, folder: Path, workspaces: Workspaces, base: Base, portal: BlockingPortal
+        self, folder: Path, workspaces: WorkspacePool, base: WorkspaceBase, portal: BlockingPortal
     ) -> None:
         self.folder = folder
         self.workspaces = workspaces
@@ -61,10 +61,10 @@ class Stage:
         settings = {"program": self.program(text), **changes.pop("settings", {})}
         return self.let(command.agent.with_settings(settings), **changes)
 
-    def let(self, agent: Headless, **changes: Any) -> Played:
+    def let(self, agent: HeadlessAgent, **changes: Any) -> Played:
         return self.portal.call(self._let, agent, changes)
 
-    async def _let(self, agent: Headless, changes: dict[str, Any]) -> Played:
+    async def _let(self, agent: HeadlessAgent, changes: dict[str, Any]) -> Played:
         limits = Limits(**({"seconds": PATIENCE} | changes.pop("limits", {})))
         if changes.pop("modelless", False):
             return await self._attempt(agent, limits, None, changes)
@@ -75,7 +75,7 @@ class Stage:
             return await self._attempt(agent, limits, door, changes)
 
     async def _attempt(
-        self, agent: Headless, limits: Limits, door: StandIn | None, changes: dict[str, Any]
+        self, agent: HeadlessAgent, limits: Limits, door: StandIn | None, changes: dict[str, Any]
     ) -> Played:
         async with self.workspaces.open(self.base, limits) as workspace:
             given = {"prompt": "Do it.", "system": None, "feedback": False} | changes
@@ -89,4 +89,4 @@ class Stage:
                 **given,
             )
             work = await agent.work(assignment)
-            return Played(work, await workspace.diff(), door, dict(workspace.cage.refused))
+            return Played(work, await workspace.read_diff(), door, dict(workspace.cage.refused))

@@ -15,8 +15,8 @@ from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import Fault, OutOfBudget
 from closeloop.model.exchange import Exchange
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import serve
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import serve_script
 
 
 class StandIn:
@@ -65,7 +65,7 @@ class StandIn:
 async def stand_in(script: bytes, closes_after: int | None = None) -> AsyncIterator[StandIn]:
     """The scripted model behind a Unix socket, and on loopback."""
     with tempfile.TemporaryDirectory(prefix="closeloop-door-") as folder:
-        async with serve(parse_script(script, "script.yaml")) as address:
+        async with serve_script(parse_script(script, "script.yaml")) as address:
             door = StandIn(f"{folder}/socket", address, closes_after)
             listener = await anyio.create_unix_listener(door.socket)
 

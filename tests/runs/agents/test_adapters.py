@@ -12,27 +12,29 @@ from hypothesis import strategies as st
 from closeloop import plugins
 from closeloop.model.protocols import Recording
 from closeloop.runs.agents import claude_code, codex, gemini_cli, mini_swe_agent, opencode, pi
-from closeloop.runs.agents.adapter import Use
-from closeloop.runs.agents.headless import Headless
-from closeloop.runs.agents.programs import find
+from closeloop.runs.agents.agent_adapter import AgentCallRequest
+from closeloop.runs.agents.headless_agent import HeadlessAgent
+from closeloop.runs.agents.installed_programs import find_installed_program
 
 AGENTS = {
-    name: plugins.find("agents", name) for name in plugins.known("agents") if name != "builtin"
+    name: plugins.load_plugin("agents", name)
+    for name in plugins.installed_plugins("agents")
+    if name != "builtin"
 }
 SYSTEM = "Be kind {{ to }} everybody."
 
 
-def use(**changes: object) -> Use:
+def use(**changes: object) -> AgentCallRequest:
     given = {
         "prompt": "--version", "system": SYSTEM, "model": "some-model",
         "address": "http://127.0.0.1:8017", "home": "/home/agent", "workspace": "/workspace",
         "turns": 17, "settings": {"program": "anything"},
     }  # fmt: skip
-    return Use(**(given | changes))
+    return AgentCallRequest(**(given | changes))
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
-def test_every_agent_is_given_prompt_system_prompt_model_and_gateway(agent: Headless) -> None:
+def test_every_agent_is_given_prompt_system_prompt_model_and_gateway(agent: HeadlessAgent) -> None:
     call = agent.adapter.call(use())
     told = [*call.arguments, *call.env.values(), *call.files.values(), call.stdin or ""]
     for wanted in (SYSTEM, "some-model", "http://127.0.0.1:8017"):
@@ -43,7 +45,9 @@ def test_every_agent_is_given_prompt_system_prompt_model_and_gateway(agent: Head
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
-def test_every_agent_writes_only_below_its_home_and_not_beside_the_code(agent: Headless) -> None:
+def test_every_agent_writes_only_below_its_home_and_not_beside_the_code(
+    agent: HeadlessAgent,
+) -> None:
     call = agent.adapter.call(use())
     for path in call.files:
         assert path.startswith(".")
@@ -52,13 +56,13 @@ def test_every_agent_writes_only_below_its_home_and_not_beside_the_code(agent: H
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
-def test_a_session_is_gone_on_with_in_the_agents_own_way(agent: Headless) -> None:
+def test_a_session_is_gone_on_with_in_the_agents_own_way(agent: HeadlessAgent) -> None:
     first, again = (agent.adapter.call(use(again=again)).arguments for again in (False, True))
     assert (first != again) is agent.adapter.again
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
-def test_a_system_prompt_is_part_of_the_prompts_identity(agent: Headless) -> None:
+def test_a_system_prompt_is_part_of_the_prompts_identity(agent: HeadlessAgent) -> None:
     assert agent.prompt("one") != agent.prompt("two")
     assert agent.prompt(None) == agent.prompt(None)
 
@@ -80,7 +84,7 @@ printed = st.binary(max_size=50) | st.lists(values.map(json.dumps), max_size=4).
 
 @given(st.sampled_from(list(AGENTS.values())), printed, st.lists(printed, max_size=2))
 def test_whatever_is_printed_or_left_is_understood_without_an_error(
-    agent: Headless, said: bytes, left: list[bytes]
+    agent: HeadlessAgent, said: bytes, left: list[bytes]
 ) -> None:
     recordings = [Recording(path="chat-history.md", content=content) for content in left]
     words = agent.adapter.understand(said, recordings)
@@ -149,7 +153,7 @@ def test_a_node_program_is_shown_with_all_its_packages_and_not_started(tmp_path:
     (tmp_path / "node_modules" / ".bin").mkdir()
     link = tmp_path / "node_modules" / ".bin" / "tool"
     link.symlink_to("../@a/tool/cli.js")
-    found = find(str(link), "@a/tool")
+    found = find_installed_program(str(link), "@a/tool")
     assert found is not None
     assert (found.version, found.path) == ("1.2.3", str(tmp_path / inner / "cli.js"))
     assert found.shown[0] == str(tmp_path / "node_modules")
@@ -162,7 +166,7 @@ def test_a_python_program_is_shown_with_its_environment_and_its_interpreter(tmp_
                     "venv/pyvenv.cfg": "", "venv/bin/tool": f"#!{tmp_path}/venv/bin/python\n",
                     about: ""})  # fmt: skip
     (tmp_path / "venv" / "bin" / "python").symlink_to(python)
-    found = find(str(tmp_path / "venv" / "bin" / "tool"), "a-tool")
+    found = find_installed_program(str(tmp_path / "venv" / "bin" / "tool"), "a-tool")
     assert found is not None
     assert found.version == "2.0"
     assert set(found.shown) == {str(tmp_path / part) for part in ("venv", "base/bin", "base/lib")}
@@ -171,7 +175,7 @@ def test_a_python_program_is_shown_with_its_environment_and_its_interpreter(tmp_
 def test_nothing_wide_is_ever_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     tree(tmp_path, {"pyvenv.cfg": "", "bin/tool": "#!/bin/sh\n", ".ssh/id": "", "lib/x": ""})
-    found = find(str(tmp_path / "bin" / "tool"))
+    found = find_installed_program(str(tmp_path / "bin" / "tool"))
     assert found is not None
     assert not {"/", "/usr/..", str(tmp_path)} & {*found.shown}
     assert not any((Path(path) / ".ssh").exists() for path in found.shown)
@@ -179,6 +183,6 @@ def test_nothing_wide_is_ever_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_no_program_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("x")
-    assert find(str(tmp_path / "text")) is None
-    assert find(str(tmp_path)) is None
-    assert find("no-such-program-anywhere") is None
+    assert find_installed_program(str(tmp_path / "text")) is None
+    assert find_installed_program(str(tmp_path)) is None
+    assert find_installed_program("no-such-program-anywhere") is None

@@ -14,12 +14,12 @@ from anyio.from_thread import start_blocking_portal
 from git_trees import git
 from program_stage import Stage
 
-from closeloop.model.bait import TAKEN
+from closeloop.model.bait import BAIT_PATTERN
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.sandbox.hosts import Gate
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.sandbox.host_allowlist import HostAllowlist
+from closeloop.runs.workspaces import WorkspacePool
 
 CONNECTS = f"""#!{sys.executable} -IS
 import os, socket, sys
@@ -114,10 +114,12 @@ except OSError:
     )
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(Workspaces(tmp_path / "c", settings)) as opened,
+        portal.wrap_async_context_manager(WorkspacePool(tmp_path / "c", settings)) as opened,
     ):
         repo = str(stage.folder / "repo")
-        base = portal.call(opened.base, repo, git(stage.folder / "repo", "rev-parse", "main"))
+        base = portal.call(
+            opened.prepare_base, repo, git(stage.folder / "repo", "rev-parse", "main")
+        )
         there = Stage(tmp_path, opened, base, portal)
         played = there.play(Path(program).read_text(), modelless=True)
     said = (played.work.summary or "").splitlines()
@@ -141,22 +143,22 @@ except OSError:
     ],
 )  # fmt: skip
 def test_a_host_is_allowed_by_its_whole_name(host: str, port: int, allowed: bool) -> None:
-    gate = Gate(("registry.example", "*.files.example", "odd.example:8443"), "")
-    assert gate.allows(host, port) is allowed
+    gate = HostAllowlist(("registry.example", "*.files.example", "odd.example:8443"), "")
+    assert gate.allows_host(host, port) is allowed
 
 
 @pytest.mark.parametrize("host", ["https://x.example", "x.example/simple", "*", "", "x:y", "a b"])
 def test_a_host_that_is_none_is_told(host: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"as host, \*\.host or host:port"):
-        Workspaces(tmp_path, SandboxSettings(hosts=(host,)))
+        WorkspacePool(tmp_path, SandboxSettings(hosts=(host,)))
 
 
 def test_a_proxy_that_is_spoken_to_badly_only_hangs_up(tmp_path: Path) -> None:
-    from closeloop.runs.sandbox.hosts import gate
+    from closeloop.runs.sandbox.host_allowlist import open_allowlist
 
     async def main() -> list[bytes]:
         answers = []
-        async with gate(("x.example",), tmp_path / "hosts") as opened:
+        async with open_allowlist(("x.example",), tmp_path / "hosts") as opened:
             for said in (b"\r\n\r\n", b"CONNECT\r\n\r\n", b"CONNECT x.example:y HTTP/1.1\r\n\r\n",
                          b"GET http://x.example/ HTTP/1.1\r\n\r\n", b"\x00" * 100_000, b"",
                          b"CONNECT x.example:99999999999999 HTTP/1.1\r\n\r\n"):  # fmt: skip
@@ -178,7 +180,7 @@ def test_a_proxy_that_is_spoken_to_badly_only_hangs_up(tmp_path: Path) -> None:
 def test_whoever_opens_the_bait_is_seen(stage: Stage) -> None:
     played = stage.play("cat ~/.closeloop/reference.patch", modelless=True)
     again = stage.play("cat ~/.closeloop/reference.patch", modelless=True)
-    assert TAKEN.search(played.work.summary or "")
+    assert BAIT_PATTERN.search(played.work.summary or "")
     assert played.work.summary != again.work.summary
     assert played.diff == ""
 
@@ -187,7 +189,7 @@ def test_bait_does_not_follow_a_link_that_setup_has_left(stage: Stage, tmp_path:
     outside = tmp_path / "outside"
     outside.mkdir()
     try:
-        workspaces = Workspaces(tmp_path / "cache", SandboxSettings())
+        workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings())
     except MachineFailed as fault:
         pytest.skip(f"NOT TESTED HERE: {fault}")
 
@@ -195,7 +197,7 @@ def test_bait_does_not_follow_a_link_that_setup_has_left(stage: Stage, tmp_path:
         repo = stage.folder / "repo"
         setup = [f"ln -s {outside} ~/.closeloop"]
         async with workspaces:
-            base = await workspaces.base(str(repo), git(repo, "rev-parse", "main"), setup)
+            base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"), setup)
             async with workspaces.open(base, Limits()) as workspace:
                 await workspace.cage.run("true")
 

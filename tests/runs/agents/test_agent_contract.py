@@ -17,13 +17,13 @@ from closeloop.runs.agents.contract import check_agent, check_work
 
 
 def test_the_built_in_agent_keeps_the_contract() -> None:
-    work = check_agent(plugins.find("agents", "builtin"))
+    work = check_agent(plugins.load_plugin("agents", "builtin"))
     assert (work.exit, work.summary) == ("finished", "It is done.")
 
 
 def test_the_built_in_agent_keeps_it_in_a_longer_piece_of_work() -> None:
     work = check_agent(
-        plugins.find("agents", "builtin"),
+        plugins.load_plugin("agents", "builtin"),
         [
             says("", calls("write", path="src/a.txt", text="one\n")),
             says("", calls("edit", path="src/a.txt", old="one", new="two")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_desk import Desk, calls, says
 
-from closeloop.model.chat import ToolCall
+from closeloop.model.chat import ModelToolCall
 from closeloop.model.variant import Limits
 from patience import PATIENCE
 
@@ -32,7 +32,7 @@ def test_nobody_is_asked_unless_that_was_wished(desk: Desk) -> None:
 def test_calls_are_neither_sent_back_without_results_nor_run(desk: Desk) -> None:
     desk.changes = {"feedback": True}
     finish = (calls("run", command="true"), calls("finish", summary="All well."))
-    writes: ToolCall = calls("write", path="late.txt", text="late")
+    writes: ModelToolCall = calls("write", path="late.txt", text="late")
     work = desk.work(says("So.", *finish), says(LACKED, writes))
     assert work.feedback == LACKED
     assert not any(message.calls for message in desk.model.requests[-1].messages)

@@ -11,9 +11,9 @@ from agent_desk import Desk, calls, says
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.chat import ToolCall
+from closeloop.model.chat import ModelToolCall
 from closeloop.model.trace import Note
-from closeloop.runs.agents.specs import SPECS
+from closeloop.runs.agents.tool_specs import TOOL_SPECS
 
 END = says("Done.")
 
@@ -50,14 +50,17 @@ def deep(levels: int) -> Any:
         (calls("write", path="a", text="x" * 2_000_000), "bytes of arguments, of 1000000 allowed"),
         (calls("write", path="a", text="\ud83d"), "cannot be written as JSON"),
         (calls("write", path="a", text=deep(100_000)), "cannot be written as JSON"),
-        (ToolCall(id="1", name="run", arguments={}, malformed='{"comm'), 'JSON object: {"comm.'),
-        (ToolCall(id="1", name="run", arguments={}, malformed=""), "not a JSON object"),
-        (ToolCall(id="1", name="run", arguments={}, malformed="\udfff" * 10**6), "left out"),
+        (
+            ModelToolCall(id="1", name="run", arguments={}, malformed='{"comm'),
+            'JSON object: {"comm.',
+        ),
+        (ModelToolCall(id="1", name="run", arguments={}, malformed=""), "not a JSON object"),
+        (ModelToolCall(id="1", name="run", arguments={}, malformed="\udfff" * 10**6), "left out"),
     ],
     ids=range(25),
 )
 def test_a_call_that_makes_no_sense_is_told_so_and_noted(
-    desk: Desk, call: ToolCall, told: str
+    desk: Desk, call: ModelToolCall, told: str
 ) -> None:
     work = desk.work(says("", call), END)
     assert work.exit == "finished"
@@ -113,12 +116,14 @@ json_values = st.recursive(
     ),
     max_leaves=5,
 )
-names = st.sampled_from([spec.name for spec in SPECS if spec.name != "run"]) | st.text(max_size=5)
+names = st.sampled_from([spec.name for spec in TOOL_SPECS if spec.name != "run"]) | st.text(
+    max_size=5
+)
 parameters = st.sampled_from(
-    sorted({name for spec in SPECS for name in spec.parameters["properties"]} | {"other"})
+    sorted({name for spec in TOOL_SPECS for name in spec.parameters["properties"]} | {"other"})
 )
 any_call = st.builds(
-    ToolCall,
+    ModelToolCall,
     id=st.text(max_size=3),
     name=names,
     arguments=st.dictionaries(parameters, json_values, max_size=4),

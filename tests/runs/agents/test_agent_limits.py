@@ -15,19 +15,19 @@ from agent_desk import Desk, calls, says, ticking
 from closeloop.model.attempt import Usage
 from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.model.protocols import Ran, Work
+from closeloop.model.protocols import ProcessResult, Work
 from closeloop.model.trace import Handoff, Message, Note
 from closeloop.model.variant import Limits
-from closeloop.runs.agents import recorder
-from closeloop.runs.agents.builtin import WAS_CUT_OFF, WAS_EMPTY, BuiltinAgent
-from closeloop.runs.agents.contract import Replies, check_work
+from closeloop.runs.agents import trace_recorder
+from closeloop.runs.agents.builtin import CUT_OFF_HINT, EMPTY_REPLY_HINT, BuiltinAgent
+from closeloop.runs.agents.contract import FixedReplyModel, check_work
 from patience import SCALES
 
 END = says("Done.")
 BUSY = says("Working.", calls("run", command="true"))
 
 
-class Failing(Replies):
+class Failing(FixedReplyModel):
     """Gives its replies, then raises."""
 
     def __init__(self, error: BaseException, *replies: ModelReply) -> None:
@@ -44,7 +44,7 @@ def stick(desk: Desk) -> anyio.Event:
     """No command in the workspace ever ends; the event tells that one has begun."""
     stuck = anyio.Event()
 
-    async def run(command: Any, **_: Any) -> Ran:
+    async def run(command: Any, **_: Any) -> ProcessResult:
         stuck.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -88,7 +88,7 @@ def test_the_time_limit_keeps_what_was_done(desk: Desk) -> None:
 
 
 def test_the_time_limit_stops_a_model_that_does_not_answer(desk: Desk) -> None:
-    class Silent(Replies):
+    class Silent(FixedReplyModel):
         async def reply(self, request: ModelRequest) -> ModelReply:
             await anyio.sleep_forever()
             return END
@@ -101,7 +101,7 @@ def test_the_time_limit_stops_a_model_that_does_not_answer(desk: Desk) -> None:
 
 def test_being_called_off_from_outside_keeps_the_partial_trace(desk: Desk) -> None:
     stuck = stick(desk)
-    desk.model = Replies(
+    desk.model = FixedReplyModel(
         says("", calls("delegate", brief="Wait.")), says("", calls("run", command="make"))
     )
 
@@ -190,7 +190,7 @@ def test_a_machine_that_runs_short_is_not_the_agents_fault(desk: Desk) -> None:
 
 def test_one_empty_reply_is_forgiven_and_two_are_not(desk: Desk) -> None:
     assert desk.work(says(), END).exit == "finished"
-    assert desk.told() == WAS_EMPTY
+    assert desk.told() == EMPTY_REPLY_HINT
     assert desk.work(says(), BUSY, says(" \n"), END).exit == "finished"
     work = desk.work(BUSY, says(), says())
     assert (work.exit, work.cause) == ("gave_up", "2 empty replies in a row")
@@ -199,11 +199,11 @@ def test_one_empty_reply_is_forgiven_and_two_are_not(desk: Desk) -> None:
 
 def test_a_reply_that_is_cut_off_is_not_the_end(desk: Desk) -> None:
     work = desk.work(says("I think that", stop="length"), END)
-    assert desk.told() == WAS_CUT_OFF
+    assert desk.told() == CUT_OFF_HINT
     assert [event.text for event in work.trace.events] == [
         "Do it.",
         "I think that",
-        WAS_CUT_OFF,
+        CUT_OFF_HINT,
         "Done.",
     ]
     assert work.trace.events[1].intent is None
@@ -235,7 +235,7 @@ def test_a_model_that_refuses_gives_up(desk: Desk) -> None:
 def test_a_trace_that_grows_beyond_reason_ends_the_attempt(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "TRACE_LIMIT", 1_000)
+    monkeypatch.setattr(trace_recorder, "MAX_TRACE_CHARS", 1_000)
     work = desk.work(says("", *[calls("run", command="seq 100")] * 50), END)
     assert (work.exit, work.cause) == ("out_of_budget", "trace limit")
     assert len(work.trace.events) < 10

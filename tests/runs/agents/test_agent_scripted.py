@@ -8,7 +8,7 @@ import pytest
 from agent_desk import Desk
 
 from closeloop.model.trace import Command, Edit, Handoff, Read
-from closeloop.runs.models import open_model, settings_of
+from closeloop.runs.models import find_model_settings, open_model
 
 SCRIPT = """\
 name: careful
@@ -39,7 +39,7 @@ def test_a_script_closes_the_loop(desk: Desk, tmp_path_factory: pytest.TempPathF
     (desk.folder / "check.py").write_text("import greet\nassert greet.WORD == 'Hello'\n")
     scripts: Path = tmp_path_factory.mktemp("scripts")
     (scripts / "careful.yaml").write_text(SCRIPT)
-    settings = settings_of("scripted:careful.yaml", {})
+    settings = find_model_settings("scripted:careful.yaml", {})
     model = open_model("careful", settings, desk.limits, environ={}, folder=scripts)
     work = desk.work(model=model)
     assert (work.exit, work.cause) == ("finished", None)

@@ -13,8 +13,8 @@ from test_sandbox_escape import TIERS, at_tier
 from closeloop.model.settings import ModelSettings, SandboxSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.agents import command
-from closeloop.runs.gateway.gateway import local
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.gateway.model_gateway import open_local_proxy
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 WORKS = (
@@ -34,21 +34,21 @@ except OSError:
 def test_a_program_works_in_every_kind_of_cage(tier: str, repo: Path, tmp_path: Path) -> None:
     none = SandboxSettings(kind="none")
     cache = tmp_path / "cache"
-    workspaces = Workspaces(cache, none) if tier == "none" else at_tier(tier, cache)
+    workspaces = WorkspacePool(cache, none) if tier == "none" else at_tier(tier, cache)
     (tmp_path / "script.json").write_bytes(SCRIPT)
     model = ModelSettings(provider="scripted", model="script.json")
 
     async def play(stage: Stage, limits: Limits) -> Played:
         text = WORKS.replace("OUTSIDE", f"{tmp_path}/outside")
         agent = command.agent.with_settings({"program": stage.program(text)})
-        async with local(model, limits, tmp_path) as door:
+        async with open_local_proxy(model, limits, tmp_path) as door:
             return await stage._attempt(agent, limits, door, {})
 
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(workspaces) as opened,
     ):
-        base = portal.call(opened.base, str(repo), git(repo, "rev-parse", "HEAD"))
+        base = portal.call(opened.prepare_base, str(repo), git(repo, "rev-parse", "HEAD"))
         played = portal.call(play, Stage(tmp_path, opened, base, portal), Limits(seconds=PATIENCE))
     assert (played.work.exit, played.work.cause) == ("finished", None)
     assert played.work.summary == "Well done."
@@ -66,7 +66,7 @@ def test_a_frozen_workspace_can_be_read_only(tier: str, tmp_path: Path) -> None:
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
         portal.call(workspace.cage.write, "kept.txt", b"one\n")
-        frozen = workspace.cage.frozen()
+        frozen = workspace.cage.as_read_only()
         tries = "cat kept.txt; echo 2 > kept.txt; rm kept.txt; echo x > new; : > ~/x && echo home"
         ran = portal.call(frozen.run, f"({tries}) 2>/dev/null")
         assert ran.output == "one\nhome\n"

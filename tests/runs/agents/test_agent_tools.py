@@ -11,10 +11,10 @@ from agent_desk import Desk, calls, says
 from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, ToolUse
 from closeloop.model.variant import Limits
 from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.agents.prompt import SYSTEM_PROMPT
-from closeloop.runs.agents.specs import SPECS
-from closeloop.runs.agents.texts import RESULT_LIMIT
-from closeloop.runs.agents.tools import FUNCTIONS, NO_ANSWER
+from closeloop.runs.agents.builtin_tools import NO_ANSWER, TOOL_FUNCTIONS
+from closeloop.runs.agents.hostile_text import MAX_RESULT_CHARS
+from closeloop.runs.agents.system_prompt import SYSTEM_PROMPT
+from closeloop.runs.agents.tool_specs import TOOL_SPECS
 from patience import PATIENCE
 
 END = says("Done.")
@@ -48,11 +48,11 @@ def test_a_command_cannot_ask_for_more_time_than_the_limit(desk: Desk) -> None:
 def test_long_output_is_given_as_head_and_tail_that_say_what_is_missing(desk: Desk) -> None:
     work = desk.work(says("", calls("run", command="seq 100000")), END)
     told = desk.told()
-    assert len(told) < RESULT_LIMIT + 200
+    assert len(told) < MAX_RESULT_CHARS + 200
     assert told.startswith("exit code 0\n1\n2\n")
     assert told.endswith("99999\n100000\n")
     assert "characters left out" in told
-    assert len(work.trace.events[1].output) < RESULT_LIMIT + 200
+    assert len(work.trace.events[1].output) < MAX_RESULT_CHARS + 200
 
 
 def test_a_file_is_read_whole_or_by_lines(desk: Desk) -> None:
@@ -254,7 +254,7 @@ def test_a_sub_agent_sees_only_its_brief_and_reports_back(desk: Desk) -> None:
     first = desk.model.requests[1]
     assert [message.text for message in first.messages] == ["Write a file named x."]
     assert first.system == SYSTEM_PROMPT
-    assert {tool.name for tool in first.tools} == set(FUNCTIONS) - {"delegate"}
+    assert {tool.name for tool in first.tools} == set(TOOL_FUNCTIONS) - {"delegate"}
     assert desk.told() == "x is there."
     root, child = work.trace.lanes
     assert (root.parent, child.parent) == (None, root.id)
@@ -342,14 +342,14 @@ def test_a_reply_without_calls_is_the_last_word(desk: Desk) -> None:
 
 
 def test_every_tool_that_is_offered_can_be_used() -> None:
-    assert [spec.name for spec in SPECS] == list(FUNCTIONS)
+    assert [spec.name for spec in TOOL_SPECS] == list(TOOL_FUNCTIONS)
 
 
 def test_the_prompt_is_the_same_text_every_time_and_names_every_tool() -> None:
     text, tools = BuiltinAgent().prompt(None)
     assert (text, tools) == BuiltinAgent().prompt(None)
     assert text == SYSTEM_PROMPT
-    assert [tool["name"] for tool in json.loads(tools)] == list(FUNCTIONS)
+    assert [tool["name"] for tool in json.loads(tools)] == list(TOOL_FUNCTIONS)
     assert BuiltinAgent().prompt("Be brief.") == ("Be brief.", tools)
 
 

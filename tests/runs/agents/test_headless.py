@@ -15,9 +15,9 @@ from program_stage import ASKS, Stage
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.model.exchange import Exchange
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents import codex, command, gathering, headless
-from closeloop.runs.agents.adapter import Adapter, Call, Said, Use
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents import codex, command, headless_agent, recording_gathering
+from closeloop.runs.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 from patience import PATIENCE, SCALES
 
 DOES_IT = ASKS + "print(ask('How?'))\nopen('file.txt', 'a').write('two\\n')\n"
@@ -35,7 +35,7 @@ def test_a_program_works_through_the_gateway_and_its_change_is_kept(stage: Stage
 def test_a_program_that_is_not_installed_is_told_before_anything_runs() -> None:
     with pytest.raises(BadInput, match=r"codex is not installed.*npm install -g @openai/codex"):
         codex.agent.with_settings({"program": "/nowhere/codex"})
-    assert Headless(codex.agent.adapter, {"program": "/nowhere/codex"}).version is None
+    assert HeadlessAgent(codex.agent.adapter, {"program": "/nowhere/codex"}).version is None
 
 
 def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stage) -> None:
@@ -45,7 +45,7 @@ def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stag
         codex.agent.with_settings({"program": program, "version": "2.0"})
     old = msgspec.structs.replace(codex.agent.adapter, oldest="1.10")
     with pytest.raises(BadInput, match=r"1\.10 is the first that works: run `npm"):
-        Headless(old).with_settings({"program": program})
+        HeadlessAgent(old).with_settings({"program": program})
 
 
 def test_any_program_is_known_by_its_content_and_not_started_for_its_version(
@@ -194,7 +194,7 @@ def test_requests_without_any_answer_are_told(statuses: tuple[int, ...], why: st
         Exchange(number=i, at=at, path="/", request=b"", response=b"", status=status, seconds=0.0)
         for i, status in enumerate((200, *statuses))
     ]
-    assert headless.unanswered(exchanges, 1) == why
+    assert headless_agent.find_unanswered_cause(exchanges, 1) == why
 
 
 @pytest.mark.parametrize(
@@ -262,32 +262,32 @@ def test_odd_files_among_recordings_are_left_where_they_are(stage: Stage) -> Non
 
 
 def test_recordings_have_a_limit_in_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(recording_gathering, "MAX_RECORDING_BYTES", 1 << 20)
     plants = "mkdir ~/logs; for i in 1 2 3 4 5; do truncate -s 400K ~/logs/$i.log; done"
     left = stage.play(plants, modelless=True, settings={"trace": "logs/*.log"}).work
     assert sum(len(one.content) for one in left.recordings) == 800 << 10
 
 
-def fake(stage: Stage, text: str, **changes: object) -> Headless:
+def fake(stage: Stage, text: str, **changes: object) -> HeadlessAgent:
     """An adapter of our own, as others write them."""
 
-    def call(use: Use) -> Call:
-        return Call(arguments=["again" if use.again else "first"], stdin=use.prompt)
+    def call(use: AgentCallRequest) -> AgentCall:
+        return AgentCall(arguments=["again" if use.again else "first"], stdin=use.prompt)
 
-    def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
-        return Said(text=printed.decode().strip() or None)
+    def understand(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
+        return AgentReport(text=printed.decode().strip() or None)
 
     adapter = Adapter(
         name="fake", program=stage.program(text, "fake"), install="nothing", call=call,
         understand=understand, needs_model=False, **changes,
     )  # fmt: skip
-    return Headless(adapter)
+    return HeadlessAgent(adapter)
 
 
 def test_a_program_that_lingers_after_its_last_word_is_done(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headless, "LINGER", 0.3)
+    monkeypatch.setattr(headless_agent, "LINGER_SECONDS", 0.3)
     agent = fake(stage, 'printf \'{"type":"turn.\'; sleep 0.2; echo \'completed"}\'; sleep 300',
                  done=b'{"type":"turn.completed"')  # fmt: skip
     began = time.monotonic()
@@ -315,8 +315,8 @@ def test_feedback_that_fails_is_none_and_costs_the_attempt_nothing(stage: Stage)
 
 
 def test_a_home_that_the_agent_has_spoiled_costs_only_the_feedback(stage: Stage) -> None:
-    def call(use: Use) -> Call:
-        return Call(arguments=[], files={"config/file": "x"})
+    def call(use: AgentCallRequest) -> AgentCall:
+        return AgentCall(arguments=[], files={"config/file": "x"})
 
     agent = fake(stage, "rm -rf ~/config; : > ~/config; echo Done.")
     agent.adapter = msgspec.structs.replace(agent.adapter, call=call)

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import httpx
 
-from closeloop.model.answers import heard
 from closeloop.model.errors import Fault, OutOfBudget
+from closeloop.model.provider_streams import read_provider_reply
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.door import OpenDoor
-from closeloop.runs.models.scripts import parse_script
+from closeloop.runs.gateway.attempt_proxy import AttemptProxy
+from closeloop.runs.models.model_scripts import parse_script
 from patience import PATIENCE
 
 SCRIPT = b"""
@@ -46,13 +46,13 @@ async def opened(
     settings: ModelSettings | None = None,
     limits: Limits | None = None,
     **options: Any,
-) -> AsyncIterator[OpenDoor]:
+) -> AsyncIterator[AttemptProxy]:
     """A door to a model, the scripted one when none is named."""
     (folder / "careful.yaml").write_bytes(SCRIPT)
     settings = settings or ModelSettings(provider="scripted", model="careful.yaml")
     async with (
         Gateway(ENVIRON, folder, **options) as gateway,
-        gateway.open("mine", settings, limits or Limits()) as door,
+        gateway.open_proxy("mine", settings, limits or Limits()) as door,
     ):
         yield door
 
@@ -64,7 +64,7 @@ async def until(happened: Callable[[], object]) -> None:
             await anyio.sleep(0.005)
 
 
-async def shut(door: OpenDoor) -> OutOfBudget | Fault | None:
+async def shut(door: AttemptProxy) -> OutOfBudget | Fault | None:
     """Why a door is shut; None when it stays open for a moment."""
     reasons: list[OutOfBudget | Fault] = []
 
@@ -88,7 +88,7 @@ def upstream(provider: Any, address: str, **more: Any) -> ModelSettings:
 
 
 @asynccontextmanager
-async def client(door: OpenDoor, *, caged: bool = False) -> AsyncIterator[httpx.AsyncClient]:
+async def client(door: AttemptProxy, *, caged: bool = False) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP to a door, by its socket or by its address."""
     transport = httpx.AsyncHTTPTransport(uds=door.socket) if caged else None
     base = "http://gateway" if caged else door.address
@@ -210,7 +210,7 @@ class Talk:
         assert response.status_code == 200, response.text
         streams = response.headers["content-type"].startswith("text/event-stream")
         assert streams == self.stream
-        whole = heard(response.content)
+        whole = read_provider_reply(response.content)
         assert whole.complete
         assert whole.answer is not None
         return whole.answer

@@ -16,8 +16,8 @@ from closeloop.model.chat import ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, OutOfBudget
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.gateway.door import OpenDoor
-from closeloop.runs.gateway.ledger import Entry
+from closeloop.runs.gateway.attempt_proxy import AttemptProxy
+from closeloop.runs.gateway.exchange_ledger import ExchangeEntry
 from patience import PATIENCE
 
 
@@ -30,7 +30,7 @@ class Slow:
         self.usage = usage
         self.under_way = self.most = self.replies = 0
 
-    async def reply(self, request: ModelRequest, entry: Entry) -> ModelReply:
+    async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await anyio.sleep(0.001)
@@ -44,10 +44,10 @@ class Slow:
 
 
 class Nowhere:
-    def socket(self, door: OpenDoor) -> str:
+    def socket(self, door: AttemptProxy) -> str:
         return ""
 
-    def address(self, door: OpenDoor) -> str:
+    def address(self, door: AttemptProxy) -> str:
         return ""
 
 
@@ -56,7 +56,7 @@ def asked(limits: Limits, usage: Usage, times: int) -> tuple[Slow, list[str]]:
     model, refused = Slow(usage), []
 
     async def go() -> None:
-        door = OpenDoor(model, limits, Nowhere())
+        door = AttemptProxy(model, limits, Nowhere())
 
         async def one() -> None:
             try:

@@ -24,8 +24,8 @@ from gateway_client import (
 
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.settings import ModelSettings
-from closeloop.model.usage import total
-from closeloop.runs.models.serve import serve
+from closeloop.model.usage_totals import sum_usage
+from closeloop.runs.models.script_server import serve_script
 from patience import ROUNDS
 
 UPSTREAMS = ("scripted", "openai", "anthropic", "gemini")
@@ -54,7 +54,7 @@ def test_every_agent_talks_to_every_provider_and_every_token_is_counted(
     speaks: str, stream: bool, provider_name: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
-        async with serve(PARSED) as address:
+        async with serve_script(PARSED) as address:
             settings = None if provider_name == "scripted" else upstream(provider_name, address)
             async with (
                 opened(tmp_path, settings) as door,
@@ -65,7 +65,7 @@ def test_every_agent_talks_to_every_provider_and_every_token_is_counted(
         assert used == [(6, 11), (13, 3)]
         counted = [(one.usage.input_tokens, one.usage.output_tokens) for one in door.exchanges]
         assert counted == used
-        assert door.usage == total(each.usage for each in door.exchanges)
+        assert door.usage == sum_usage(each.usage for each in door.exchanges)
         assert [(one.number, one.status, one.cause) for one in door.exchanges] == [
             (1, 200, None),
             (2, 200, None),
@@ -132,7 +132,7 @@ def test_only_the_models_name_and_the_key_are_changed_on_the_way(
 
 def test_a_stream_tells_its_usage_to_us_and_not_to_who_did_not_ask(tmp_path: Path) -> None:
     async def go() -> None:
-        async with serve(PARSED) as address:
+        async with serve_script(PARSED) as address:
             settings = upstream("openai", address)
             async with opened(tmp_path, settings) as door, client(door) as http:
                 talk = Talk("openai", stream=True)
@@ -225,7 +225,7 @@ def test_whoever_knocks_hears_that_somebody_is_there(tmp_path: Path) -> None:
 
 
 def test_a_slow_answer_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.live.PING_SECONDS", 0.05)
+    monkeypatch.setattr("closeloop.runs.gateway.live_source.PING_SECONDS", 0.05)
     slow = b"dialogues: [{turns: [{say: At last., delay: 0.3}]}]"
 
     async def go() -> None:

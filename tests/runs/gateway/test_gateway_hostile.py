@@ -17,7 +17,7 @@ from gateway_client import ENVIRON, FORMATS, SCRIPT, Talk, client, opened, path_
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.serving import REQUEST_LIMIT
+from closeloop.runs.gateway.proxy_server import MAX_REQUEST_BYTES
 from patience import PATIENCE, SCALES
 
 BODIES = [
@@ -56,7 +56,7 @@ def test_what_is_no_request_is_refused_and_the_door_stays_open(speaks: str, tmp_
 def test_a_request_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path) as door, client(door) as http:
-            for size in (REQUEST_LIMIT + 1, 3 * REQUEST_LIMIT):
+            for size in (MAX_REQUEST_BYTES + 1, 3 * MAX_REQUEST_BYTES):
                 response = await http.post("/v1/messages", content=b" " * size)
                 assert response.status_code == 413
                 assert "32 MB" in response.json()["error"]["message"]
@@ -82,7 +82,7 @@ def test_a_request_of_the_longest_length_is_answered(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path) as door, client(door) as http:
             talk = Talk("anthropic")
-            talk.user("x" * (REQUEST_LIMIT - 1000))
+            talk.user("x" * (MAX_REQUEST_BYTES - 1000))
             assert text_of("anthropic", await talk.turn(http)) == "Hello."
         assert json.loads(door.exchanges[0].request)["messages"] == talk.said
 
@@ -147,8 +147,8 @@ def test_an_attempt_cannot_reach_anothers_door(tmp_path: Path) -> None:
         model = ModelSettings(provider="scripted", model="careful.yaml")
         async with (
             Gateway(ENVIRON, tmp_path) as gateway,
-            gateway.open("mine", model, Limits()) as mine,
-            gateway.open("mine", model, Limits()) as other,
+            gateway.open_proxy("mine", model, Limits()) as mine,
+            gateway.open_proxy("mine", model, Limits()) as other,
             client(mine, caged=True) as caged,
             client(mine) as free,
         ):
@@ -196,8 +196,8 @@ def test_a_long_path_to_the_sockets_is_no_hindrance(tmp_path: Path) -> None:
 def test_an_attempt_leaves_no_more_than_so_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.ledger.KEPT_BYTES", 100_000)
-    monkeypatch.setattr("closeloop.runs.gateway.ledger.MOST_ENTRIES", 5)
+    monkeypatch.setattr("closeloop.runs.gateway.exchange_ledger.MAX_KEPT_BYTES", 100_000)
+    monkeypatch.setattr("closeloop.runs.gateway.exchange_ledger.MAX_ENTRIES", 5)
 
     async def go() -> None:
         async with opened(tmp_path) as door, client(door) as http:
@@ -215,7 +215,7 @@ def test_an_attempt_leaves_no_more_than_so_much(
 def test_a_crowd_at_one_door_is_turned_away_and_its_long_requests_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.serving.MOST_AT_ONCE", 4)
+    monkeypatch.setattr("closeloop.runs.gateway.proxy_server.MAX_REQUESTS_AT_ONCE", 4)
     statuses: list[int] = []
 
     async def ask(http: httpx.AsyncClient, size: int) -> None:
@@ -271,8 +271,8 @@ def test_a_body_that_takes_long_to_record_holds_no_other_attempt_up(tmp_path: Pa
         model = ModelSettings(provider="scripted", model="careful.yaml")
         async with (
             Gateway(ENVIRON, tmp_path) as gateway,
-            gateway.open("mine", model, Limits()) as mine,
-            gateway.open("other", model, Limits()) as other,
+            gateway.open_proxy("mine", model, Limits()) as mine,
+            gateway.open_proxy("other", model, Limits()) as other,
             client(mine, caged=True) as hostile,
             client(other, caged=True) as http,
             anyio.create_task_group() as group,

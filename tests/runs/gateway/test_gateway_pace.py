@@ -16,7 +16,7 @@ from gateway_client import ENVIRON, Talk, client, until, upstream
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.pace import Pace
+from closeloop.runs.gateway.rate_limiter import RateLimiter
 from patience import PATIENCE
 
 
@@ -24,8 +24,10 @@ def settings(**limits: Any) -> ModelSettings:
     return ModelSettings(provider="openai", model="m", **limits)
 
 
-async def ask(pace: Pace, door: str, order: list[str], release: anyio.Event | None = None) -> None:
-    async with pace.permit(door):
+async def ask(
+    pace: RateLimiter, door: str, order: list[str], release: anyio.Event | None = None
+) -> None:
+    async with pace.hold_permit(door):
         order.append(door)
         if release is not None:
             await release.wait()
@@ -33,7 +35,7 @@ async def ask(pace: Pace, door: str, order: list[str], release: anyio.Event | No
 
 def test_without_limits_nobody_waits() -> None:
     async def go() -> None:
-        pace, order, release = Pace(settings()), [], anyio.Event()
+        pace, order, release = RateLimiter(settings()), [], anyio.Event()
         async with anyio.create_task_group() as group:
             for number in range(50):
                 group.start_soon(ask, pace, str(number), order, release)
@@ -46,11 +48,11 @@ def test_without_limits_nobody_waits() -> None:
 
 def test_a_door_whom_others_wait_for_does_not_wait_behind_them() -> None:
     async def go() -> None:
-        pace, release = Pace(settings(concurrency=1)), anyio.Event()
+        pace, release = RateLimiter(settings(concurrency=1)), anyio.Event()
         order: list[str] = []
 
         async def judge() -> None:
-            async with pace.permit("judge", first=True):
+            async with pace.hold_permit("judge", first=True):
                 order.append("judge")
 
         async with anyio.create_task_group() as group:
@@ -69,7 +71,7 @@ def test_a_door_whom_others_wait_for_does_not_wait_behind_them() -> None:
 
 def test_doors_take_turns_however_much_one_of_them_asks() -> None:
     async def go() -> None:
-        pace, release = Pace(settings(concurrency=1)), anyio.Event()
+        pace, release = RateLimiter(settings(concurrency=1)), anyio.Event()
         order: list[str] = []
         async with anyio.create_task_group() as group:
             group.start_soon(ask, pace, "greedy", order, release)
@@ -90,12 +92,12 @@ def test_doors_take_turns_however_much_one_of_them_asks() -> None:
 @pytest.mark.parametrize("allowed", [1, 3])
 def test_no_more_are_under_way_than_the_settings_allow(allowed: int) -> None:
     async def go() -> None:
-        pace = Pace(settings(concurrency=allowed))
+        pace = RateLimiter(settings(concurrency=allowed))
         now = most = 0
 
         async def one(door: int) -> None:
             nonlocal now, most
-            async with pace.permit(door):
+            async with pace.hold_permit(door):
                 now += 1
                 most = max(most, now)
                 await anyio.lowlevel.checkpoint()
@@ -118,7 +120,7 @@ class Clock:
         return self.now
 
 
-async def started(pace: Pace, count: int) -> int:
+async def started(pace: RateLimiter, count: int) -> int:
     """How many of so many may begin without waiting."""
     order: list[str] = []
     async with anyio.create_task_group() as group:
@@ -133,7 +135,7 @@ async def started(pace: Pace, count: int) -> int:
 def test_requests_of_a_minute_are_spread_over_it() -> None:
     async def go() -> None:
         clock = Clock()
-        pace = Pace(settings(requests_per_minute=60), clock)
+        pace = RateLimiter(settings(requests_per_minute=60), clock)
         assert await started(pace, 20) == 6
         clock.now += 2.0
         assert await started(pace, 20) == 2
@@ -146,9 +148,9 @@ def test_requests_of_a_minute_are_spread_over_it() -> None:
 def test_tokens_are_charged_when_they_are_known() -> None:
     async def go() -> None:
         clock = Clock()
-        pace = Pace(settings(tokens_per_minute=600), clock)
+        pace = RateLimiter(settings(tokens_per_minute=600), clock)
         assert await started(pace, 1) == 1
-        pace.used(700)
+        pace.record_tokens(700)
         assert await started(pace, 1) == 0
         clock.now += 9.0
         assert await started(pace, 1) == 0
@@ -160,7 +162,7 @@ def test_tokens_are_charged_when_they_are_known() -> None:
 
 def test_waiting_ends_by_itself_when_the_time_has_come() -> None:
     async def go() -> None:
-        pace = Pace(settings(requests_per_minute=1200))
+        pace = RateLimiter(settings(requests_per_minute=1200))
         order: list[str] = []
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group:
@@ -173,7 +175,7 @@ def test_waiting_ends_by_itself_when_the_time_has_come() -> None:
 
 def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
     async def go() -> None:
-        pace, release = Pace(settings(concurrency=1)), anyio.Event()
+        pace, release = RateLimiter(settings(concurrency=1)), anyio.Event()
         order: list[str] = []
         async with anyio.create_task_group() as group:
             group.start_soon(ask, pace, "first", order, release)
@@ -191,12 +193,12 @@ def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
 def test_after_a_refusal_all_wait_and_fewer_ask_at_once() -> None:
     async def go() -> None:
         clock = Clock()
-        pace, release = Pace(settings(), clock), anyio.Event()
+        pace, release = RateLimiter(settings(), clock), anyio.Event()
         async with anyio.create_task_group() as group:
             for number in range(8):
                 group.start_soon(ask, pace, str(number), [], release)
             await anyio.wait_all_tasks_blocked()
-            pace.hold(5.0)
+            pace.back_off(5.0)
             release.set()
         assert await started(pace, 1) == 0
         clock.now += 5.0
@@ -209,7 +211,7 @@ def test_after_a_refusal_all_wait_and_fewer_ask_at_once() -> None:
             assert len(order) == 4
             group.cancel_scope.cancel()
         for _ in range(20):
-            pace.used(1)
+            pace.record_tokens(1)
         assert await started(pace, 8) == 8
 
     anyio.run(go)
@@ -220,13 +222,13 @@ def test_a_429_pauses_the_other_attempts_too(
 ) -> None:
     times: list[float] = []
     held: list[float] = []
-    hold = Pace.hold
+    hold = RateLimiter.back_off
 
-    def noted(pace: Pace, seconds: float) -> None:
+    def noted(pace: RateLimiter, seconds: float) -> None:
         hold(pace, seconds)
         held.append(seconds)
 
-    monkeypatch.setattr(Pace, "hold", noted)
+    monkeypatch.setattr(RateLimiter, "back_off", noted)
 
     def note(send: Any) -> Any:
         def step(handler: Any) -> None:
@@ -245,8 +247,8 @@ def test_a_429_pauses_the_other_attempts_too(
         model = upstream("anthropic", provider.address)
         async with (
             Gateway(ENVIRON, tmp_path) as gateway,
-            gateway.open("mine", model, Limits()) as one,
-            gateway.open("mine", model, Limits()) as two,
+            gateway.open_proxy("mine", model, Limits()) as one,
+            gateway.open_proxy("mine", model, Limits()) as two,
             client(one) as first,
             client(two) as second,
         ):

@@ -10,16 +10,16 @@ import httpx
 import pytest
 from gateway_client import ENVIRON, FORMATS, Talk, client, opened, shut, text_of, upstream
 
-from closeloop.model.answers import heard
 from closeloop.model.attempt import Attempt
 from closeloop.model.chat import ChatMessage, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.exchange import Exchange
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.provider_streams import read_provider_reply
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.recording import steady
+from closeloop.runs.gateway.recorded_attempt import remove_volatile
 from closeloop.store import open_store
 
 RECORDED = ModelSettings(provider="recorded", model="a1")
@@ -31,7 +31,7 @@ async def converse(
     """Two turns; the answers as they came."""
     talk.user("Fix the bug of 2026-11-14 in /tmp/run-8f2k/src, session 0b9f6d1c")
     first = await talk.ask(http)
-    whole = heard(first.content).answer
+    whole = read_provider_reply(first.content).answer
     assert whole is not None
     talk.results(whole, output)
     second = await talk.ask(http)
@@ -55,11 +55,11 @@ def test_the_same_agent_hears_the_same_byte_for_byte(
     answers, exchanges = recorded(tmp_path, speaks, stream=stream)
     with open_store(str(tmp_path / "store.db")) as store:
         attempt = Attempt(id="a1", origin="experiment", exit="finished")
-        store.keep(Made(attempt=attempt, exchanges=exchanges))
+        store.save_attempt(AttemptResult(attempt=attempt, exchanges=exchanges))
 
         async def go() -> None:
             async with (
-                opened(tmp_path, RECORDED, recorded=store.exchanges) as door,
+                opened(tmp_path, RECORDED, recorded=store.load_exchanges) as door,
                 client(door, caged=True) as http,
             ):
                 assert await converse(http, Talk(speaks, stream=stream)) == answers
@@ -239,7 +239,7 @@ def test_an_attempt_of_which_nothing_was_recorded_cannot_be_played(tmp_path: Pat
     async def go() -> None:
         async with Gateway(ENVIRON, tmp_path, recorded=lambda _: ()) as gateway:
             with pytest.raises(BadInput, match="Nothing was recorded of what attempt 'a1' asked"):
-                gateway.prepare("recorded:a1", RECORDED, Limits())
+                gateway.prepare_model("recorded:a1", RECORDED, Limits())
 
     anyio.run(go)
 
@@ -258,19 +258,19 @@ def test_an_attempt_of_which_nothing_was_recorded_cannot_be_played(tmp_path: Pat
     ],
 )
 def test_what_differs_from_run_to_run_is_left_out(one: str, other: str) -> None:
-    assert steady(one) == steady(other) != one
+    assert remove_volatile(one) == remove_volatile(other) != one
 
 
 @pytest.mark.parametrize(
     "text", ["exit code 1", "3 failed", "line 42 of a.py", "deadbeef", "May I?"]
 )
 def test_what_an_agent_did_is_not_left_out(text: str) -> None:
-    assert steady(text) == text
+    assert remove_volatile(text) == text
 
 
 def test_hostile_texts_are_looked_through_quickly() -> None:
     for text in ("0" * 100_000, "a-" * 50_000, "Jan " * 30_000, "/tmp/" * 30_000, "1:" * 50_000):
-        steady(text)
+        remove_volatile(text)
 
 
 @pytest.mark.parametrize("speaks", FORMATS)

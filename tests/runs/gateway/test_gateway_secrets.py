@@ -15,15 +15,15 @@ import msgspec
 import pytest
 from gateway_client import ENVIRON, FORMATS, KEY, Talk, client, opened, upstream
 
-from closeloop.model.answers import heard
 from closeloop.model.attempt import Attempt
 from closeloop.model.errors import BadInput
 from closeloop.model.exchange import Exchange
-from closeloop.model.plan import Made
+from closeloop.model.experiment_plan import AttemptResult
+from closeloop.model.provider_streams import read_provider_reply
 from closeloop.model.settings import ModelSettings
-from closeloop.runs.gateway.passing import KeyGuard
-from closeloop.runs.gateway.redaction import redacted_stream
-from closeloop.runs.models.keys import find_key
+from closeloop.runs.gateway.body_redaction import redact_stream
+from closeloop.runs.gateway.passthrough_relay import KeyFilter
+from closeloop.runs.models.model_keys import find_key
 from closeloop.store import open_store
 
 GITHUB = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -82,8 +82,8 @@ def test_a_provider_that_repeats_the_key_tells_it_to_nobody(
     store = tmp_path / "store.db"
     with open_store(str(store)) as opened_store:
         attempt = Attempt(id="a1", origin="experiment", exit="finished")
-        opened_store.keep(Made(attempt=attempt, exchanges=kept))
-        again = list(opened_store.exchanges("a1"))
+        opened_store.save_attempt(AttemptResult(attempt=attempt, exchanges=kept))
+        again = list(opened_store.load_exchanges("a1"))
     assert again == kept
     for one in again:
         assert KEY.encode() not in one.request + one.response + str(one.cause).encode()
@@ -93,17 +93,17 @@ def test_a_provider_that_repeats_the_key_tells_it_to_nobody(
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_the_key_is_found_however_it_is_cut(size: int) -> None:
     said = f"{KEY[:5]} is not it, {KEY}{KEY} and {KEY[:-1]}, {KEY[:9]}".encode()
-    guard = KeyGuard(KEY)
+    guard = KeyFilter(KEY)
     parts = [said[place : place + size] for place in range(0, len(said), size)]
-    passed = b"".join([*map(guard.feed, parts), guard.end()])
+    passed = b"".join([*map(guard.filter_chunk, parts), guard.flush_rest()])
     assert passed == said.replace(KEY.encode(), "…".encode())
 
 
 @pytest.mark.parametrize("key", [None, "", "x", "any", "ollama"])
 def test_a_word_that_is_no_secret_is_not_taken_out(key: str | None) -> None:
-    guard = KeyGuard(key)
+    guard = KeyFilter(key)
     said = b"ollama can do any of x"
-    assert guard.feed(said) + guard.end() == said
+    assert guard.filter_chunk(said) + guard.flush_rest() == said
 
 
 @pytest.mark.parametrize("speaks", FORMATS)
@@ -123,7 +123,7 @@ def test_secrets_in_requests_and_answers_are_not_kept(speaks: str, tmp_path: Pat
             assert GITHUB.encode() not in one.request + one.response
             assert b"[redacted: github-token]" in one.request
             assert b"[redacted: " in one.response
-            assert heard(one.response).complete
+            assert read_provider_reply(one.response).complete
             json.loads(one.request)
 
     anyio.run(go)
@@ -163,8 +163,8 @@ def events(speaks: str, parts: list[str]) -> bytes:
 def test_a_secret_that_comes_in_parts_is_not_kept(speaks: str, size: int) -> None:
     text = f"Two: {GITHUB} and {GITHUB[::-1]} and {GITHUB.replace('A', 'Z')}, é, done."
     stream = events(speaks, pieces(text, size))
-    clean = redacted_stream(stream)
-    told = json.dumps(heard(clean).answer, ensure_ascii=False)
+    clean = redact_stream(stream)
+    told = json.dumps(read_provider_reply(clean).answer, ensure_ascii=False)
     assert GITHUB not in told
     assert told.count("[redacted: github-token]") == 2
     if speaks != "responses":
@@ -177,7 +177,7 @@ def test_a_secret_that_comes_in_parts_is_not_kept(speaks: str, size: int) -> Non
 def test_a_stream_without_secrets_is_kept_byte_for_byte() -> None:
     for speaks in FORMATS:
         stream = events(speaks, pieces("Nothing to see here, é.", 2)).replace(b"\n\n", b"\r\n\r\n")
-        assert redacted_stream(stream) == stream
+        assert redact_stream(stream) == stream
 
 
 # Where keys lie

@@ -26,8 +26,8 @@ from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.door import MOST_BREAKS, OpenDoor
-from closeloop.runs.models.serve import serve
+from closeloop.runs.gateway.attempt_proxy import MAX_BREAKS, AttemptProxy
+from closeloop.runs.models.script_server import serve_script
 from patience import PATIENCE
 
 GOOD = {
@@ -68,7 +68,7 @@ def limited(status: int, **headers: str) -> Any:
 
 def asked_once(
     tmp_path: Path, settings: ModelSettings, speaks: str = "anthropic", *, stream: bool = False
-) -> tuple[httpx.Response, OpenDoor, Fault | OutOfBudget | None]:
+) -> tuple[httpx.Response, AttemptProxy, Fault | OutOfBudget | None]:
     """One request; its answer, the door, and why that is shut, if it is."""
 
     async def go() -> Any:
@@ -242,26 +242,26 @@ def test_a_stream_that_breaks_off_is_told_from_an_agents_failure(
 
     async def go() -> None:
         async with opened(tmp_path, settings) as door, client(door) as http:
-            for number in range(1, MOST_BREAKS + 1):
+            for number in range(1, MAX_BREAKS + 1):
                 talk = Talk(speaks, stream=True)
                 talk.user("Hello")
                 response = await talk.ask(http)
                 assert response.content.startswith(START)
                 assert "in the middle of it" in response.text.removeprefix(START.decode())
-                if number < MOST_BREAKS:
+                if number < MAX_BREAKS:
                     assert await shut(door) is None
             with anyio.fail_after(PATIENCE):
                 assert isinstance(await door.closed(), MachineFailed)
         assert all("in the middle of it" in str(one.cause) for one in door.exchanges)
-        assert [one.retries for one in door.exchanges] == [0] * MOST_BREAKS
+        assert [one.retries for one in door.exchanges] == [0] * MAX_BREAKS
         if speaks == "anthropic":
-            assert door.usage.input_tokens == 30 * MOST_BREAKS
+            assert door.usage.input_tokens == 30 * MAX_BREAKS
 
     anyio.run(go)
 
 
 def test_an_answer_after_a_broken_one_makes_it_good(provider: Any, tmp_path: Path) -> None:
-    steps = [raw(chunked(START)), GOOD] * MOST_BREAKS
+    steps = [raw(chunked(START)), GOOD] * MAX_BREAKS
     provider.says(*steps)
 
     async def go() -> None:
@@ -387,7 +387,7 @@ def test_a_hundred_doors_are_open_at_once_and_none_pays_for_another(tmp_path: Pa
     async def one(gateway: Gateway, address: str, number: int, used: dict[int, Any]) -> None:
         settings = upstream("anthropic", address)
         async with (
-            gateway.open("mine", settings, Limits()) as door,
+            gateway.open_proxy("mine", settings, Limits()) as door,
             client(door, caged=True) as http,
         ):
             for _ in range(number % 3 + 1):
@@ -399,7 +399,7 @@ def test_a_hundred_doors_are_open_at_once_and_none_pays_for_another(tmp_path: Pa
     async def go() -> None:
         used: dict[int, Any] = {}
         async with (
-            serve(PARSED) as address,
+            serve_script(PARSED) as address,
             Gateway({"ANTHROPIC_API_KEY": KEY}, tmp_path) as gateway,
             anyio.create_task_group() as group,
         ):

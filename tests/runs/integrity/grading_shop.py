@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio
 
 from closeloop.model.attempt import Attempt, Grade, Proof
-from closeloop.model.patches import parse
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance, Task
-from closeloop.runs.grade import Submission, grade
-from closeloop.runs.proof import look
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.grading import GradedSubmission, grade_attempt
+from closeloop.runs.task_proof import check_gradable
+from closeloop.runs.workspaces import WorkspacePool
 from patience import PATIENCE
 
 
@@ -81,12 +81,15 @@ class Shop:
         return anyio.run(self._grade, task, patch)
 
     async def _grade(self, task: Task, patch: str) -> Grade:
-        async with Workspaces(self.cache, SandboxSettings(kind="none")) as workspaces:
-            base = await workspaces.base(task.repo or "", task.base or "")
+        async with WorkspacePool(self.cache, SandboxSettings(kind="none")) as workspaces:
+            base = await workspaces.prepare_base(task.repo or "", task.base or "")
             if task.reference not in self.proofs:
-                self.proofs[task.reference] = await look(workspaces, base, task)
+                self.proofs[task.reference] = await check_gradable(workspaces, base, task)
             attempt = Attempt(id="a1", origin="experiment", exit="finished")
-            submission = Submission(
-                attempt=attempt, change=parse(patch), trace=None, proof=self.proofs[task.reference]
+            submission = GradedSubmission(
+                attempt=attempt,
+                change=parse_patch(patch),
+                trace=None,
+                proof=self.proofs[task.reference],
             )
-            return await grade(workspaces, base, task, submission)
+            return await grade_attempt(workspaces, base, task, submission)

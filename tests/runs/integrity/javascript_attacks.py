@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.task import Runner
+from closeloop.model.task import TestRunner
 
 WRONG = """
 exports.add = () => 0
@@ -81,7 +81,7 @@ class Attack(msgspec.Struct):
     """What code under test does instead of its work."""
 
     name: str
-    runner: Runner
+    runner: TestRunner
     source: str
     test: str
     """The style of its tests: by which of `TESTS`."""
@@ -283,7 +283,7 @@ REACH_FAR = {
 """What does not stay in the file or process of its own tests."""
 
 
-def _attacks(runner: Runner, sources: dict[str, str], test: str, command: str) -> list[Attack]:
+def _attacks(runner: TestRunner, sources: dict[str, str], test: str, command: str) -> list[Attack]:
     return [
         Attack(
             name=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from javascript_attacks import WRONG
 
-from closeloop.model.task import Runner
+from closeloop.model.task import TestRunner
 
 SUPPORT = (
     "exports.check = (actual, expected) => { if (actual !== expected) throw new Error('no') }\n"
@@ -18,7 +18,7 @@ class GradedAttack(msgspec.Struct):
     The code that was there before is `WRONG`.
     """
 
-    runner: Runner
+    runner: TestRunner
     command: str
     test: str
     """Asks for `add` of 2 and 3, under the title `adds`."""

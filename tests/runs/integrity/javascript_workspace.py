@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeloop.model.task import Runner
+from closeloop.model.task import TestRunner
 from closeloop.runs.integrity.confirm import HELD
 from closeloop.runs.integrity.javascript import ROOMS, build_probe, read_results
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
@@ -107,7 +107,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 def run_probe(
     folder: Path,
     files: dict[str, str],
-    runner: Runner,
+    runner: TestRunner,
     command: str,
     *,
     fail_to_pass: tuple[str, ...],

@@ -15,7 +15,7 @@ from javascript_attacks import TESTS, WRONG, Attack, group_attacks
 from javascript_graded_attacks import GRADED_ATTACKS, SUPPORT, GradedAttack
 from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
 
-from closeloop.model.task import Runner
+from closeloop.model.task import TestRunner
 from closeloop.runs.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.runs.integrity.javascript import ROOMS
 from closeloop.runs.integrity.probe import ProbeRequest
@@ -45,7 +45,7 @@ def ids(attack: Attack, name: str = "shop") -> tuple[str, ...]:
 
 def make_request(
     folder: Path,
-    runner: Runner,
+    runner: TestRunner,
     command: str,
     files: dict[str, str],
     tests: tuple[str, ...],

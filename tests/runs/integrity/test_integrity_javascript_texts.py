@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from closeloop.runs.integrity.javascript import ROOMS, build_probe, read_results
-from closeloop.runs.integrity.javascript_tests import first_child, parse_source
+from closeloop.runs.integrity.javascript_tests import first_child, parse_script
 from closeloop.runs.integrity.javascript_values import change_value, make_changer
 from closeloop.runs.integrity.probe import Probe, ProbeRequest
 from closeloop.runs.integrity.source_edits import apply_edits
@@ -145,7 +145,7 @@ LITERALS = (
 def test_changed_values_are_equal_to_none_of_their_originals() -> None:
     rng, lines = random.Random(7), ["const { notDeepStrictEqual: differ } = require('assert')"]
     for literal in LITERALS:
-        statement = first_child(parse_source("a.js", f"({literal})".encode()))
+        statement = first_child(parse_script("a.js", f"({literal})".encode()))
         value = first_child(first_child(statement))
         assert value is not None
         for far in [False, True] * 10:

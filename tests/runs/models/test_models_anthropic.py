@@ -8,16 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.model.errors import Fault, MachineFailed
-from closeloop.runs.models.anthropic import FORMAT, decode, encode
-from closeloop.runs.models.dialect import Dialect
+from closeloop.runs.models.anthropic_format import (
+    ANTHROPIC_FORMAT,
+    decode_anthropic,
+    encode_anthropic,
+)
+from closeloop.runs.models.format_dialect import Dialect
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
 
 
 def test_what_follows_a_turn_is_one_message_with_tool_results_first() -> None:
-    calls = tuple(ToolCall(id=f"c{n}", name="run", arguments={"command": "ls"}) for n in (1, 2))
+    calls = tuple(
+        ModelToolCall(id=f"c{n}", name="run", arguments={"command": "ls"}) for n in (1, 2)
+    )
     request = ModelRequest(
         system="Be brief.",
         messages=(
@@ -29,7 +35,7 @@ def test_what_follows_a_turn_is_one_message_with_tool_results_first() -> None:
         ),
         tools=(ToolSpec(name="run", description="Run.", parameters={"type": "object"}),),
     )
-    assert encode(request, "m", Dialect()) == {
+    assert encode_anthropic(request, "m", Dialect()) == {
         "model": "m",
         "max_tokens": 32000,
         "messages": [
@@ -77,7 +83,9 @@ def test_what_follows_a_turn_is_one_message_with_tool_results_first() -> None:
 
 def test_each_rung_asks_for_json_in_its_own_way() -> None:
     request = ModelRequest(messages=(ChatMessage(role="user", text="?"),), schema=SCHEMA)
-    payloads = {rung: encode(request, "m", Dialect(rung=rung)) for rung in FORMAT.rungs}
+    payloads = {
+        rung: encode_anthropic(request, "m", Dialect(rung=rung)) for rung in ANTHROPIC_FORMAT.rungs
+    }
     assert payloads["schema"]["output_config"]["format"]["schema"] == SCHEMA
     assert payloads["tool"]["tool_choice"] == {"type": "tool", "name": "answer"}
     assert payloads["tool"]["tools"][0]["input_schema"] == SCHEMA
@@ -86,14 +94,14 @@ def test_each_rung_asks_for_json_in_its_own_way() -> None:
 
 def test_blank_messages_are_never_sent_blank() -> None:
     for role in ("user", "assistant"):
-        payload = encode(
+        payload = encode_anthropic(
             ModelRequest(messages=(ChatMessage(role=role, text=" \n"),)), "m", Dialect()
         )
         assert payload["messages"][0]["content"][0]["text"].strip()
 
 
 def test_a_reply_is_its_texts_its_calls_and_its_usage() -> None:
-    reply = decode(
+    reply = decode_anthropic(
         {
             "content": [
                 {"type": "text", "text": "I "},
@@ -114,8 +122,8 @@ def test_a_reply_is_its_texts_its_calls_and_its_usage() -> None:
     assert reply == ModelReply(
         text="I look.",
         calls=(
-            ToolCall(id="t", name="read", arguments={"path": "a"}),
-            ToolCall(id="u", name="read", arguments={}, malformed="oops"),
+            ModelToolCall(id="t", name="read", arguments={"path": "a"}),
+            ModelToolCall(id="u", name="read", arguments={}, malformed="oops"),
         ),
         stop="tools",
         model="claude",
@@ -134,7 +142,7 @@ def test_a_reply_is_its_texts_its_calls_and_its_usage() -> None:
     ],
 )
 def test_stop_reasons_are_translated(reason: str | None, stop: str) -> None:
-    assert decode({"content": [], "stop_reason": reason}).stop == stop
+    assert decode_anthropic({"content": [], "stop_reason": reason}).stop == stop
 
 
 def test_signed_thinking_goes_back_exactly_as_it_came() -> None:
@@ -142,16 +150,16 @@ def test_signed_thinking_goes_back_exactly_as_it_came() -> None:
         {"type": "thinking", "thinking": "", "signature": "sig"},
         {"type": "tool_use", "id": "t", "name": "run", "input": {}, "caller": {"type": "direct"}},
     ]
-    reply = decode({"content": content, "stop_reason": "tool_use"})
+    reply = decode_anthropic({"content": content, "stop_reason": "tool_use"})
     said = ChatMessage(role="assistant", text=reply.text, calls=reply.calls, echo=reply.echo)
-    payload = encode(ModelRequest(messages=(said,)), "m", Dialect())
+    payload = encode_anthropic(ModelRequest(messages=(said,)), "m", Dialect())
     assert payload["messages"][0]["content"] == content
 
 
 @pytest.mark.parametrize("wrong", [{}, {"content": "text"}, {"content": [1]}, [], None])
 def test_another_shape_is_a_machine_fault(wrong: Any) -> None:
     with pytest.raises(MachineFailed):
-        decode(wrong)
+        decode_anthropic(wrong)
 
 
 anything = st.recursive(
@@ -172,10 +180,10 @@ whole = st.fixed_dictionaries(
 @given(whole | anything)
 def test_whatever_comes_back_is_a_reply_or_a_fault(payload: Any) -> None:
     try:
-        reply = decode(payload)
+        reply = decode_anthropic(payload)
     except Fault:
         return
     assert isinstance(reply, ModelReply)
     msgspec.msgpack.encode(reply.calls)
     said = ChatMessage(role="assistant", text=reply.text, calls=reply.calls, echo=reply.echo)
-    encode(ModelRequest(messages=(said,)), "m", Dialect())
+    encode_anthropic(ModelRequest(messages=(said,)), "m", Dialect())

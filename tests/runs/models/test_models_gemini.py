@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import httpx
 
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import serve
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import serve_script
 from patience import PATIENCE
 
 SCRIPT = parse_script(
@@ -45,7 +45,7 @@ CALLS = [
 def served(use: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     async def go() -> None:
         async with (
-            serve(SCRIPT) as address,
+            serve_script(SCRIPT) as address,
             httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)

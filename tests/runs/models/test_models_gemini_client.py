@@ -7,16 +7,16 @@ import anyio
 import pytest
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.model.errors import MachineFailed
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.models import open_model
-from closeloop.runs.models.dialect import Dialect
-from closeloop.runs.models.gemini import decode, encode
+from closeloop.runs.models.format_dialect import Dialect
+from closeloop.runs.models.gemini_format import decode_gemini, encode_gemini
 
 TOOL = ToolSpec(name="run", description="Runs.", parameters={"type": "object"})
-CALL = ToolCall(id="call-1-0", name="run", arguments={"command": "ls"})
+CALL = ModelToolCall(id="call-1-0", name="run", arguments={"command": "ls"})
 
 
 def test_a_conversation_is_turns_of_user_and_model() -> None:
@@ -32,7 +32,7 @@ def test_a_conversation_is_turns_of_user_and_model() -> None:
         temperature=0.5,
         max_tokens=100,
     )
-    assert encode(request, "m", Dialect()) == {
+    assert encode_gemini(request, "m", Dialect()) == {
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
         "contents": [
             {"role": "user", "parts": [{"text": "Look"}]},
@@ -68,9 +68,9 @@ def test_a_conversation_is_turns_of_user_and_model() -> None:
 
 def test_a_schema_is_asked_for_in_the_ways_the_server_may_know() -> None:
     request = ModelRequest(messages=(ChatMessage(role="user", text="?"),), schema={"a": 1})
-    schema = encode(request, "m", Dialect())["generationConfig"]
+    schema = encode_gemini(request, "m", Dialect())["generationConfig"]
     assert schema == {"responseMimeType": "application/json", "responseJsonSchema": {"a": 1}}
-    plain = encode(request, "m", Dialect(rung="prompt"))
+    plain = encode_gemini(request, "m", Dialect(rung="prompt"))
     assert "generationConfig" not in plain
     assert '{"a":1}' in plain["systemInstruction"]["parts"][0]["text"]
 
@@ -89,9 +89,9 @@ def test_an_answer_is_words_calls_and_what_was_used() -> None:
         "candidatesTokenCount": 7,
         "thoughtsTokenCount": 3,
     }
-    reply = decode(answer(*parts, usageMetadata=counts, modelVersion="m-2"))
+    reply = decode_gemini(answer(*parts, usageMetadata=counts, modelVersion="m-2"))
     assert (reply.text, reply.stop, reply.model) == ("Hello", "tools", "m-2")
-    assert reply.calls == (ToolCall(id="", name="run", arguments={"a": 1}),)
+    assert reply.calls == (ModelToolCall(id="", name="run", arguments={"a": 1}),)
     assert reply.echo == list(parts)
     assert reply.usage == Usage(
         input_tokens=45, output_tokens=10, cache_read_tokens=60, reasoning_tokens=3
@@ -109,7 +109,7 @@ def test_an_answer_is_words_calls_and_what_was_used() -> None:
     ],
 )
 def test_an_answer_says_why_it_ended(given: dict[str, Any], stop: str) -> None:
-    assert decode(given).stop == stop
+    assert decode_gemini(given).stop == stop
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_an_answer_says_why_it_ended(given: dict[str, Any], stop: str) -> None:
 )
 def test_another_shape_is_the_servers_fault(given: Any) -> None:
     with pytest.raises(MachineFailed):
-        decode(given)
+        decode_gemini(given)
 
 
 def test_a_call_without_a_name_is_the_servers_fault() -> None:
     with pytest.raises(MachineFailed, match="without a name"):
-        decode(answer({"functionCall": {}}))
+        decode_gemini(answer({"functionCall": {}}))
 
 
 def test_the_model_and_the_key_go_where_gemini_wants_them(provider: Any, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.model.errors import Fault, MachineFailed
-from closeloop.runs.models.dialect import Dialect, adapt
-from closeloop.runs.models.openai import FORMAT, decode, encode
+from closeloop.runs.models.format_dialect import Dialect, adapt_dialect
+from closeloop.runs.models.openai_format import OPENAI_FORMAT, decode_openai, encode_openai
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}, "required": ["score"]}
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
@@ -23,7 +23,7 @@ def answer(message: dict[str, Any], finish: str = "stop", **rest: Any) -> dict[s
 
 
 def test_a_conversation_with_tools_is_put_as_the_server_wants_it() -> None:
-    call = ToolCall(id="c1", name="read", arguments={"path": "a.py"})
+    call = ModelToolCall(id="c1", name="read", arguments={"path": "a.py"})
     request = ModelRequest(
         system="Be brief.",
         messages=(
@@ -35,7 +35,7 @@ def test_a_conversation_with_tools_is_put_as_the_server_wants_it() -> None:
         max_tokens=100,
         temperature=0.5,
     )
-    assert encode(request, "m", Dialect()) == {
+    assert encode_openai(request, "m", Dialect()) == {
         "model": "m",
         "messages": [
             {"role": "system", "content": "Be brief."},
@@ -70,7 +70,9 @@ def test_a_conversation_with_tools_is_put_as_the_server_wants_it() -> None:
 
 def test_each_rung_asks_for_json_in_its_own_way() -> None:
     request = ModelRequest(messages=HELLO.messages, schema=SCHEMA)
-    payloads = {rung: encode(request, "m", Dialect(rung=rung)) for rung in FORMAT.rungs}
+    payloads = {
+        rung: encode_openai(request, "m", Dialect(rung=rung)) for rung in OPENAI_FORMAT.rungs
+    }
     assert payloads["schema"]["response_format"]["json_schema"]["strict"] is True
     assert payloads["tool"]["tool_choice"]["function"]["name"] == "answer"
     assert payloads["tool"]["tools"][0]["function"]["parameters"] == SCHEMA
@@ -81,30 +83,30 @@ def test_each_rung_asks_for_json_in_its_own_way() -> None:
 
 
 def test_text_may_be_a_string_a_list_of_parts_or_nothing() -> None:
-    assert decode(answer({"content": "Hi"})).text == "Hi"
+    assert decode_openai(answer({"content": "Hi"})).text == "Hi"
     parts = [{"type": "text", "text": "H"}, {"type": "image"}, "i"]
-    assert decode(answer({"content": parts})).text == "Hi"
-    assert decode(answer({"content": None})) == ModelReply()
+    assert decode_openai(answer({"content": parts})).text == "Hi"
+    assert decode_openai(answer({"content": None})) == ModelReply()
 
 
 def test_calls_keep_what_the_model_sent_when_it_is_no_json_object() -> None:
-    def call(arguments: Any) -> ToolCall:
+    def call(arguments: Any) -> ModelToolCall:
         function = {"name": "read", "arguments": arguments}
-        reply = decode(answer({"tool_calls": [{"id": "c", "function": function}]}))
+        reply = decode_openai(answer({"tool_calls": [{"id": "c", "function": function}]}))
         assert reply.stop == "tools"
         return reply.calls[0]
 
     assert call('{"path": "a"}').arguments == {"path": "a"}
     assert call({"path": "a"}).arguments == {"path": "a"}
-    assert call("") == call(None) == ToolCall(id="c", name="read", arguments={})
+    assert call("") == call(None) == ModelToolCall(id="c", name="read", arguments={})
     for bad in ('{"path": ', "[1]", "null", "[" * 9000, '{"seconds": 1%s}' % ("0" * 30)):
-        assert call(bad) == ToolCall(id="c", name="read", arguments={}, malformed=bad)
+        assert call(bad) == ModelToolCall(id="c", name="read", arguments={}, malformed=bad)
 
 
 def test_stops_and_refusals_are_told_apart() -> None:
-    assert decode(answer({"content": "a"}, "length")).stop == "length"
-    assert decode(answer({"content": "a"}, "content_filter")).stop == "refused"
-    refused = decode(answer({"refusal": "I will not."}))
+    assert decode_openai(answer({"content": "a"}, "length")).stop == "length"
+    assert decode_openai(answer({"content": "a"}, "content_filter")).stop == "refused"
+    refused = decode_openai(answer({"refusal": "I will not."}))
     assert (refused.stop, refused.text) == ("refused", "I will not.")
 
 
@@ -116,7 +118,7 @@ def test_usage_counts_cached_input_apart_from_fresh_input() -> None:
         "completion_tokens_details": {"reasoning_tokens": 15},
         "cost": 0.25,
     }
-    assert decode(answer({"content": "a"}, usage=usage)).usage == Usage(
+    assert decode_openai(answer({"content": "a"}, usage=usage)).usage == Usage(
         input_tokens=30,
         output_tokens=20,
         cache_read_tokens=60,
@@ -130,40 +132,45 @@ def test_usage_counts_cached_input_apart_from_fresh_input() -> None:
 def test_usage_that_makes_no_sense_is_unknown_rather_than_zero() -> None:
     bad = {"prompt_tokens": "7", "completion_tokens": -1, "cost": True, "prompt_tokens_details": 1}
     for usage in (bad, None, [], "none"):
-        assert decode(answer({"content": "a"}, usage=usage)).usage == Usage()
+        assert decode_openai(answer({"content": "a"}, usage=usage)).usage == Usage()
 
 
 def test_reasoning_goes_back_with_the_turn_it_belongs_to() -> None:
     signed = {"google": {"thought_signature": "s"}}
     call = {"id": "c", "function": {"name": "run", "arguments": "{}"}, "extra_content": signed}
-    reply = decode(answer({"reasoning_content": "hm", "tool_calls": [call]}))
+    reply = decode_openai(answer({"reasoning_content": "hm", "tool_calls": [call]}))
     said = ChatMessage(role="assistant", calls=reply.calls, echo=reply.echo)
-    message = encode(ModelRequest(messages=(said,)), "m", Dialect())["messages"][0]
+    message = encode_openai(ModelRequest(messages=(said,)), "m", Dialect())["messages"][0]
     assert message["reasoning_content"] == "hm"
     assert message["tool_calls"][0]["extra_content"] == signed
-    assert decode(answer({"content": "a"})).echo is None
+    assert decode_openai(answer({"content": "a"})).echo is None
 
 
 @pytest.mark.parametrize("wrong", [{}, {"choices": []}, {"choices": [{}]}, [], None, "<html>"])
 def test_another_shape_is_a_machine_fault(wrong: Any) -> None:
     with pytest.raises(MachineFailed):
-        decode(wrong)
+        decode_openai(wrong)
 
 
 def test_a_refused_request_is_put_another_way_until_no_way_is_left() -> None:
     request = ModelRequest(messages=(), max_tokens=5, temperature=0.1, schema=SCHEMA)
     new = Dialect(reply_limit="max_completion_tokens")
-    assert adapt(new, request, FORMAT.rungs, "extra: max_completion_tokens") == Dialect()
+    assert (
+        adapt_dialect(new, request, OPENAI_FORMAT.rungs, "extra: max_completion_tokens")
+        == Dialect()
+    )
     hint = "'max_tokens' is not supported, use 'max_completion_tokens'"
-    assert adapt(Dialect(), request, FORMAT.rungs, hint) == new
-    assert adapt(Dialect(), request, FORMAT.rungs, "no temperature") == Dialect(temperature=False)
+    assert adapt_dialect(Dialect(), request, OPENAI_FORMAT.rungs, hint) == new
+    assert adapt_dialect(Dialect(), request, OPENAI_FORMAT.rungs, "no temperature") == Dialect(
+        temperature=False
+    )
     dialect: Dialect | None = Dialect()
     seen = []
     while dialect is not None:
         seen.append(dialect.rung)
-        dialect = adapt(dialect, request, FORMAT.rungs, "no")
+        dialect = adapt_dialect(dialect, request, OPENAI_FORMAT.rungs, "no")
     assert seen == ["schema", "tool", "object", "prompt"]
-    assert adapt(Dialect(), HELLO, FORMAT.rungs, "temperature max_tokens") is None
+    assert adapt_dialect(Dialect(), HELLO, OPENAI_FORMAT.rungs, "temperature max_tokens") is None
 
 
 anything = st.recursive(
@@ -196,13 +203,13 @@ completion = st.fixed_dictionaries(
 @given(completion | anything)
 def test_whatever_comes_back_is_a_reply_or_a_fault(payload: Any) -> None:
     try:
-        reply = decode(payload)
+        reply = decode_openai(payload)
     except Fault:
         return
     assert isinstance(reply, ModelReply)
     assert isinstance(reply.text, str)
     msgspec.msgpack.encode(reply.calls)
-    encode(
+    encode_openai(
         ModelRequest(messages=(ChatMessage(role="assistant", calls=reply.calls, echo=reply.echo),)),
         "m",
         Dialect(),

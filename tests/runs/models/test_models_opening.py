@@ -12,8 +12,8 @@ from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
-from closeloop.runs.models import digest_of, open_model, settings_of
-from closeloop.runs.models.opening import OpenModel
+from closeloop.runs.models import digest_model, find_model_settings, open_model
+from closeloop.runs.models.model_opening import OpenModel
 
 KEY = "sk-very-secret-0123456789"
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
@@ -40,42 +40,42 @@ def ask(model: OpenModel, *requests: ModelRequest) -> list[ModelReply]:
 
 def test_a_name_is_one_of_the_settings_a_provider_or_a_script() -> None:
     mine = ModelSettings(provider="openai", model="gpt-5", base_url="http://localhost:1")
-    assert settings_of("mine", {"mine": mine}) == mine
-    assert settings_of("openai/gpt-5", {}).provider == "openai"
-    named = settings_of("anthropic/claude-opus-5-5", {})
+    assert find_model_settings("mine", {"mine": mine}) == mine
+    assert find_model_settings("openai/gpt-5", {}).provider == "openai"
+    named = find_model_settings("anthropic/claude-opus-5-5", {})
     assert (named.provider, named.model) == ("anthropic", "claude-opus-5-5")
-    assert settings_of("scripted:a/b.yaml", {}).model == "a/b.yaml"
+    assert find_model_settings("scripted:a/b.yaml", {}).model == "a/b.yaml"
 
 
 @pytest.mark.parametrize("name", ["mien", "openai/", "scripted:", "gpt-5", "", "/", "a/b"])
 def test_an_unknown_name_gets_its_nearest(name: str) -> None:
     mine = ModelSettings(provider="openai", model="gpt-5")
     with pytest.raises(BadInput, match="openai/NAME") as caught:
-        settings_of(name, {"mine": mine})
+        find_model_settings(name, {"mine": mine})
     assert ("Did you mean 'mine'?" in str(caught.value)) == (name == "mien")
 
 
 def test_a_mistyped_provider_gets_its_nearest() -> None:
     with pytest.raises(BadInput, match="Did you mean 'openai'"):
-        settings_of("opneai/gpt-5", {})
+        find_model_settings("opneai/gpt-5", {})
 
 
 def test_a_models_identity_is_its_script_or_its_address(tmp_path: Path) -> None:
     script = tmp_path / "a.yaml"
     script.write_text("dialogues: [{turns: [{say: a}]}]")
     settings = ModelSettings(provider="scripted", model="a.yaml")
-    first = digest_of(settings, tmp_path)
+    first = digest_model(settings, tmp_path)
     (tmp_path / "b.yaml").write_bytes(script.read_bytes())
-    assert digest_of(ModelSettings(provider="scripted", model="b.yaml"), tmp_path) == first
+    assert digest_model(ModelSettings(provider="scripted", model="b.yaml"), tmp_path) == first
     script.write_text("dialogues: [{turns: [{say: b}]}]")
-    assert digest_of(settings, tmp_path) != first
+    assert digest_model(settings, tmp_path) != first
     one = ModelSettings(provider="openai", model="gpt-5", key_env="A")
     other = ModelSettings(provider="openai", model="gpt-5", base_url="http://localhost:1")
-    assert digest_of(one, tmp_path) != digest_of(other, tmp_path)
+    assert digest_model(one, tmp_path) != digest_model(other, tmp_path)
     cheaper = ModelSettings(provider="openai", model="gpt-5", key_env="B", input_price=1.0)
-    assert digest_of(one, tmp_path) == digest_of(cheaper, tmp_path)
+    assert digest_model(one, tmp_path) == digest_model(cheaper, tmp_path)
     with pytest.raises(BadInput, match="cannot be read"):
-        digest_of(ModelSettings(provider="scripted", model="none.yaml"), tmp_path)
+        digest_model(ModelSettings(provider="scripted", model="none.yaml"), tmp_path)
 
 
 def test_a_missing_key_names_the_variable(tmp_path: Path) -> None:

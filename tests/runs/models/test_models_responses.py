@@ -8,9 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import serve
-from closeloop.runs.models.served import responses
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import serve_script
+from closeloop.runs.models.served import served_responses
 from patience import PATIENCE
 
 SCRIPT = parse_script(
@@ -42,7 +42,7 @@ Use = Callable[[httpx.AsyncClient], Awaitable[None]]
 def served(use: Use) -> None:
     async def go() -> None:
         async with (
-            serve(SCRIPT) as address,
+            serve_script(SCRIPT) as address,
             httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)
@@ -151,7 +151,7 @@ def test_what_an_agent_hands_to_another_is_heard_as_its_request() -> None:
 
 def test_requests_are_read_as_a_conversation() -> None:
     call = {"type": "function_call", "name": "ask", "namespace": "team", "call_id": "c"}
-    asked = responses.read(
+    asked = served_responses.read_responses_request(
         {
             "input": [
                 {"role": "developer", "content": "Be careful."},
@@ -172,7 +172,7 @@ def test_requests_are_read_as_a_conversation() -> None:
     ]
     assert [(c.name, c.arguments) for c in asked.messages[1].calls] == [("team.ask", {})]
     assert [tool.name for tool in asked.tools] == ["read", "apply_patch", "team.ask"]
-    assert responses.read({"input": "Hello"}).messages[0].text == "Hello"
+    assert served_responses.read_responses_request({"input": "Hello"}).messages[0].text == "Hello"
 
 
 def test_a_bad_request_is_answered_in_the_formats_own_way() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
+from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.model.errors import BadInput, Fault, MachineFailed
-from closeloop.runs.models.prices import Prices
-from closeloop.runs.models.scripted import ScriptedModel, next_turn, speak
-from closeloop.runs.models.scripts import Script, load_script, parse_script
+from closeloop.runs.models.model_prices import ModelPrices
+from closeloop.runs.models.model_scripts import Script, load_script, parse_script
+from closeloop.runs.models.scripted_model import ScriptedModel, find_next_turn, reply_from_turn
 
 CAREFUL = """
 name: careful
@@ -46,7 +46,7 @@ def play(script: Script, prompt: str, *results: str) -> list[ModelReply]:
     replies = []
     for result in (*results, None):
         request = ModelRequest(messages=tuple(messages), tools=TOOLS)
-        reply = speak(script, next_turn(script, request), request)
+        reply = reply_from_turn(script, find_next_turn(script, request), request)
         replies.append(reply)
         if result is not None:
             messages.append(ChatMessage(role="assistant", text=reply.text, calls=reply.calls))
@@ -60,10 +60,10 @@ def test_a_turn_says_and_does_what_is_written() -> None:
     reply = play(script(CAREFUL), "Fix the rounding\nand the bug")[0]
     assert reply.text == "Let me see the failing test."
     assert reply.calls == (
-        ToolCall(
+        ModelToolCall(
             id="call-1-0", name="run", arguments={"command": "python -m pytest -q", "seconds": 5}
         ),
-        ToolCall(id="call-1-1", name="read", arguments={"path": "src/billing.py"}),
+        ModelToolCall(id="call-1-1", name="read", arguments={"path": "src/billing.py"}),
     )
     assert (reply.stop, reply.model) == ("tools", "careful")
     assert reply.usage.input_tokens
@@ -112,17 +112,17 @@ def test_a_turn_kept_as_several_messages_counts_once() -> None:
         ChatMessage(role="assistant", text="e"),
         ChatMessage(role="user", text="Go on"),
     )
-    assert next_turn(text, ModelRequest(messages=messages)).say == "two"
+    assert find_next_turn(text, ModelRequest(messages=messages)).say == "two"
 
 
 def test_a_bare_text_needs_a_tool_that_takes_one() -> None:
     text = script("dialogues: [{turns: [{do: {raed: a.py}}]}]")
     with pytest.raises(BadInput, match="Did you mean 'read'"):
         play(text, "Go")
-    turn = next_turn(text, ModelRequest(messages=()))
+    turn = find_next_turn(text, ModelRequest(messages=()))
     nothing = ToolSpec(name="raed", description="", parameters={})
     with pytest.raises(BadInput, match="takes no text"):
-        speak(text, turn, ModelRequest(messages=(), tools=(nothing,)))
+        reply_from_turn(text, turn, ModelRequest(messages=(), tools=(nothing,)))
 
 
 def test_a_call_with_named_arguments_is_made_even_to_a_tool_that_is_not_there() -> None:
@@ -133,7 +133,7 @@ def test_a_call_with_named_arguments_is_made_even_to_a_tool_that_is_not_there() 
 def test_delays_and_prices_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "slow.yaml"
     path.write_text("dialogues: [{turns: [{say: Hi, delay: 0.05}]}]")
-    model = ScriptedModel(load_script(path), Prices(input=1e6, output=1e6))
+    model = ScriptedModel(load_script(path), ModelPrices(input=1e6, output=1e6))
     request = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
     began = time.monotonic()
     reply = anyio.run(model.reply, request)
@@ -207,7 +207,7 @@ def test_a_turn_is_found_fast_enough_to_measure_other_things() -> None:
     best = 1.0
     for _ in range(200):
         began = time.perf_counter()
-        speak(text, next_turn(text, request), request)
+        reply_from_turn(text, find_next_turn(text, request), request)
         best = min(best, time.perf_counter() - began)
     assert best < 100e-6
 

@@ -15,9 +15,9 @@ from closeloop.model.errors import BadInput, MachineFailed
 from closeloop.model.settings import ModelSettings
 from closeloop.model.variant import Limits
 from closeloop.runs.models import open_model
-from closeloop.runs.models.scripted import ScriptedModel
-from closeloop.runs.models.scripts import parse_script
-from closeloop.runs.models.serve import REQUEST_LIMIT, serve
+from closeloop.runs.models.model_scripts import parse_script
+from closeloop.runs.models.script_server import MAX_REQUEST_BYTES, serve_script
+from closeloop.runs.models.scripted_model import ScriptedModel
 from patience import PATIENCE
 
 SCRIPT = parse_script(
@@ -46,7 +46,7 @@ def served(use: Use) -> None:
 
     async def go() -> None:
         async with (
-            serve(SCRIPT) as address,
+            serve_script(SCRIPT) as address,
             httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE) as client,
         ):
             await use(client)
@@ -72,7 +72,7 @@ def test_our_own_clients_hear_the_same_as_in_process(
     provider_name: Any, path: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
-        async with serve(SCRIPT) as address:
+        async with serve_script(SCRIPT) as address:
             settings = ModelSettings(provider=provider_name, model="m", base_url=address + path)
             model = open_model("mine", settings, Limits(), environ={}, folder=tmp_path)
             for outcome, last in (("no such file", "It is gone."), ("x = 1", "I found it.")):
@@ -206,7 +206,7 @@ def test_a_bad_request_is_answered_in_the_formats_own_way(path: str) -> None:
             response = await client.post(path, content=bad)
             assert response.status_code == 400
             assert response.json()["error"]["message"]
-        huge = await client.post(path, content=b" " * (REQUEST_LIMIT + 1))
+        huge = await client.post(path, content=b" " * (MAX_REQUEST_BYTES + 1))
         assert "MB" in huge.json()["error"]["message"]
 
     served(use)
@@ -235,9 +235,9 @@ def test_a_taken_port_is_named_and_a_free_one_is_kept_to_this_machine() -> None:
             taken.listen()
             port = taken.getsockname()[1]
             with pytest.raises(BadInput, match=f"Port {port}"):
-                async with serve(SCRIPT, port):
+                async with serve_script(SCRIPT, port):
                     pass
-        async with serve(SCRIPT) as address:
+        async with serve_script(SCRIPT) as address:
             assert address.startswith("http://127.0.0.1:")
         with pytest.raises(httpx.ConnectError):
             async with httpx.AsyncClient(trust_env=False) as client:
@@ -248,7 +248,7 @@ def test_a_taken_port_is_named_and_a_free_one_is_kept_to_this_machine() -> None:
 
 def test_an_error_inside_the_block_ends_the_server_and_comes_out() -> None:
     async def go() -> None:
-        async with serve(SCRIPT):
+        async with serve_script(SCRIPT):
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -274,7 +274,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_no_traceback(
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("closeloop.runs.models.serve.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("closeloop.runs.models.script_server.BODY_SECONDS", 0.2)
 
     async def use(http: httpx.AsyncClient) -> None:
         async with await anyio.connect_tcp("127.0.0.1", http.base_url.port or 0) as stream:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.runs.models.schema import problems
-from closeloop.runs.models.structured import ask_json, read_json
+from closeloop.runs.models.json_schema import find_schema_problems
+from closeloop.runs.models.structured_reply import ask_json, read_json_reply
 from patience import takes
 
 SCHEMA = {
@@ -61,8 +61,8 @@ def test_json_is_found_in_what_models_wrap_it_in(text: str) -> None:
 
 def test_a_reply_of_empty_lines_is_no_json_at_once() -> None:
     reply = ModelReply(text="```" + "\n" * 200_000)
-    assert read_json(reply, SCHEMA)[0] is None
-    assert takes(lambda _: read_json(reply, SCHEMA), 2) < 2
+    assert read_json_reply(reply, SCHEMA)[0] is None
+    assert takes(lambda _: read_json_reply(reply, SCHEMA), 2) < 2
 
 
 def test_one_repair_is_asked_for_with_what_is_wrong() -> None:
@@ -89,13 +89,13 @@ def test_a_refusal_is_not_argued_with() -> None:
 
 
 def test_a_cut_off_reply_says_so() -> None:
-    _, wrong = read_json(ModelReply(text='{"score": 0.', stop="length"), SCHEMA)
+    _, wrong = read_json_reply(ModelReply(text='{"score": 0.', stop="length"), SCHEMA)
     assert wrong == ["the reply is not JSON, it was cut off"]
 
 
 @given(st.text() | st.text('{}[]"`\\:,0123 \n<>/think'))
 def test_any_text_is_read_without_an_accident(text: str) -> None:
-    value, wrong = read_json(ModelReply(text=text), SCHEMA)
+    value, wrong = read_json_reply(ModelReply(text=text), SCHEMA)
     assert wrong or set(value) == {"score"}
 
 
@@ -150,8 +150,8 @@ def test_any_text_is_read_without_an_accident(text: str) -> None:
 def test_a_schema_tells_good_from_bad(
     schema: dict[str, Any], good: list[Any], bad: list[Any]
 ) -> None:
-    assert [problems(value, schema) for value in good] == [[]] * len(good)
-    assert all(problems(value, schema) for value in bad)
+    assert [find_schema_problems(value, schema) for value in good] == [[]] * len(good)
+    assert all(find_schema_problems(value, schema) for value in bad)
 
 
 def test_a_schema_we_cannot_check_is_refused_rather_than_passed() -> None:
@@ -161,13 +161,13 @@ def test_a_schema_we_cannot_check_is_refused_rather_than_passed() -> None:
         {"$ref": "#/$defs/x"},
     ):
         with pytest.raises(BadInput):
-            problems({"a": 1}, schema)
+            find_schema_problems({"a": 1}, schema)
 
 
 def test_problems_say_where_and_are_not_endless() -> None:
     schema = {"type": "array", "items": {"type": "object", "required": ["a"]}}
-    assert problems([{"a": 1}, {}], schema) == ["$[1].a is missing"]
-    assert len(problems([{}] * 100, schema)) == 10
+    assert find_schema_problems([{"a": 1}, {}], schema) == ["$[1].a is missing"]
+    assert len(find_schema_problems([{}] * 100, schema)) == 10
 
 
 class Issue(msgspec.Struct, forbid_unknown_fields=True):
@@ -198,7 +198,7 @@ def test_we_agree_with_msgspec_on_the_schemas_it_writes(value: Any) -> None:
     except msgspec.ValidationError:
         fits = False
     if fits:
-        assert problems(value, schema) == []
-    elif not problems(value, schema):
+        assert find_schema_problems(value, schema) == []
+    elif not find_schema_problems(value, schema):
         # JSON knows one kind of number: there 2.0 is an integer.
         assert ".0" in str(value)

@@ -11,8 +11,15 @@ import anyio
 import pytest
 
 from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.runs.models.refusals import Missing, TooLong
-from closeloop.runs.models.wire import BODY_LIMIT, LONGEST_WAIT, Endpoint, Rejected, Wire, delay
+from closeloop.runs.models.provider_connection import (
+    MAX_BODY_BYTES,
+    MAX_WAIT_SECONDS,
+    ModelEndpoint,
+    ProviderConnection,
+    RequestRejected,
+    retry_delay,
+)
+from closeloop.runs.models.provider_refusals import ConversationTooLong, ModelMissing
 from patience import PATIENCE
 
 KEY = "sk-very-secret-0123456789"
@@ -29,7 +36,7 @@ def post(address: str, retries: int = 2, timeout: float = PATIENCE, key: str | N
         waits.append(seconds)
 
     async def go() -> Any:
-        endpoint = Endpoint(
+        endpoint = ModelEndpoint(
             url=f"{address}/v1/chat/completions",
             model="gpt-9",
             key_from="OPENAI_API_KEY",
@@ -37,9 +44,11 @@ def post(address: str, retries: int = 2, timeout: float = PATIENCE, key: str | N
             timeout=timeout,
             retries=retries,
         )
-        wire = Wire(endpoint, {"authorization": f"Bearer {key}"} if key else {}, key, pause)
+        wire = ProviderConnection(
+            endpoint, {"authorization": f"Bearer {key}"} if key else {}, key, pause
+        )
         try:
-            return await wire.post({"model": "gpt-9"})
+            return await wire.post_json({"model": "gpt-9"})
         finally:
             await wire.close()
 
@@ -49,7 +58,13 @@ def post(address: str, retries: int = 2, timeout: float = PATIENCE, key: str | N
 def fault(address: str, kind: type[Exception], **options: Any) -> str:
     with pytest.raises(kind) as caught:
         post(address, **options)
-    assert type(caught.value) in (BadInput, MachineFailed, Missing, Rejected, TooLong)
+    assert type(caught.value) in (
+        BadInput,
+        MachineFailed,
+        ModelMissing,
+        RequestRejected,
+        ConversationTooLong,
+    )
     everything = "".join(traceback.format_exception(caught.value))
     assert KEY not in everything + repr(caught.value)
     message = str(caught.value)
@@ -131,7 +146,7 @@ def test_a_bad_request_is_not_repeated_and_quotes_the_server(provider: Any) -> N
     ):
         provider.says((400, complaint))
         before = len(provider.asked)
-        assert "400 Bad Request (bad tool)" in fault(provider.address, Rejected)
+        assert "400 Bad Request (bad tool)" in fault(provider.address, RequestRejected)
         assert len(provider.asked) == before + 1
 
 
@@ -215,7 +230,7 @@ def test_an_endless_answer_is_cut_off(provider: Any) -> None:
             handler.wfile.write(b" " * (1 << 20))
 
     provider.says(flood)
-    assert f"more than {BODY_LIMIT >> 20} MB" in fault(provider.address, MachineFailed)
+    assert f"more than {MAX_BODY_BYTES >> 20} MB" in fault(provider.address, MachineFailed)
     assert len(provider.asked) == 1
 
 
@@ -226,7 +241,7 @@ def test_a_damaged_encoding_is_a_machine_fault(provider: Any) -> None:
 
 def test_a_redirect_is_not_followed_with_the_key(provider: Any) -> None:
     provider.says(body(b"", 307, location=f"{provider.address}/elsewhere"))
-    fault(provider.address, Rejected)
+    fault(provider.address, RequestRejected)
     assert provider.paths == ["/v1/chat/completions"]
 
 
@@ -234,9 +249,9 @@ def test_half_a_character_does_not_stop_a_request(provider: Any) -> None:
     provider.says(GOOD)
 
     async def go() -> None:
-        endpoint = Endpoint(url=provider.address, model="m", key_from="K", local=True)
-        wire = Wire(endpoint, {}, None)
-        await wire.post({"text": "cut \ud83d off"})
+        endpoint = ModelEndpoint(url=provider.address, model="m", key_from="K", local=True)
+        wire = ProviderConnection(endpoint, {}, None)
+        await wire.post_json({"text": "cut \ud83d off"})
         await wire.close()
 
     anyio.run(go)
@@ -248,11 +263,13 @@ def test_a_hundred_requests_go_through_one_pool_at_once(provider: Any) -> None:
     answers = []
 
     async def go() -> None:
-        endpoint = Endpoint(url=provider.address, model="m", key_from="K", local=True, retries=0)
-        wire = Wire(endpoint, {}, None)
+        endpoint = ModelEndpoint(
+            url=provider.address, model="m", key_from="K", local=True, retries=0
+        )
+        wire = ProviderConnection(endpoint, {}, None)
 
         async def one() -> None:
-            answers.append(await wire.post({}))
+            answers.append(await wire.post_json({}))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(100):
@@ -279,14 +296,14 @@ def test_the_key_is_in_no_log(provider: Any, caplog: pytest.LogCaptureFixture) -
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"retry-after": "Sun, 15 Nov 2026 12:00:30 GMT"}, 30.0),
         ({"retry-after": "Sun, 15 Nov 2026 11:00:00 GMT"}, 0.0),
-        ({"retry-after": "86400"}, LONGEST_WAIT),
+        ({"retry-after": "86400"}, MAX_WAIT_SECONDS),
     ],
 )
 def test_the_servers_advice_is_heeded_within_reason(advice: dict[str, str], seconds: float) -> None:
-    assert delay(0, advice, NOW) == seconds
+    assert retry_delay(0, advice, NOW) == seconds
 
 
 @pytest.mark.parametrize("nonsense", ["soon", "-5", "nan", "inf", "", "Thu, 99 Foo 2026", "1e9"])
 def test_nonsense_for_advice_is_ignored(nonsense: str) -> None:
-    for number, longest in ((0, 1.0), (3, 8.0), (50, LONGEST_WAIT)):
-        assert longest / 2 <= delay(number, {"retry-after": nonsense}, NOW) <= longest
+    for number, longest in ((0, 1.0), (3, 8.0), (50, MAX_WAIT_SECONDS)):
+        assert longest / 2 <= retry_delay(number, {"retry-after": nonsense}, NOW) <= longest

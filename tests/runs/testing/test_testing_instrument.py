@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.runs.testing.instrument import instrument, runner_of
-from closeloop.runs.testing.shell import simple_commands
+from closeloop.runs.testing.command_words import simple_commands
+from closeloop.runs.testing.runner_instrumentation import detect_runner, instrument_command
 
 REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"
 REPORT += " --continue-on-collection-errors"
@@ -59,7 +59,7 @@ ASIDE = ">>/w/.x/output 2>&1"
     ],
 )
 def test_the_runner_is_recognised(command, runner):
-    assert runner_of(command) == runner
+    assert detect_runner(command) == runner
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_the_runner_is_recognised(command, runner):
     ],
 )
 def test_the_command_is_made_to_report(command, changed):
-    assert instrument(command, None, "/w/.x").command == changed
+    assert instrument_command(command, None, "/w/.x").command == changed
 
 
 def test_a_command_that_hides_pytest_is_asked_through_the_environment():
-    plan = instrument("make test", "pytest", "/w x/.x")
+    plan = instrument_command("make test", "pytest", "/w x/.x")
     assert plan.command == "make test"
     assert "--junitxml=/w x/.x/report-1" in shlex.split(plan.env["PYTEST_ADDOPTS"])
 
@@ -98,7 +98,7 @@ def test_a_command_that_hides_pytest_is_asked_through_the_environment():
     ],
 )
 def test_a_script_is_given_the_arguments_of_the_runner_that_the_task_names(command, start):
-    assert instrument(command, "jest", "/w/.x").command.startswith(start)
+    assert instrument_command(command, "jest", "/w/.x").command.startswith(start)
 
 
 @given(st.text(alphabet=st.sampled_from("pytest go -'\"\\$()|&;<>#\n`="), max_size=60))
@@ -106,5 +106,5 @@ def test_any_line_can_be_looked_into(line):
     for words in simple_commands(line):
         for word in words:
             assert line[word.start : word.end].strip()
-    instrument(line, None, "/w")
-    instrument(line, "vitest", "/w")
+    instrument_command(line, None, "/w")
+    instrument_command(line, "vitest", "/w")

@@ -7,13 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.runs.testing.cargo import read_cargo
-from closeloop.runs.testing.golang import read_go
-from closeloop.runs.testing.javascript import read_jest, read_mocha
-from closeloop.runs.testing.node import read_node
-from closeloop.runs.testing.python import read_pytest, read_pytest_text, read_unittest
-from closeloop.runs.testing.sheet import Reading, Sheet
-from closeloop.runs.testing.xml import read_junit
+from closeloop.runs.testing.cargo_report import read_cargo
+from closeloop.runs.testing.go_report import read_go
+from closeloop.runs.testing.javascript_reports import read_jest, read_mocha
+from closeloop.runs.testing.junit_xml import read_junit
+from closeloop.runs.testing.node_report import read_node
+from closeloop.runs.testing.python_reports import (
+    read_pytest_report,
+    read_pytest_text,
+    read_unittest,
+)
+from closeloop.runs.testing.suite_report import ResultCollector, SuiteReport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -78,16 +82,16 @@ def fixture(name: str) -> bytes:
     return (FIXTURES / name).read_bytes()
 
 
-def statuses(reading: Reading) -> dict[str, str]:
+def statuses(reading: SuiteReport) -> dict[str, str]:
     return {test.id: test.status for test in sorted(reading.tests, key=lambda test: test.id)}
 
 
-def message(reading: Reading, name: str) -> str:
+def message(reading: SuiteReport, name: str) -> str:
     return next(test.message or "" for test in reading.tests if test.id == name)
 
 
 def test_pytest_node_ids_are_rebuilt_from_xml_even_for_inherited_tests():
-    reading = read_pytest(fixture("pytest.xml"), b"")
+    reading = read_pytest_report(fixture("pytest.xml"), b"")
     assert statuses(reading) == PYTEST
     assert reading.ran
     assert reading.complete
@@ -99,10 +103,10 @@ def test_a_test_with_an_endless_name_is_still_told_from_others():
     names = [f"test_parse[{'[' * 5000}{end}]" for end in "ab"]
     cases = "".join(f'<testcase classname="tests.test_a" name="{name}"/>' for name in names)
     report = f'<testsuite tests="2">{cases}</testsuite>'.encode()
-    reading = read_pytest(report, b"")
+    reading = read_pytest_report(report, b"")
     assert (len(reading.tests), reading.unread) == (2, 0)
     assert all(len(test.id) < 4_001 for test in reading.tests)
-    assert reading == read_pytest(report, b"")
+    assert reading == read_pytest_report(report, b"")
 
 
 def test_pytests_terminal_tells_the_same_as_its_xml():
@@ -285,10 +289,10 @@ def test_entities_are_refused():
 
 
 def test_a_name_without_end_is_shortened_alike_each_time_and_stays_its_own():
-    sheet = Sheet()
+    sheet = ResultCollector()
     for end in "abb":
-        sheet.add(f"test_a.py::test[{'document' * 1000}{end}]", "failed")
-        sheet.explain(f"test_a.py::test[{'document' * 1000}{end}]", f"not {end}")
+        sheet.add_result(f"test_a.py::test[{'document' * 1000}{end}]", "failed")
+        sheet.explain_failure(f"test_a.py::test[{'document' * 1000}{end}]", f"not {end}")
     assert [test.message for test in sheet.found.values()] == ["not a", "not b"]
     assert all(len(name) < 4000 and name.partition("[")[0] for name in sheet.found)
 
@@ -325,7 +329,7 @@ REPORTS = st.one_of(
 
 @given(REPORTS, REPORTS)
 def test_no_reader_raises_whatever_it_is_given(report, output):
-    read_pytest(report, output)
+    read_pytest_report(report, output)
     read_pytest_text(report)
     read_unittest(report)
     read_go(report)

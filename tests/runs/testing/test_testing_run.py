@@ -11,8 +11,8 @@ import pytest
 from closeloop.model.settings import SandboxSettings
 from closeloop.model.task import Acceptance
 from closeloop.model.variant import Limits
-from closeloop.runs.testing.run import HIDDEN_FAILURES, run_tests
-from closeloop.runs.workspaces import Workspaces
+from closeloop.runs.testing.suite_run import HIDDEN_FAILURES, run_tests
+from closeloop.runs.workspaces import WorkspacePool
 from patience import SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest"
@@ -27,7 +27,7 @@ def run(tmp_path):
         async def go():
             settings = SandboxSettings(kind=kind, env=TOOLCHAINS if kind == "none" else ())
             async with (
-                Workspaces(tmp_path / "cache", settings) as workspaces,
+                WorkspacePool(tmp_path / "cache", settings) as workspaces,
                 workspaces.open(None, Limits()) as workspace,
             ):
                 for name, text in files.items():

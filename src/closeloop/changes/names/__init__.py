@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from closeloop.changes.names.flags import unknown_flags
-from closeloop.changes.names.nowhere import MOST_SEARCHED, Search
-from closeloop.changes.names.settings import unknown_settings
-from closeloop.changes.names.suspects import Suspect
-from closeloop.changes.names.trust import trusted
-from closeloop.changes.names.typed import Unusable, complaints
+from closeloop.changes.names.command_flags import find_unknown_flags
+from closeloop.changes.names.config_keys import find_unknown_settings
+from closeloop.changes.names.diagnostic_filter import filter_diagnostics
+from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
+from closeloop.changes.names.suspect_names import Suspect
+from closeloop.changes.names.type_diagnostics import TypeCheckerUnusable, find_new_diagnostics
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
 
@@ -32,60 +32,60 @@ rules = (
     ),
 )
 
-MOST_PLACES = 10
-MOST_UNDEFINED = 4
+MAX_PLACES = 10
+MAX_UNDEFINED_NAMES = 4
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """One finding for each name that is not there, with the places that use it."""
-    search = Search(inspection)
-    nowhere = list(search.suspects())
-    said: list[Finding | Unmeasured] = []
+    search = NameSearch(inspection)
+    nowhere = list(search.find_suspects())
+    unmeasured: list[Finding | Unmeasured] = []
     typed: list[Suspect] = []
     try:
         folder = Path(inspection.index.shelf.path).parent / "types"
-        typed = list(trusted(complaints(inspection, folder), search))
-    except Unusable as why:
-        said.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
-    if search.searched > MOST_SEARCHED:
+        typed = list(filter_diagnostics(find_new_diagnostics(inspection, folder), search))
+    except TypeCheckerUnusable as why:
+        unmeasured.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
+    if search.searched > MAX_SEARCHES:
         reason = "so many names exist nowhere that not all of them were searched for"
-        said.append(Unmeasured(rule=rules[0].name, reason=reason))
-    flags = [*unknown_flags(inspection), *unknown_settings(inspection)]
-    return [*_findings(nowhere, typed, flags), *said]
+        unmeasured.append(Unmeasured(rule=rules[0].name, reason=reason))
+    flags = [*find_unknown_flags(inspection), *find_unknown_settings(inspection)]
+    return [*_build_findings(nowhere, typed, flags), *unmeasured]
 
 
-def _broken(suspects: Iterable[Suspect]) -> set[str]:
+def _broken_files(suspects: Iterable[Suspect]) -> set[str]:
     """Samples and fragments, which never run: much of what they use is defined nowhere."""
     undefined: dict[str, set[str]] = defaultdict(set)
     for one in suspects:
-        if one.near is None and _is_bare(one):
+        if one.near is None and _is_bare_name(one):
             undefined[one.use.path].add(one.use.text)
-    return {path for path, texts in undefined.items() if len(texts) > MOST_UNDEFINED}
+    return {path for path, texts in undefined.items() if len(texts) > MAX_UNDEFINED_NAMES}
 
 
-def _is_bare(one: Suspect) -> bool:
+def _is_bare_name(one: Suspect) -> bool:
     return one.where is None and one.use.receiver is None and one.use.kind in ("call", "name")
 
 
-def _findings(
+def _build_findings(
     nowhere: Sequence[Suspect], typed: Sequence[Suspect], flags: Sequence[Suspect]
 ) -> Iterator[Finding]:
     by_name: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
-    broken = _broken((*nowhere, *typed))
+    broken = _broken_files((*nowhere, *typed))
     for one in (*nowhere, *typed, *flags):
-        if not (one.use.path in broken and _is_bare(one)):
+        if not (one.use.path in broken and _is_bare_name(one)):
             by_name[one.use.path, one.use.text].append(one)
-    agreed = {_key(one) for one in nowhere} & {_key(one) for one in typed}
+    agreed = {_use_key(one) for one in nowhere} & {_use_key(one) for one in typed}
     for suspects in by_name.values():
-        certain = any(one.certain or _key(one) in agreed for one in suspects)
-        yield _finding(suspects, certain)
+        certain = any(one.certain or _use_key(one) in agreed for one in suspects)
+        yield _build_finding(suspects, certain)
 
 
-def _key(one: Suspect) -> tuple[str, int, str]:
+def _use_key(one: Suspect) -> tuple[str, int, str]:
     return one.use.path, one.use.line, one.use.text
 
 
-def _finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
+def _build_finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
     rule = rules[0]
     best = max(suspects, key=lambda one: (bool(one.near), bool(one.where), one.certain))
     places = dict.fromkeys(f"{one.use.path}:{one.use.line}" for one in suspects)
@@ -94,14 +94,14 @@ def _finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
         version=rule.version,
         severity="error" if certain else "warning",
         mode=rule.mode,
-        message=_message(best),
-        places=tuple(places)[:MOST_PLACES],
+        message=_describe_suspect(best),
+        places=tuple(places)[:MAX_PLACES],
         confidence=0.95 if certain else 0.7,
         source="check",
     )
 
 
-def _message(suspect: Suspect) -> str:
+def _describe_suspect(suspect: Suspect) -> str:
     use = suspect.use
     if use.kind == "keyword" and suspect.where:
         text = f"`{suspect.where}` takes no argument `{use.text}`"

@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from closeloop.changes.kinds import kind_of
-from closeloop.changes.quality.changed import Changed, around, changed, finding, is_aside, text_of
+from closeloop.changes.file_kinds import classify_file
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    enclosing_function,
+    is_example_file,
+    list_changed_files,
+    make_check_finding,
+    split_git_lines,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Function, Inspection, Module
+from closeloop.model.inspection import Inspection, SourceFunction, SourceModule
 from closeloop.model.record import Record
 
 rules = (
@@ -29,42 +36,42 @@ rules = (
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _COMMENT = re.compile(r"(?:^|(?<=\s))(?:#|//)[^\n]*")
-_SHAPE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`|\.?\w+\(?|[^\w\s]")
+_SHAPE_TOKEN = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`|\.?\w+\(?|[^\w\s]")
 _BOILERPLATE = re.compile(
     r"__\w+__|constructor|equals|hashCode|toString|compareTo|clone|drop|fmt|String|Error"
     r"|(?:Unm|M)arshal\w+"
 )
 """What a language asks every class for."""
-_GAP = 15
+_MAX_GAP_LINES = 15
 """So many lines of comments may lie between statements in the original and not in the copy."""
 ALIKE, SAME = 0.92, 0.98
 """So much of two functions is the same where one repeats the other, and where it is the other."""
-MOST_TEXT = 5_000
-MOST_RUNS = 30
-MOST_PLACES = 50
+MAX_TEXT_CHARS = 5_000
+MAX_RUNS = 30
+MAX_PLACES = 50
 """A print that is everywhere is the language's, not somebody's."""
 
-Spot = tuple[str, int]
+CodeSpot = tuple[str, int]
 """A path and a line."""
 
 
-class _Run(Record):
+class _FingerprintRun(Record):
     """Prints that follow each other here and there."""
 
     first: int
     last: int
     """Numbers of the prints in their file."""
-    original: Spot
+    original: CodeSpot
     """Where the first of them stands."""
-    reached: Spot
+    reached: CodeSpot
     """Where the last of them stands."""
 
 
-class _Pair(Record):
+class _FunctionPair(Record):
     """Two functions, and what they share."""
 
-    copy: Function
-    original: Function
+    copy: SourceFunction
+    original: SourceFunction
     alike: float
     tokens: int
 
@@ -73,10 +80,10 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """By fingerprints that renaming does not change; what only moved is no copy."""
     files = [
         file
-        for file in changed(inspection, "source")
-        if file.after and file.after.prints and not is_aside(file.path)
+        for file in list_changed_files(inspection, "source")
+        if file.after and file.after.prints and not is_example_file(file.path)
     ]
-    fresh = _fresh(inspection)
+    fresh = _new_fingerprints(inspection)
     wanted = {
         hashed
         for file in files
@@ -86,16 +93,16 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     }
     if not wanted:
         return []
-    originals = _originals(inspection.index.copies(sorted(wanted)), wanted)
+    originals = _find_originals(inspection.index.copies(sorted(wanted)), wanted)
     return [
         one
         for file in files
         if file.after
-        for one in _copies(file, file.after, originals, inspection)
+        for one in _find_copies(file, file.after, originals, inspection)
     ]
 
 
-def _fresh(inspection: Inspection) -> set[int]:
+def _new_fingerprints(inspection: Inspection) -> set[int]:
     """Prints that there are more of than before: moving code makes none."""
     counts: Counter[int] = Counter()
     for (side, _), module in inspection.modules.items():
@@ -105,79 +112,87 @@ def _fresh(inspection: Inspection) -> set[int]:
     return {hashed for hashed, count in counts.items() if count > 0}
 
 
-def _originals(
-    places: Mapping[int, Sequence[Spot]], wanted: Iterable[int]
-) -> dict[int, list[Spot]]:
+def _find_originals(
+    places: Mapping[int, Sequence[CodeSpot]], wanted: Iterable[int]
+) -> dict[int, list[CodeSpot]]:
     """Where each print stands in code that counts, unless it stands everywhere."""
-    found = {}
+    originals = {}
     counts = {
-        path: kind_of(path) == "source" and not is_aside(path)
+        path: classify_file(path) == "source" and not is_example_file(path)
         for path in {path for spots in places.values() for path, _ in spots}
     }
     for hashed in wanted:
         spots = places.get(hashed, ())
-        if 1 < len(spots) <= MOST_PLACES:
-            found[hashed] = sorted(spot for spot in spots if counts[spot[0]])
-    return found
+        if 1 < len(spots) <= MAX_PLACES:
+            originals[hashed] = sorted(spot for spot in spots if counts[spot[0]])
+    return originals
 
 
-def _copies(
-    file: Changed, module: Module, originals: Mapping[int, Sequence[Spot]], inspection: Inspection
+def _find_copies(
+    file: ChangedFile,
+    module: SourceModule,
+    originals: Mapping[int, Sequence[CodeSpot]],
+    inspection: Inspection,
 ) -> Iterator[Finding]:
-    told: set[str] = set()
-    for run in _runs(file, module, originals, inspection)[:MOST_RUNS]:
-        path, there = run.original
-        copy = around(module.functions, module.print_lines[run.first])
+    reported: set[str] = set()
+    for run in _find_runs(file, module, originals, inspection)[:MAX_RUNS]:
+        path, original_line = run.original
+        copy = enclosing_function(module.functions, module.print_lines[run.first])
         source = inspection.index.module(path)
-        original = around(source.functions, there) if source else None
-        if not (copy and source and original) or copy.qualified in told:
+        original = enclosing_function(source.functions, original_line) if source else None
+        if not (copy and source and original) or copy.qualified in reported:
             continue
         if path == file.path and original.first_line == copy.first_line:
             continue
         if _is_boilerplate(copy, original) or _are_twins(file, copy, (path, original), inspection):
             continue
-        lines = text_of(inspection.sides.read("after", path))
-        ours, theirs = _body(file.lines, module, copy), _body(lines, source, original)
-        alike = _alike(ours, theirs)
+        lines = split_git_lines(inspection.sides.read("after", path))
+        ours, theirs = (
+            _function_body(file.lines, module, copy),
+            _function_body(lines, source, original),
+        )
+        alike = _code_similarity(ours, theirs)
         if alike >= ALIKE:
             tokens = len(_TOKEN.findall(ours))
         else:
             first = module.print_lines[run.first]
-            tokens = _shared(
+            tokens = _count_shared_tokens(
                 "\n".join(file.lines[first - 1 : copy.last_line]),
-                "\n".join(lines[there - 1 : original.last_line]),
+                "\n".join(lines[original_line - 1 : original.last_line]),
             )
         if tokens >= inspection.settings.copied_tokens:
-            told.add(copy.qualified)
-            named = _named(ours, module, copy) == _named(theirs, source, original)
+            reported.add(copy.qualified)
+            named = _outside_names(ours, module, copy) == _outside_names(theirs, source, original)
             # What reaches for another constant or function is not the same.
             alike = alike if named else min(alike, SAME - 0.01)
-            pair = _Pair(copy=copy, original=original, alike=alike, tokens=tokens)
-            yield _finding(file, module.print_lines[run.first], run, pair, inspection)
+            pair = _FunctionPair(copy=copy, original=original, alike=alike, tokens=tokens)
+            yield _copy_finding(file, module.print_lines[run.first], run, pair, inspection)
 
 
-def _finding(file: Changed, first: int, run: _Run, pair: _Pair, inspection: Inspection) -> Finding:
-    path, there = run.original
+def _copy_finding(
+    file: ChangedFile, first: int, run: _FingerprintRun, pair: _FunctionPair, inspection: Inspection
+) -> Finding:
+    path, original_line = run.original
     copy, original = pair.copy, pair.original
-    place = f"{path}:{there if pair.alike < ALIKE else original.first_line}"
+    place = f"{path}:{original_line if pair.alike < ALIKE else original.first_line}"
     if pair.alike < ALIKE:
         message = (
             f"About {pair.tokens} tokens of `{copy.qualified}` repeat `{original.qualified}` in"
             f" {place}: share them."
         )
-        return finding(rules[0], message, f"{file.path}:{first}", place, confidence=0.8)
+        return make_check_finding(rules[0], message, f"{file.path}:{first}", place, confidence=0.8)
     line = f"{file.path}:{copy.first_line}"
     if pair.alike < SAME:
         message = (
             f"`{copy.qualified}` is nearly `{original.qualified}` in {place}: share what they have"
             " in common."
         )
-        return finding(rules[0], message, line, place, confidence=0.8)
+        return make_check_finding(rules[0], message, line, place, confidence=0.8)
     # Two classes may each have to answer; and what is new altogether is not known to anybody.
     implements = "." in copy.qualified and copy.name == original.name
-    known = there not in inspection.added.get(path, frozenset())
+    known = original_line not in inspection.added.get(path, frozenset())
     certain = pair.tokens >= 2 * inspection.settings.copied_tokens and known and not implements
-    return finding(
+    return make_check_finding(
         rules[0],
         f"`{copy.qualified}` repeats `{original.qualified}` in {place}: use that.",
         line,
@@ -186,7 +201,7 @@ def _finding(file: Changed, first: int, run: _Run, pair: _Pair, inspection: Insp
     )
 
 
-def _body(lines: Sequence[str], module: Module, function: Function) -> str:
+def _function_body(lines: Sequence[str], module: SourceModule, function: SourceFunction) -> str:
     """A function's text from its first statement on."""
     inside = [
         line for line in module.print_lines if function.first_line <= line <= function.last_line
@@ -194,87 +209,102 @@ def _body(lines: Sequence[str], module: Module, function: Function) -> str:
     return "\n".join(lines[min(inside, default=function.first_line) - 1 : function.last_line])
 
 
-def _alike(one: str, other: str) -> float:
+def _code_similarity(one: str, other: str) -> float:
     """How much of them is the same, names of variables aside; 0 where that is little."""
-    match = SequenceMatcher(None, _shape(one), _shape(other), autojunk=False)
+    match = SequenceMatcher(None, _token_shapes(one), _token_shapes(other), autojunk=False)
     # Each of them is an upper bound of the next, and quicker.
     if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
         return 0.0
     return match.ratio()
 
 
-def _named(text: str, module: Module, function: Function) -> set[str]:
+def _outside_names(text: str, module: SourceModule, function: SourceFunction) -> set[str]:
     """The names in it that are not its own, and so cannot be renamed in a copy."""
     own = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
     inside = [one for one in module.names if function.first_line <= one.line <= function.last_line]
     own |= {one.text for one in inside if one.kind == "definition"}
-    return {token for token in _tokens(text) if token.isidentifier()} - own
+    return {token for token in _split_tokens(text) if token.isidentifier()} - own
 
 
-def _shared(one: str, other: str) -> int:
+def _count_shared_tokens(one: str, other: str) -> int:
     """How many tokens they begin with in common."""
-    pairs = zip(_tokens(one), _shape(one), _shape(other), strict=False)
+    pairs = zip(_split_tokens(one), _token_shapes(one), _token_shapes(other), strict=False)
     same = takewhile(lambda pair: pair[1] == pair[2], pairs)
     return sum(len(_TOKEN.findall(written)) for written, _, _ in same)
 
 
-def _shape(text: str) -> list[str]:
-    return [_kind(token) for token in _tokens(text)]
+def _token_shapes(text: str) -> list[str]:
+    return [_token_shape(token) for token in _split_tokens(text)]
 
 
-def _tokens(text: str) -> list[str]:
-    return _SHAPE.findall(_COMMENT.sub("", text[:MOST_TEXT]))
+def _split_tokens(text: str) -> list[str]:
+    return _SHAPE_TOKEN.findall(_COMMENT.sub("", text[:MAX_TEXT_CHARS]))
 
 
-def _kind(token: str) -> str:
+def _token_shape(token: str) -> str:
     """Names are alike, and so are texts."""
     if token.isidentifier() and not keyword.iskeyword(token):
         return "name"
     return "text" if token[0] in "\"'`" and len(token) > 1 else token
 
 
-def _runs(
-    file: Changed, module: Module, originals: Mapping[int, Sequence[Spot]], inspection: Inspection
-) -> list[_Run]:
+def _find_runs(
+    file: ChangedFile,
+    module: SourceModule,
+    originals: Mapping[int, Sequence[CodeSpot]],
+    inspection: Inspection,
+) -> list[_FingerprintRun]:
     """The longest first."""
-    found: list[_Run] = []
-    open_: dict[str, _Run] = {}
+    runs: list[_FingerprintRun] = []
+    open_: dict[str, _FingerprintRun] = {}
     for at, (hashed, line) in enumerate(zip(module.prints, module.print_lines, strict=True)):
-        going: dict[str, _Run] = {}
+        going: dict[str, _FingerprintRun] = {}
         if line in file.added:
-            for path, there in originals.get(hashed, ()):
-                if (path, there) == (file.path, line):
+            for path, original_line in originals.get(hashed, ()):
+                if (path, original_line) == (file.path, line):
                     continue
-                if _is_later_copy((path, there), (file.path, line), inspection):
+                if _is_later_copy((path, original_line), (file.path, line), inspection):
                     continue
                 run = open_.get(path)
                 step = line - module.print_lines[at - 1] if at else 0
-                if run and run.reached[1] < there <= run.reached[1] + step + _GAP:
-                    going[path] = _Run(
-                        first=run.first, last=at, original=run.original, reached=(path, there)
+                if run and run.reached[1] < original_line <= run.reached[1] + step + _MAX_GAP_LINES:
+                    going[path] = _FingerprintRun(
+                        first=run.first,
+                        last=at,
+                        original=run.original,
+                        reached=(path, original_line),
                     )
                 else:
                     going.setdefault(
-                        path, _Run(first=at, last=at, original=(path, there), reached=(path, there))
+                        path,
+                        _FingerprintRun(
+                            first=at,
+                            last=at,
+                            original=(path, original_line),
+                            reached=(path, original_line),
+                        ),
                     )
-        found += [run for path, run in open_.items() if path not in going]
+        runs += [run for path, run in open_.items() if path not in going]
         open_ = going
-    found += open_.values()
-    return sorted(found, key=lambda run: (run.first - run.last, run.first, run.original))
+    runs += open_.values()
+    return sorted(runs, key=lambda run: (run.first - run.last, run.first, run.original))
 
 
-def _is_later_copy(original: Spot, copy: Spot, inspection: Inspection) -> bool:
+def _is_later_copy(original: CodeSpot, copy: CodeSpot, inspection: Inspection) -> bool:
     """Both are new, and this one comes first: the other is told."""
     path, line = original
     return line in inspection.added.get(path, frozenset()) and original > copy
 
 
-def _is_boilerplate(copy: Function, original: Function) -> bool:
+def _is_boilerplate(copy: SourceFunction, original: SourceFunction) -> bool:
     return copy.name == original.name and _BOILERPLATE.fullmatch(copy.name) is not None
 
 
 def _are_twins(
-    file: Changed, copy: Function, original: tuple[str, Function], inspection: Inspection
+    file: ChangedFile,
+    copy: SourceFunction,
+    original: tuple[str, SourceFunction],
+    inspection: Inspection,
 ) -> bool:
     """They were alike before, or both were there and are changed alike: that keeps them so."""
     path, function = original
@@ -290,11 +320,11 @@ def _are_twins(
     theirs = [one for one in old.functions if one.qualified == function.qualified]
     if ours and theirs and changed_too:
         return True
-    shared = {hashed for one in ours for hashed in _inside(file.before, one)}
-    return any(shared & _inside(old, one) for one in theirs)
+    shared = {hashed for one in ours for hashed in _function_fingerprints(file.before, one)}
+    return any(shared & _function_fingerprints(old, one) for one in theirs)
 
 
-def _inside(module: Module, function: Function) -> set[int]:
+def _function_fingerprints(module: SourceModule, function: SourceFunction) -> set[int]:
     return {
         hashed
         for hashed, line in zip(module.prints, module.print_lines, strict=True)

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from closeloop.changes.quality.changed import changed, finding, is_aside, past
-from closeloop.changes.quality.dead import commented, inside, unreachable, unused
+from closeloop.changes.quality.changed_file import (
+    index_old_functions,
+    is_example_file,
+    list_changed_files,
+    make_check_finding,
+)
+from closeloop.changes.quality.dead import (
+    commented_code,
+    unreachable_code,
+    unused_definitions,
+    unused_locals,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
 
@@ -20,31 +30,33 @@ rules = (
 )
 
 
-MOST = 10
+MAX_FINDINGS = 10
 """Of one file, so many are told: with more, the file is unfinished."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Only what cannot be used from outside either: no public names, hooks, or overrides."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     words: Counter[str] | None = None
-    before = past(inspection)
-    for file in changed(inspection, "source"):
-        if file.after is None or file.after.broken_lines or is_aside(file.path):
+    before = index_old_functions(inspection)
+    for file in list_changed_files(inspection, "source"):
+        if file.after is None or file.after.broken_lines or is_example_file(file.path):
             continue
         if words is None:
-            words = unused.words_added(inspection)
-        said = [
-            *unused.find(file, file.after, words, inspection),
-            *inside.find(file, file.after, before),
-            *unreachable.find(file),
+            words = unused_definitions.count_added_words(inspection)
+        messages = [
+            *unused_definitions.find_unused_definitions(file, file.after, words, inspection),
+            *unused_locals.find_unused_locals(file, file.after, before),
+            *unreachable_code.find_unreachable_code(file),
         ]
-        found += [
-            finding(rules[0], message, f"{file.path}:{line}", confidence=0.9)
-            for line, message in said[:MOST]
+        findings += [
+            make_check_finding(rules[0], message, f"{file.path}:{line}", confidence=0.9)
+            for line, message in messages[:MAX_FINDINGS]
         ]
-        found += [
-            finding(rules[0], message, f"{file.path}:{line}", severity="info", confidence=0.7)
-            for line, message in commented.find(file, file.after.language)
+        findings += [
+            make_check_finding(
+                rules[0], message, f"{file.path}:{line}", severity="info", confidence=0.7
+            )
+            for line, message in commented_code.find_commented_code(file, file.after.language)
         ]
-    return found
+    return findings

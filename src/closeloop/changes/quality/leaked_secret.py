@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import Changed, changed, finding
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    list_changed_files,
+    make_check_finding,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
-from closeloop.model.leaks import find
+from closeloop.model.secret_search import find_secrets
 
 rules = (
     Rule(
@@ -20,12 +24,12 @@ rules = (
     ),
 )
 
-GUESSED = frozenset((
+GUESSED_RULES = frozenset((
     "assignment", "password", "url-password", "authorization", "curl-user", "sshpass", "netrc",
     "mysql-password", "django-key", "json-web-token",
 ))  # fmt: skip
 """Rules that know a secret by its surroundings, or forms that often hold nothing secret."""
-_FIXTURE = frozenset({"private-key", *GUESSED})
+_FIXTURE_RULES = frozenset({"private-key", *GUESSED_RULES})
 """What tests and documents are full of: made for them, and worth nothing."""
 _HARMLESS = re.compile(
     rb"example|placeholder|your[_-]|dummy|fake|not[_-]?(?:a[_-])?(?:real|secret)|changeme"
@@ -36,18 +40,20 @@ _HARMLESS = re.compile(
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """In lines that are added, unless the files of the change held the same secret before."""
-    return [one for file in changed(inspection) for one in _leaks(file, inspection)]
+    return [one for file in list_changed_files(inspection) for one in _find_leaks(file, inspection)]
 
 
-def _leaks(file: Changed, inspection: Inspection) -> Iterator[Finding]:
+def _find_leaks(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
     aside = file.kind in ("test", "docs", "data")
     old: list[bytes] | None = None
-    told: set[bytes] = set()
-    for first, lines in file.blocks():
+    reported: set[bytes] = set()
+    for first, lines in file.added_blocks():
         data = "\n".join(lines).encode()
-        for start, end, rule in sorted(find(data), key=lambda one: (one[2] in GUESSED, one)):
+        for start, end, rule in sorted(
+            find_secrets(data), key=lambda one: (one[2] in GUESSED_RULES, one)
+        ):
             secret = data[start:end]
-            if secret in told or _HARMLESS.search(secret) or (aside and rule in _FIXTURE):
+            if secret in reported or _HARMLESS.search(secret) or (aside and rule in _FIXTURE_RULES):
                 continue
             if old is None:
                 old = [
@@ -56,10 +62,10 @@ def _leaks(file: Changed, inspection: Inspection) -> Iterator[Finding]:
                 ]
             if any(secret in content for content in old):
                 continue
-            told.add(secret)
-            guessed = rule in GUESSED or aside
+            reported.add(secret)
+            guessed = rule in GUESSED_RULES or aside
             line = first + data.count(b"\n", 0, start)
-            yield finding(
+            yield make_check_finding(
                 rules[0],
                 f"This looks like a secret ({rule}): revoke it, and read it from the environment.",
                 f"{file.path}:{line}",

@@ -6,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from closeloop.changes.quality.changed import Changed, beside, changed, finding, folders, is_aside
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    group_sources_by_folder,
+    is_example_file,
+    list_changed_files,
+    list_neighbours,
+    make_check_finding,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Function, Inspection, Module
+from closeloop.model.inspection import Inspection, SourceFunction, SourceModule
 
 rules = (
     Rule(
@@ -22,11 +29,15 @@ rules = (
 
 SHARE, NEIGHBOURS = 0.9, 5
 """What so large a part of so many neighbours has is how it is done here."""
-MOST_NEIGHBOURS = 40
-MOST_TOLD = 3
-_MARKS = frozenset({"Override", "override", "typing.override", "overload", "typing.overload"})
+MAX_NEIGHBOURS = 40
+MAX_TRAITS = 3
+_MARKER_DECORATORS = frozenset(
+    {"Override", "override", "typing.override", "overload", "typing.overload"}
+)
 """Decorators that say what a function is, not what is done here."""
-_DOORS = frozenset({"__init__", "__main__", "index", "mod", "lib", "main", "conftest", "setup"})
+_ENTRY_STEMS = frozenset(
+    {"__init__", "__main__", "index", "mod", "lib", "main", "conftest", "setup"}
+)
 """Files that are like no other in their folder."""
 
 
@@ -35,44 +46,51 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     new = {file.path for file in inspection.files if file.status == "added"}
     files = {
         folder: [path for path in paths if path not in new]
-        for folder, paths in (folders(inspection).items() if new else ())
+        for folder, paths in (group_sources_by_folder(inspection).items() if new else ())
     }
-    found: list[Finding] = []
-    for file in changed(inspection, "source"):
-        if file.after is None or is_aside(file.path):
+    findings: list[Finding] = []
+    for file in list_changed_files(inspection, "source"):
+        if file.after is None or is_example_file(file.path):
             continue
         if file.path in new:
-            found += _odd_file(file, file.after, files, inspection)
+            findings += _check_file(file, file.after, files, inspection)
         else:
-            found += _odd_functions(file, file.after)
-    return found
+            findings += _check_functions(file, file.after)
+    return findings
 
 
-def _odd_file(
-    file: Changed, module: Module, files: Mapping[str, Sequence[str]], inspection: Inspection
+def _check_file(
+    file: ChangedFile,
+    module: SourceModule,
+    files: Mapping[str, Sequence[str]],
+    inspection: Inspection,
 ) -> Iterator[Finding]:
-    if PurePosixPath(file.path).stem in _DOORS or not module.functions:
+    if PurePosixPath(file.path).stem in _ENTRY_STEMS or not module.functions:
         return
-    near = [path for path in beside(file.path, files) if PurePosixPath(path).stem not in _DOORS]
-    if len(near) < NEIGHBOURS:
+    neighbours = [
+        path
+        for path in list_neighbours(file.path, files)
+        if PurePosixPath(path).stem not in _ENTRY_STEMS
+    ]
+    if len(neighbours) < NEIGHBOURS:
         return
     others = [
-        _traits(other)
-        for path in near[:MOST_NEIGHBOURS]
+        _file_traits(other)
+        for path in neighbours[:MAX_NEIGHBOURS]
         if (other := inspection.index.module(path)) and other.functions
     ]
-    lacking = _lacking(_traits(module), others)
+    lacking = _missing_traits(_file_traits(module), others)
     if lacking:
-        told = " and ".join(lacking[:MOST_TOLD])
-        yield finding(
+        traits = " and ".join(lacking[:MAX_TRAITS])
+        yield make_check_finding(
             rules[0],
-            f"Nearly all {len(others)} files beside it {told}: is it meant not to?",
+            f"Nearly all {len(others)} files beside it {traits}: is it meant not to?",
             f"{file.path}:1",
             confidence=0.6,
         )
 
 
-def _traits(module: Module) -> set[str]:
+def _file_traits(module: SourceModule) -> set[str]:
     """What a file imports from the repository or elsewhere, and what it calls by a plain name."""
     imported = {
         f"import `{one.name}` from `{one.module}`" if one.name else f"import `{one.module}`"
@@ -90,10 +108,10 @@ def _traits(module: Module) -> set[str]:
     return called | {one for one in imported if one.split("`")[1] not in both}
 
 
-def _odd_functions(file: Changed, module: Module) -> Iterator[Finding]:
+def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
     """A new function without the decorator that those beside it bear, or the call they make."""
     old = {one.qualified for one in file.before.functions} if file.before else set()
-    groups: dict[str, list[Function]] = {}
+    groups: dict[str, list[SourceFunction]] = {}
     calls: dict[int, list[str]] = {}
     for name in module.names:
         if name.kind == "call" and name.receiver is None:
@@ -104,13 +122,13 @@ def _odd_functions(file: Changed, module: Module) -> Iterator[Finding]:
     for group in groups.values():
         if len(group) <= NEIGHBOURS or not any(one.first_line in file.added for one in group):
             continue
-        known = [_habits(one, calls) for one in group if one.qualified in old]
+        known = [_function_traits(one, calls) for one in group if one.qualified in old]
         for function in group:
             if function.qualified in old or function.first_line not in file.added:
                 continue
-            lacking = _lacking(_habits(function, calls), known)
+            lacking = _missing_traits(_function_traits(function, calls), known)
             if lacking:
-                yield finding(
+                yield make_check_finding(
                     rules[0],
                     f"Nearly all {len(known)} functions beside `{function.name}` {lacking[0]}:"
                     " is it meant not to?",
@@ -119,14 +137,14 @@ def _odd_functions(file: Changed, module: Module) -> Iterator[Finding]:
                 )
 
 
-def _habits(function: Function, calls: Mapping[int, Sequence[str]]) -> set[str]:
+def _function_traits(function: SourceFunction, calls: Mapping[int, Sequence[str]]) -> set[str]:
     inside = range(function.first_line, function.last_line + 1)
     called = {f"call `{name}`" for line in inside for name in calls.get(line, ())}
-    worn = {one.partition("(")[0] for one in function.decorators} - _MARKS
+    worn = {one.partition("(")[0] for one in function.decorators} - _MARKER_DECORATORS
     return called | {f"bear `@{one}`" for one in worn}
 
 
-def _lacking(own: set[str], others: Sequence[Iterable[str]]) -> list[str]:
+def _missing_traits(own: set[str], others: Sequence[Iterable[str]]) -> list[str]:
     if len(others) < NEIGHBOURS:
         return []
     counts: Mapping[str, int] = Counter(trait for traits in others for trait in traits)

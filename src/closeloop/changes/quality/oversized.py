@@ -6,18 +6,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import (
-    GROWTH,
-    Changed,
-    Past,
-    changed,
-    earlier,
-    finding,
-    is_tested,
-    past,
+from closeloop.changes.quality.changed_file import (
+    MIN_GROWTH_SHARE,
+    ChangedFile,
+    OldFunctions,
+    find_old_function,
+    index_old_functions,
+    is_inline_test,
+    list_changed_files,
+    make_check_finding,
 )
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Function, Inspection, Module, Type
+from closeloop.model.inspection import Inspection, SourceFunction, SourceModule, SourceType
 
 rules = (
     Rule(
@@ -25,22 +25,22 @@ rules = (
         version=1,
         about="A function has more lines of code than can be taken in, and more than before.",
         severity="warning",
-        thresholds={"function_lines": 80, "growth": GROWTH},
+        thresholds={"function_lines": 80, "growth": MIN_GROWTH_SHARE},
     ),
     Rule(
         name="oversized-class",
         version=1,
         about="A class has more methods than one job needs, and more than before.",
         severity="warning",
-        thresholds={"class_methods": 25, "growth": GROWTH},
+        thresholds={"class_methods": 25, "growth": MIN_GROWTH_SHARE},
     ),
 )
 
-STATEMENTS = 20
+MIN_STATEMENTS = 20
 """With fewer, the lines are a table and no work."""
-MOST_METHODS = 300
+MAX_METHODS = 300
 """With more, nobody needs to be told which."""
-JOB = 3
+MIN_JOB_METHODS = 3
 """So many methods that share something are a job."""
 _COMMENT = re.compile(r"\s*(?:#|//|/?\*|$)")
 _QUOTES = ('"""', "'''")
@@ -48,50 +48,54 @@ _QUOTES = ('"""', "'''")
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Changed functions and classes above the limits; docstrings and comments count for nothing."""
-    found: list[Finding] = []
-    before = past(inspection)
-    for file in changed(inspection, "source"):
+    findings: list[Finding] = []
+    before = index_old_functions(inspection)
+    for file in list_changed_files(inspection, "source"):
         if file.after:
-            found += _functions(file, before, inspection)
-            found += _classes(file, file.after, inspection.settings.class_methods)
-    return found
+            findings += _oversized_functions(file, before, inspection)
+            findings += _oversized_classes(file, file.after, inspection.settings.class_methods)
+    return findings
 
 
-def _functions(file: Changed, functions: Past, inspection: Inspection) -> Iterator[Finding]:
+def _oversized_functions(
+    file: ChangedFile, functions: OldFunctions, inspection: Inspection
+) -> Iterator[Finding]:
     limit = inspection.settings.function_lines
     old: list[str] | None = None
     for function in file.after.functions if file.after else ():
         inside = range(function.first_line, function.last_line + 1)
         touched = file.added.intersection(inside)
-        small = len(inside) <= limit or function.statements < STATEMENTS
-        if small or not touched or is_tested(function):
+        small = len(inside) <= limit or function.statements < MIN_STATEMENTS
+        if small or not touched or is_inline_test(function):
             continue
-        size = code_lines(file.lines, function)
+        size = count_code_lines(file.lines, function)
         if size <= limit:
             continue
-        before = earlier(functions, file, function)
+        before = find_old_function(functions, file, function)
         if old is None:
             old_text = inspection.sides.read("before", file.old_path) or b""
             old = old_text.decode("utf-8", "replace").split("\n")
         was = _size_before(before, file, old)
         if _has_grown(size, was, limit):
-            told = f" ({was} before)" if was else ""
-            yield finding(
+            size_note = f" ({was} before)" if was else ""
+            yield make_check_finding(
                 rules[0],
-                f"`{function.qualified}` has {size} lines of code{told}, more than {limit}:"
+                f"`{function.qualified}` has {size} lines of code{size_note}, more than {limit}:"
                 " give its parts names of their own.",
                 f"{file.path}:{min(touched) if was else function.first_line}",
             )
 
 
-def _size_before(before: Function | None, file: Changed, old: Sequence[str]) -> int:
+def _size_before(before: SourceFunction | None, file: ChangedFile, old: Sequence[str]) -> int:
     if before is None:
         return 0
-    here = file.before is not None and before in file.before.functions
-    return code_lines(old, before) if here else before.last_line - before.first_line + 1
+    is_same_file = file.before is not None and before in file.before.functions
+    return (
+        count_code_lines(old, before) if is_same_file else before.last_line - before.first_line + 1
+    )
 
 
-def code_lines(lines: Sequence[str], function: Function) -> int:
+def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
     """Lines that are neither blank, comment nor docstring."""
     count, closing = 0, ""
     for line in lines[function.first_line - 1 : function.last_line]:
@@ -105,26 +109,26 @@ def code_lines(lines: Sequence[str], function: Function) -> int:
     return count
 
 
-def _classes(file: Changed, module: Module, limit: int) -> Iterator[Finding]:
+def _oversized_classes(file: ChangedFile, module: SourceModule, limit: int) -> Iterator[Finding]:
     old = {one.qualified: one for one in file.before.types} if file.before else {}
     for type_ in module.types:
         touched = file.added.intersection(range(type_.first_line, type_.last_line + 1))
         before = old.get(type_.qualified)
         if touched and _has_grown(type_.methods, before.methods if before else 0, limit):
-            told = f" ({before.methods} before)" if before else ""
-            yield finding(
+            size_before = f" ({before.methods} before)" if before else ""
+            yield make_check_finding(
                 rules[1],
-                f"`{type_.qualified}` has {type_.methods} methods{told}, more than"
-                f" {limit}{_jobs(module, type_)}.",
+                f"`{type_.qualified}` has {type_.methods} methods{size_before}, more than"
+                f" {limit}{_describe_jobs(module, type_)}.",
                 f"{file.path}:{min(touched) if before else type_.first_line}",
             )
 
 
 def _has_grown(size: int, was: int, limit: int) -> bool:
-    return size > limit and size > was * (1 + GROWTH if was > limit else 1)
+    return size > limit and size > was * (1 + MIN_GROWTH_SHARE if was > limit else 1)
 
 
-def _jobs(module: Module, type_: Type) -> str:
+def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
     """Methods that share no attribute with the others, where there are several such groups."""
     methods = [
         one
@@ -133,7 +137,7 @@ def _jobs(module: Module, type_: Type) -> str:
         and not one.name.startswith("__")
         and one.name != "constructor"
     ]
-    if len(methods) > MOST_METHODS:
+    if len(methods) > MAX_METHODS:
         return ""
     groups: list[tuple[set[str], list[str]]] = []
     used: dict[str, set[str]] = defaultdict(set)
@@ -148,7 +152,9 @@ def _jobs(module: Module, type_: Type) -> str:
             groups.remove(group)
             shared, names = shared | group[0], group[1] + names
         groups.append((shared, names))
-    jobs = sorted((names for _, names in groups if len(names) >= JOB), key=len, reverse=True)
+    jobs = sorted(
+        (names for _, names in groups if len(names) >= MIN_JOB_METHODS), key=len, reverse=True
+    )
     if len(jobs) < 2:
         return ""
     return (

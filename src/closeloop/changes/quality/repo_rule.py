@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from closeloop.changes.kinds import language_of
-from closeloop.changes.quality.changed import Changed, changed, finding
+from closeloop.changes.file_kinds import language_of
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    list_changed_files,
+    make_check_finding,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.globs import matches
+from closeloop.model.globs import matches_globs
 from closeloop.model.inspection import Inspection, Language
 from closeloop.model.settings import RepoRule
 
@@ -24,43 +28,43 @@ rules = (
     ),
 )
 
-_BY_ENDING = {
+_LANGUAGES_BY_ENDING = {
     "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "hpp": "cpp", "cs": "csharp", "css": "css",
     "ex": "elixir", "exs": "elixir", "hs": "haskell", "html": "html", "json": "json",
     "kt": "kotlin", "lua": "lua", "nix": "nix", "php": "php", "rb": "ruby", "scala": "scala",
     "sh": "bash", "sol": "solidity", "swift": "swift", "tf": "hcl", "yaml": "yaml", "yml": "yaml",
 }  # fmt: skip
-LANGUAGES = frozenset({*_BY_ENDING.values(), *get_args(Language)})
+LANGUAGES = frozenset({*_LANGUAGES_BY_ENDING.values(), *get_args(Language)})
 """What ast-grep can parse; it panics when asked for another."""
-MOST_FINDINGS = 20
+MAX_FINDINGS = 20
 """Of one rule in one file."""
-MOST_TEXT = 2_000_000
+MAX_TEXT_CHARS = 2_000_000
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Each rule over the added lines of the files that it holds for."""
-    found: list[Finding | Unmeasured] = []
+    findings: list[Finding | Unmeasured] = []
     if not inspection.settings.rules:
-        return found
-    files = list(changed(inspection))
+        return findings
+    files = list(list_changed_files(inspection))
     for rule in inspection.settings.rules:
-        reason = _unusable(rule)
+        reason = _unusable_reason(rule)
         if reason:
-            found.append(Unmeasured(rule=rules[0].name, reason=f"{rule.name}: {reason}"))
+            findings.append(Unmeasured(rule=rules[0].name, reason=f"{rule.name}: {reason}"))
             continue
         for file in files:
-            if not rule.paths or matches(file.path, rule.paths):
-                lines = sorted(set(_hits(rule, file)))[:MOST_FINDINGS]
-                found += [_finding(rule, file.path, line) for line in lines]
-    return found
+            if not rule.paths or matches_globs(file.path, rule.paths):
+                lines = sorted(set(_find_matches(rule, file)))[:MAX_FINDINGS]
+                findings += [_rule_finding(rule, file.path, line) for line in lines]
+    return findings
 
 
-def _finding(rule: RepoRule, path: str, line: int) -> Finding:
+def _rule_finding(rule: RepoRule, path: str, line: int) -> Finding:
     message = f"{rule.message.rstrip('.')} ({rule.name})."
-    return finding(rules[0], message, f"{path}:{line}", severity=rule.severity)
+    return make_check_finding(rules[0], message, f"{path}:{line}", severity=rule.severity)
 
 
-def _unusable(rule: RepoRule) -> str | None:
+def _unusable_reason(rule: RepoRule) -> str | None:
     """Why nothing can be looked for by it."""
     if (rule.pattern is None) == (rule.text is None):
         return "give it either a `pattern` or a `text`"
@@ -68,44 +72,44 @@ def _unusable(rule: RepoRule) -> str | None:
         return f"no language {rule.language!r} is known: {', '.join(sorted(LANGUAGES))}"
     try:
         if rule.text is not None:
-            _has(rule.text, "")
+            _matches_regex(rule.text, "")
         if rule.pattern is not None:
-            _tree("", rule.language or "python").find_all(pattern=rule.pattern)
+            _parse_root("", rule.language or "python").find_all(pattern=rule.pattern)
     except RuntimeError as error:
-        told = " ".join(str(error).split())
-        return f"it cannot be read: {told[-200:]}"
+        message = " ".join(str(error).split())
+        return f"it cannot be read: {message[-200:]}"
     return None
 
 
-def _hits(rule: RepoRule, file: Changed) -> Iterator[int]:
+def _find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:
     if rule.text is not None:
-        lines = {number: file.line(number).strip() for number in sorted(file.added)}
+        lines = {number: file.line_at(number).strip() for number in sorted(file.added)}
         anchored = any(sign in rule.text for sign in (r"\A", r"\z"))
-        if anchored or _has(f"(?m){rule.text}", "\n".join(lines.values())):
-            yield from (number for number, line in lines.items() if _has(rule.text, line))
-    language = _language(file.path)
+        if anchored or _matches_regex(f"(?m){rule.text}", "\n".join(lines.values())):
+            yield from (number for number, line in lines.items() if _matches_regex(rule.text, line))
+    language = _ast_grep_language(file.path)
     text = "\n".join(file.lines) if rule.pattern else ""
-    if not rule.pattern or language is None or len(text) > MOST_TEXT:
+    if not rule.pattern or language is None or len(text) > MAX_TEXT_CHARS:
         return
     if rule.language not in (None, language):
         return
-    for node in _tree(text, language).find_all(pattern=rule.pattern):
+    for node in _parse_root(text, language).find_all(pattern=rule.pattern):
         place = node.range()
         inside = file.added.intersection(range(place.start.line + 1, place.end.line + 2))
         if inside:
             yield min(inside)
 
 
-def _language(path: str) -> str | None:
-    return language_of(path) or _BY_ENDING.get(path.rpartition(".")[2].lower())
+def _ast_grep_language(path: str) -> str | None:
+    return language_of(path) or _LANGUAGES_BY_ENDING.get(path.rpartition(".")[2].lower())
 
 
-def _has(expression: str, line: str) -> bool:
+def _matches_regex(expression: str, line: str) -> bool:
     """By the search of ast-grep, whose time grows with the line only, whatever is searched for."""
-    return _tree(line.strip() or " ", "json").matches(regex=expression)
+    return _parse_root(line.strip() or " ", "json").matches(regex=expression)
 
 
-def _tree(text: str, language: str) -> SgNode:
+def _parse_root(text: str, language: str) -> SgNode:
     from ast_grep_py import SgRoot
 
     return SgRoot(text, language).root()

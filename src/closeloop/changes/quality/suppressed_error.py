@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import Changed, changed, finding, short, text_of
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    list_changed_files,
+    make_check_finding,
+    shorten_line,
+    split_git_lines,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
-from closeloop.model.suppression import BLANKET, CHECKS, MASKS, SWALLOWS
+from closeloop.model.suppression import (
+    BLANKET_SUPPRESSION,
+    CHECK_COMMAND,
+    MASKED_EXIT,
+    SWALLOWED_ERROR,
+)
 
 rules = (
     Rule(
@@ -19,52 +30,62 @@ rules = (
     ),
 )
 
-_LET_FAIL = re.compile(r"^(?:- )?(?:continue-on-error|allow_failure): *true\b")
+_ALLOWED_FAILURE = re.compile(r"^(?:- )?(?:continue-on-error|allow_failure): *true\b")
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """In added lines, unless the file did the same before."""
-    return [one for file in changed(inspection) for one in _silenced(file, inspection)]
+    return [
+        one
+        for file in list_changed_files(inspection)
+        for one in _find_suppressions(file, inspection)
+    ]
 
 
-def _silenced(file: Changed, inspection: Inspection) -> Iterator[Finding]:
+def _find_suppressions(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
     is_code = file.kind == "source" and file.after is not None
     if not is_code and file.kind not in ("ci", "config", "manifest"):
         return
-    old = [line.strip() for line in text_of(inspection.sides.read("before", file.old_path))]
-    for first, lines in file.blocks():
+    old = [line.strip() for line in split_git_lines(inspection.sides.read("before", file.old_path))]
+    for first, lines in file.added_blocks():
         bare = [line.strip() for line in lines]
-        looks = (_swallowed, _marked) if is_code else (_masked,)
+        looks = (_swallowed_errors, _ignore_comments) if is_code else (_masked_checks,)
         for at, message in (told for look in looks for told in look(bare, old)):
-            yield finding(rules[0], message, f"{file.path}:{first + at}")
+            yield make_check_finding(rules[0], message, f"{file.path}:{first + at}")
 
 
-def _swallowed(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _swallowed_errors(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
     text = "\n".join(lines)
     if "except" not in text and "catch" not in text:
         return
     known = "\n".join(old)
-    for match in SWALLOWS.finditer(text):
+    for match in SWALLOWED_ERROR.finditer(text):
         if match[0] not in known:
             yield (
                 text.count("\n", 0, match.start()),
-                f"Every error is swallowed here: `{short(match[0])}`; name the one that is meant.",
+                (
+                    f"Every error is swallowed here: `{shorten_line(match[0])}`; name the one that"
+                    " is meant."
+                ),
             )
 
 
-def _marked(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
-    used = {match[0].strip() for line in old if (match := BLANKET.search(line))}
+def _ignore_comments(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
+    used = {match[0].strip() for line in old if (match := BLANKET_SUPPRESSION.search(line))}
     for at, line in enumerate(lines):
-        match = BLANKET.search(line)
+        match = BLANKET_SUPPRESSION.search(line)
         if match and match[0].strip() not in used:
-            yield at, f"`{short(match[0])}` silences everything: name the rule that is meant."
+            yield (
+                at,
+                f"`{shorten_line(match[0])}` silences everything: name the rule that is meant.",
+            )
 
 
-def _masked(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _masked_checks(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
     known = set(old)
     for at, line in enumerate(lines):
         if line in known:
             continue
-        masks = "||" in line and MASKS.search(line) and CHECKS.search(line)
-        if masks or _LET_FAIL.search(line):
-            yield at, f"`{short(line)}`: this check can no longer fail."
+        masks = "||" in line and MASKED_EXIT.search(line) and CHECK_COMMAND.search(line)
+        if masks or _ALLOWED_FAILURE.search(line):
+            yield at, f"`{shorten_line(line)}`: this check can no longer fail."

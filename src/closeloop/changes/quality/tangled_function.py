@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from closeloop.changes.quality.changed import (
-    GROWTH,
-    Changed,
-    Past,
-    changed,
-    earlier,
-    finding,
-    is_tested,
-    past,
+from closeloop.changes.quality.changed_file import (
+    MIN_GROWTH_SHARE,
+    ChangedFile,
+    OldFunctions,
+    find_old_function,
+    index_old_functions,
+    is_inline_test,
+    list_changed_files,
+    make_check_finding,
 )
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Function, Inspection
+from closeloop.model.inspection import Inspection, SourceFunction
 
 rules = (
     Rule(
@@ -23,28 +23,32 @@ rules = (
         version=1,
         about="A function has more paths through it than can be followed, and more than before.",
         severity="warning",
-        thresholds={"complexity": 15, "growth": GROWTH},
+        thresholds={"complexity": 15, "growth": MIN_GROWTH_SHARE},
     ),
 )
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """By both measures: a flat list of cases has many paths, and is followed with ease."""
-    limit, before = inspection.settings.complexity, past(inspection)
-    return [one for file in changed(inspection, "source") for one in _tangled(file, before, limit)]
+    limit, before = inspection.settings.complexity, index_old_functions(inspection)
+    return [
+        one
+        for file in list_changed_files(inspection, "source")
+        for one in _tangled_functions(file, before, limit)
+    ]
 
 
-def _tangled(file: Changed, functions: Past, limit: int) -> Iterator[Finding]:
+def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -> Iterator[Finding]:
     for function in file.after.functions if file.after else ():
-        if min(function.complexity, function.cognitive) <= limit or is_tested(function):
+        if min(function.complexity, function.cognitive) <= limit or is_inline_test(function):
             continue
         lines = file.added.intersection(range(function.first_line, function.last_line + 1))
         if not lines:
             continue
-        before = earlier(functions, file, function)
+        before = find_old_function(functions, file, function)
         if before is None or _is_worse(function, before, limit):
             was = f", {before.complexity} before," if before else ""
-            yield finding(
+            yield make_check_finding(
                 rules[0],
                 f"`{function.qualified}` has {function.complexity} paths{was} nested to a weight of"
                 f" {function.cognitive} (limit {limit}): take a part out of it.",
@@ -52,7 +56,7 @@ def _tangled(file: Changed, functions: Past, limit: int) -> Iterator[Finding]:
             )
 
 
-def _is_worse(function: Function, before: Function, limit: int) -> bool:
+def _is_worse(function: SourceFunction, before: SourceFunction, limit: int) -> bool:
     if min(before.complexity, before.cognitive) > limit:
-        return function.complexity > before.complexity * (1 + GROWTH)
+        return function.complexity > before.complexity * (1 + MIN_GROWTH_SHARE)
     return function.complexity > before.complexity or function.cognitive > before.cognitive

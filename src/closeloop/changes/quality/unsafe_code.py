@@ -13,7 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.changes.quality.changed import Changed, changed, finding, is_aside
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    is_example_file,
+    list_changed_files,
+    make_check_finding,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
 from closeloop.model.inspection import Inspection
 
@@ -28,13 +33,13 @@ rules = (
 
 # What is certain enough in ruff's S rules. Not: asserts, passwords by their name (leaked-secret),
 # swallowed errors (suppressed-error), imports, programs without a path, audits of every call.
-RUFF = (
+RUFF_RULES = (
     "S102,S103,S113,S201,S202,S301,S302,S306,S307,S321,S323,S324,S501,S502,S503,S504,S505,S506,"
     "S507,S508,S509,S601,S602,S604,S605,S609,S612,S701,S702"
 )
-SECONDS = 30
-MOST_FILES = 500
-_SCRIPT = (
+RUFF_SECONDS = 30
+MAX_FILES = 500
+_SCRIPT_PATTERNS = (
     (re.compile(r"(?<![\w.])eval\((?!['\"`)])(?!.*\{$)"), "`eval` runs whatever it is given"),
     (re.compile(r"\bnew Function\((?!\))"), "`new Function` runs whatever it is given"),
     (
@@ -47,7 +52,7 @@ _SCRIPT = (
         "certificates are not verified",
     ),
 )
-_GO = (
+_GO_PATTERNS = (
     (re.compile(r"\bInsecureSkipVerify: *true\b"), "certificates are not verified"),
     (
         re.compile(
@@ -56,62 +61,75 @@ _GO = (
         "a shell command is put together from values: give `exec.Command` a list",
     ),
 )
-_LINES = {"javascript": _SCRIPT, "typescript": _SCRIPT, "tsx": _SCRIPT, "go": _GO}
+_LANGUAGE_PATTERNS = {
+    "javascript": _SCRIPT_PATTERNS,
+    "typescript": _SCRIPT_PATTERNS,
+    "tsx": _SCRIPT_PATTERNS,
+    "go": _GO_PATTERNS,
+}
 
 
-class _Place(msgspec.Struct):
+class _RuffLocation(msgspec.Struct):
     row: int
 
 
-class _Diagnostic(msgspec.Struct):
+class _RuffDiagnostic(msgspec.Struct):
     code: str | None
     message: str
     filename: str
-    location: _Place
+    location: _RuffLocation
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Of product code only; what the file did before is not told again."""
     files = [
-        file for file in changed(inspection, "source") if file.after and not is_aside(file.path)
+        file
+        for file in list_changed_files(inspection, "source")
+        if file.after and not is_example_file(file.path)
     ]
-    found: list[Finding | Unmeasured] = [one for file in files for one in _by_lines(file)]
-    python = [file for file in files if file.path.endswith((".py", ".pyw"))][:MOST_FILES]
+    findings: list[Finding | Unmeasured] = [one for file in files for one in _check_lines(file)]
+    python = [file for file in files if file.path.endswith((".py", ".pyw"))][:MAX_FILES]
     try:
-        found += _by_ruff(python, inspection) if python else ()
+        findings += _check_with_ruff(python, inspection) if python else ()
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as fault:
-        found.append(Unmeasured(rule=rules[0].name, reason=f"ruff could not look: {fault}"[:300]))
-    return found
+        findings.append(
+            Unmeasured(rule=rules[0].name, reason=f"ruff could not look: {fault}"[:300])
+        )
+    return findings
 
 
-def _by_lines(file: Changed) -> Iterator[Finding]:
-    table = _LINES.get(file.after.language, ()) if file.after else ()
+def _check_lines(file: ChangedFile) -> Iterator[Finding]:
+    table = _LANGUAGE_PATTERNS.get(file.after.language, ()) if file.after else ()
     for number in sorted(file.added) if table else ():
-        line = file.line(number)
+        line = file.line_at(number)
         if line.lstrip().startswith(("//", "*", "/*")):
             continue
         for pattern, message in table:
             if pattern.search(line):
-                yield finding(
+                yield make_check_finding(
                     rules[0], f"{message[0].upper()}{message[1:]}.", f"{file.path}:{number}"
                 )
                 break
 
 
-def _by_ruff(files: Sequence[Changed], inspection: Inspection) -> Iterator[Finding]:
-    told = _diagnosed(files, inspection)
-    before = Counter((one.filename, one.code) for one in told["before"])
-    after = Counter((one.filename, one.code) for one in told["after"])
-    for one in told["after"]:
+def _check_with_ruff(files: Sequence[ChangedFile], inspection: Inspection) -> Iterator[Finding]:
+    diagnostics = _run_ruff(files, inspection)
+    before = Counter((one.filename, one.code) for one in diagnostics["before"])
+    after = Counter((one.filename, one.code) for one in diagnostics["after"])
+    for one in diagnostics["after"]:
         file = files[int(Path(one.filename).stem)]
         new = after[one.filename, one.code] > before[one.filename, one.code]
         line = one.location.row
-        if new and line in file.added and "nosec" not in file.line(line):
+        if new and line in file.added and "nosec" not in file.line_at(line):
             message = one.message.rstrip(".")
-            yield finding(rules[0], f"{message} (ruff {one.code}).", f"{file.path}:{line}")
+            yield make_check_finding(
+                rules[0], f"{message} (ruff {one.code}).", f"{file.path}:{line}"
+            )
 
 
-def _diagnosed(files: Sequence[Changed], inspection: Inspection) -> dict[str, list[_Diagnostic]]:
+def _run_ruff(
+    files: Sequence[ChangedFile], inspection: Inspection
+) -> dict[str, list[_RuffDiagnostic]]:
     """What ruff says of both ends, in one run."""
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
         for side in ("before", "after"):
@@ -122,25 +140,25 @@ def _diagnosed(files: Sequence[Changed], inspection: Inspection) -> dict[str, li
                 content = inspection.sides.read(side, path)
                 if content is not None:
                     (folder / f"{at}.py").write_bytes(content)
-        command = [_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
+        command = [_find_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
         ran = subprocess.run(
-            [*command, "--output-format", "json", "--select", RUFF, name],
+            [*command, "--output-format", "json", "--select", RUFF_RULES, name],
             capture_output=True,
-            timeout=SECONDS,
+            timeout=RUFF_SECONDS,
             check=True,
         )
-        told = msgspec.json.decode(ran.stdout or b"[]", type=list[_Diagnostic])
-    sides: dict[str, list[_Diagnostic]] = {"before": [], "after": []}
-    for one in told:
+        diagnostics = msgspec.json.decode(ran.stdout or b"[]", type=list[_RuffDiagnostic])
+    sides: dict[str, list[_RuffDiagnostic]] = {"before": [], "after": []}
+    for one in diagnostics:
         place = Path(one.filename)
         if one.code and one.code.startswith("S"):
             sides[place.parent.name].append(msgspec.structs.replace(one, filename=place.name))
     return sides
 
 
-def _ruff() -> str:
+def _find_ruff() -> str:
     beside = Path(sysconfig.get_path("scripts")) / "ruff"
-    found = str(beside) if beside.exists() else shutil.which("ruff")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("ruff")
+    if program is None:
         raise FileNotFoundError("it is not installed")
-    return found
+    return program

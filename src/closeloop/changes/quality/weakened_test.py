@@ -6,11 +6,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.changes.kinds import is_test, kind_of
-from closeloop.changes.quality.changed import Changed, changed, finding, short, text_of
-from closeloop.model.assertions import ASSERTION, FLOOR, SKIP, WEAK, begun_test
+from closeloop.changes.file_kinds import classify_file, is_test_file
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    list_changed_files,
+    make_check_finding,
+    shorten_line,
+    split_git_lines,
+)
+from closeloop.model.assertion_patterns import (
+    ASSERTION,
+    COVERAGE_FLOOR,
+    SKIPPED_TEST,
+    WEAK_ASSERTION,
+    starting_test,
+)
 from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Function, Inspection
+from closeloop.model.inspection import Inspection, SourceFunction
 from closeloop.model.record import Record
 
 rules = (
@@ -26,14 +38,14 @@ rules = (
 
 _ONLY = re.compile(r"\b(?:it|test|describe|context)\.only\(|^(?:fit|fdescribe)\(")
 _TITLE = re.compile(r"\(\s*['\"`]([^'\"`]{3,80})")
-_ALWAYS = re.compile(r"^assert (?:True|1)\s*(?:#.*)?$|assertTrue\(True\)|^assert!\(true\)")
+_ALWAYS_TRUE = re.compile(r"^assert (?:True|1)\s*(?:#.*)?$|assertTrue\(True\)|^assert!\(true\)")
 _WORD = re.compile(r"\w{3,}")
 _CONDITION = re.compile(r"\b(?:xfail|skip)\((?!reason\b|strict\b|raises\b|run\b|[\"'f)])")
-_AHEAD = 8
+_MAX_LINES_AHEAD = 8
 """A test begins so many lines after what is written above it."""
 
 
-class _Test(Record):
+class _TestBody(Record):
     """A test with its lines, each without its indentation."""
 
     name: str
@@ -49,124 +61,140 @@ class _Test(Record):
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Tests that were there before; one that goes with what it tested is no loss."""
-    gone = _gone(inspection)
+    removed_names = _removed_names(inspection)
     after = {
         name: test
-        for file in changed(inspection, "test")
-        for name, test in _tests(file.lines, file.after.functions if file.after else ()).items()
+        for file in list_changed_files(inspection, "test")
+        for name, test in _parse_tests(
+            file.lines, file.after.functions if file.after else ()
+        ).items()
     }
-    skips = _skips(inspection)
-    fewer = _fewer(inspection)
-    found: list[Finding] = []
-    for file in changed(inspection, "test"):
-        if is_test(file.path) and file.before is not None:
-            before = _before(inspection, file.old_path)
-            found += _switched_off(file, before, skips)
-            found += _loosened(file, before, gone, fewer)
-    return [*found, *_removed(inspection, after, gone), *_lowered(inspection)]
+    skips = _removed_skips(inspection)
+    fewer = _lost_assertions(inspection)
+    findings: list[Finding] = []
+    for file in list_changed_files(inspection, "test"):
+        if is_test_file(file.path) and file.before is not None:
+            before = _tests_before(inspection, file.old_path)
+            findings += _disabled_tests(file, before, skips)
+            findings += _loosened_tests(file, before, removed_names, fewer)
+    return [
+        *findings,
+        *_removed_tests(inspection, after, removed_names),
+        *_lowered_floors(inspection),
+    ]
 
 
-def _skips(inspection: Inspection) -> Counter[str]:
+def _removed_skips(inspection: Inspection) -> Counter[str]:
     """Lines that the change takes away and that skipped something: they may only have moved."""
     return Counter(
         line
         for path, numbers in inspection.removed.items()
-        if kind_of(path) == "test"
-        for at, text in enumerate(text_of(inspection.sides.read("before", path)), 1)
-        if at in numbers and SKIP.search(line := text.strip())
+        if classify_file(path) == "test"
+        for at, text in enumerate(split_git_lines(inspection.sides.read("before", path)), 1)
+        if at in numbers and SKIPPED_TEST.search(line := text.strip())
     )
 
 
-def _fewer(inspection: Inspection) -> Counter[str]:
+def _lost_assertions(inspection: Inspection) -> Counter[str]:
     """Assertions that there are fewer of than before, wherever they stood."""
     counts: Counter[str] = Counter()
     for file in inspection.files:
-        if kind_of(file.path) == "test":
+        if classify_file(file.path) == "test":
             for side, path in (("before", file.old_path or file.path), ("after", file.path)):
-                for line in text_of(inspection.sides.read(side, path)):
+                for line in split_git_lines(inspection.sides.read(side, path)):
                     if ASSERTION.search(bare := line.strip()):
                         counts[bare] += 1 if side == "before" else -1
     return +counts
 
 
-def _gone(inspection: Inspection) -> set[str]:
+def _removed_names(inspection: Inspection) -> set[str]:
     """Names that the product defined before, and no more."""
     defined: dict[str, set[str]] = {"before": set(), "after": set()}
     for (side, path), module in inspection.modules.items():
-        if kind_of(path) != "test":
+        if classify_file(path) != "test":
             defined[side].update(one.name for one in module.functions)
             defined[side].update(one.name for one in module.types)
             defined[side].update(one.text for one in module.names if one.kind == "definition")
     return {name for name in defined["before"] - defined["after"] if len(name) > 3}
 
 
-def _before(inspection: Inspection, path: str) -> Mapping[str, _Test]:
+def _tests_before(inspection: Inspection, path: str) -> Mapping[str, _TestBody]:
     module = inspection.modules.get(("before", path))
-    lines = text_of(inspection.sides.read("before", path))
-    return _tests(lines, module.functions if module else ())
+    lines = split_git_lines(inspection.sides.read("before", path))
+    return _parse_tests(lines, module.functions if module else ())
 
 
-def _tests(lines: Sequence[str], functions: Sequence[Function]) -> Mapping[str, _Test]:
+def _parse_tests(
+    lines: Sequence[str], functions: Sequence[SourceFunction]
+) -> Mapping[str, _TestBody]:
     """By name: functions that are tests, and for scripts the blocks that `it` or `test` begin."""
     bare = [line.strip() for line in lines]
-    found: dict[str, _Test] = {}
+    tests: dict[str, _TestBody] = {}
     for one in functions:
         marks = {mark.partition("(")[0].rpartition("::")[2] for mark in one.decorators}
         if re.match(r"[tT]est", one.name) or marks & {"Test", "test"}:
             inside = bare[one.first_line - 1 : one.last_line]
-            off = any(SKIP.search(f"@{mark}") for mark in one.decorators)
-            found[one.qualified] = _Test(
+            off = any(SKIPPED_TEST.search(f"@{mark}") for mark in one.decorators)
+            tests[one.qualified] = _TestBody(
                 name=one.name, first=one.first_line, lines=tuple(inside), off=off
             )
     for at, line in enumerate(bare):
         if line.startswith(("it", "test", "xit", "xtest", "fit")):
             plain = re.sub(r"^[xf]?(it|test)(?:\.\w+)?\(", r"\1(", line)
-            name = begun_test(plain)
+            name = starting_test(plain)
             if name and not plain.startswith(("def ", "func ", "fn ", "async ")):
                 end = next(
                     (
                         number
                         for number in range(at + 1, len(lines))
-                        if bare[number] and _depth(lines[number]) <= _depth(lines[at])
+                        if bare[number] and _indent_width(lines[number]) <= _indent_width(lines[at])
                     ),
                     len(lines),
                 )
-                found.setdefault(name, _Test(name=name, first=at + 1, lines=tuple(bare[at:end])))
-    return found
+                tests.setdefault(
+                    name, _TestBody(name=name, first=at + 1, lines=tuple(bare[at:end]))
+                )
+    return tests
 
 
-def _depth(line: str) -> int:
+def _indent_width(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _switched_off(
-    file: Changed, before: Mapping[str, _Test], skips: Counter[str]
+def _disabled_tests(
+    file: ChangedFile, before: Mapping[str, _TestBody], skips: Counter[str]
 ) -> Iterator[Finding]:
     """More skips than there were, of tests that were there."""
     spare = skips.copy()
     for number in sorted(file.added):
-        line = file.line(number).strip()
-        if not SKIP.search(line):
+        line = file.line_at(number).strip()
+        if not SKIPPED_TEST.search(line):
             continue
         if spare[line] > 0:
             spare[line] -= 1
             continue
         if _ONLY.search(line):
-            yield _found(f"`{short(line)}` switches all other tests off.", file, number)
-        elif name := _existing(file, number, before):
-            yield _found(f"`{name}` is switched off: `{short(line)}`.", file, number)
+            yield _weakening_finding(
+                f"`{shorten_line(line)}` switches all other tests off.", file, number
+            )
+        elif name := _find_skipped_test(file, number, before):
+            yield _weakening_finding(
+                f"`{name}` is switched off: `{shorten_line(line)}`.", file, number
+            )
 
 
-def _existing(file: Changed, number: int, before: Mapping[str, _Test]) -> str | None:
+def _find_skipped_test(
+    file: ChangedFile, number: int, before: Mapping[str, _TestBody]
+) -> str | None:
     """The test that was there and that a skip on this line means, unless under a condition."""
-    line = file.line(number).strip()
+    line = file.line_at(number).strip()
     names = {test.name for test in before.values() if not test.off}
     if (title := _TITLE.search(line)) and title[1] in names:
         return title[1]
     if line.startswith(("@", "#[")):
-        if _CONDITION.search(line + file.line(number + 1).strip()):
+        if _CONDITION.search(line + file.line_at(number + 1).strip()):
             return None
-        following = (file.line(number + ahead).strip() for ahead in range(1, _AHEAD))
+        following = (file.line_at(number + ahead).strip() for ahead in range(1, _MAX_LINES_AHEAD))
         for other in following:
             match = re.search(r"\b(?:def|fn|func|void|fun) (\w+)", other)
             if match:
@@ -174,55 +202,76 @@ def _existing(file: Changed, number: int, before: Mapping[str, _Test]) -> str | 
             if other.startswith("class "):
                 return None
         return None
-    above = next((other for at in range(number - 1, 0, -1) if (other := file.line(at)).strip()), "")
-    if _depth(above) < _depth(file.line(number)) and begun_test(above.strip()) in names:
-        return begun_test(above.strip())
+    above = next(
+        (other for at in range(number - 1, 0, -1) if (other := file.line_at(at)).strip()), ""
+    )
+    if (
+        _indent_width(above) < _indent_width(file.line_at(number))
+        and starting_test(above.strip()) in names
+    ):
+        return starting_test(above.strip())
     return None
 
 
-def _loosened(
-    file: Changed, before: Mapping[str, _Test], gone: set[str], fewer: Counter[str]
+def _loosened_tests(
+    file: ChangedFile, before: Mapping[str, _TestBody], gone: set[str], fewer: Counter[str]
 ) -> Iterator[Finding]:
-    after = _tests(file.lines, file.after.functions if file.after else ())
+    after = _parse_tests(file.lines, file.after.functions if file.after else ())
     for key, old in before.items():
         new = after.get(key)
         if new is None or old.lines == new.lines:
             continue
-        lost = [line for line in old.assertions if line not in new.lines and line in fewer]
-        if not lost or _mentions(lost, gone):
+        lost_assertions = [
+            line for line in old.assertions if line not in new.lines and line in fewer
+        ]
+        if not lost_assertions or _mentions_any(lost_assertions, gone):
             continue
         fresh = [line for line in new.lines if line not in old.lines]
         number = next(
             (at for at in range(new.first, new.first + len(new.lines)) if at in file.added),
             new.first,
         )
-        always = next((line for line in fresh if _ALWAYS.search(line)), None)
+        always = next((line for line in fresh if _ALWAYS_TRUE.search(line)), None)
         if always:
-            yield _found(f"`{short(lost[0])}` became `{short(always)}`.", file, number)
-        elif weak := _weaker(lost, fresh):
-            yield _found(f"`{weak[0]}` became `{weak[1]}`, which says less.", file, number)
+            yield _weakening_finding(
+                f"`{shorten_line(lost_assertions[0])}` became `{shorten_line(always)}`.",
+                file,
+                number,
+            )
+        elif weak := _weaker_assertion(lost_assertions, fresh):
+            yield _weakening_finding(
+                f"`{weak[0]}` became `{weak[1]}`, which says less.", file, number
+            )
         elif not fresh:
-            yield _found(
-                f"`{old.name}` lost {len(lost)} of {len(old.assertions)} assertions:"
-                f" `{short(lost[0])}`.",
+            yield _weakening_finding(
+                f"`{old.name}` lost {len(lost_assertions)} of {len(old.assertions)} assertions:"
+                f" `{shorten_line(lost_assertions[0])}`.",
                 file,
                 number,
                 certain=not new.assertions,
             )
 
 
-def _weaker(lost: Sequence[str], fresh: Sequence[str]) -> tuple[str, str] | None:
+def _weaker_assertion(lost: Sequence[str], fresh: Sequence[str]) -> tuple[str, str] | None:
     """The same thing is asserted, but only that it is there."""
-    heads = {head: line for line in lost if not WEAK.search(line) and (head := _about(line))}
-    if any(_about(line) in heads and not WEAK.search(line) for line in fresh):
+    heads = {
+        head: line
+        for line in lost
+        if not WEAK_ASSERTION.search(line) and (head := _asserted_subject(line))
+    }
+    if any(_asserted_subject(line) in heads and not WEAK_ASSERTION.search(line) for line in fresh):
         return None
     for line in fresh:
-        if ASSERTION.search(line) and WEAK.search(line) and (old := heads.get(_about(line))):
-            return short(old), short(line)
+        if (
+            ASSERTION.search(line)
+            and WEAK_ASSERTION.search(line)
+            and (old := heads.get(_asserted_subject(line)))
+        ):
+            return shorten_line(old), shorten_line(line)
     return None
 
 
-def _about(line: str) -> str:
+def _asserted_subject(line: str) -> str:
     """What is asserted of, however it is: `x` in `assert x == 1` and in `assert x is not None`."""
     line = re.sub(r"^(?:await )?assert ", "", line)
     match = re.match(
@@ -231,32 +280,36 @@ def _about(line: str) -> str:
     return match[1].strip() if match else re.split(r" (?:==|is|!=|in|not|>|<)", line)[0]
 
 
-def _removed(
-    inspection: Inspection, after: Mapping[str, _Test], gone: set[str]
+def _removed_tests(
+    inspection: Inspection, after: Mapping[str, _TestBody], gone: set[str]
 ) -> Iterator[Finding]:
-    kept = {test.name for test in after.values()}
-    texts = ["\n".join(file.lines) for file in changed(inspection, "test")]
+    remaining_names = {test.name for test in after.values()}
+    texts = ["\n".join(file.lines) for file in list_changed_files(inspection, "test")]
     for file in inspection.files:
         path = file.old_path or file.path
-        if not is_test(path) or file.status == "added":
+        if not is_test_file(path) or file.status == "added":
             continue
-        before = _before(inspection, path)
-        lost = [
+        before = _tests_before(inspection, path)
+        lost_tests = [
             test
             for test in before.values()
-            if test.name not in kept
+            if test.name not in remaining_names
             and test.assertions
             and not inspection.index.defined(test.name)
             and (test.name.isidentifier() or not any(test.name in text for text in texts))
         ]
-        new = len(kept - {test.name for test in before.values()})
-        if not lost or len(lost) <= new or any(_mentions(test.lines, gone) for test in lost):
+        new = len(remaining_names - {test.name for test in before.values()})
+        if (
+            not lost_tests
+            or len(lost_tests) <= new
+            or any(_mentions_any(test.lines, gone) for test in lost_tests)
+        ):
             continue
         line = min(inspection.added.get(file.path, frozenset()), default=1)
-        names = ", ".join(f"`{short(test.name)}`" for test in lost[:3])
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        were = "was" if len(lost) == 1 else "were"
-        yield finding(
+        names = ", ".join(f"`{shorten_line(test.name)}`" for test in lost_tests[:3])
+        more = f" and {len(lost_tests) - 3} more" if len(lost_tests) > 3 else ""
+        were = "was" if len(lost_tests) == 1 else "were"
+        yield make_check_finding(
             rules[0],
             f"{names}{more} {were} removed, and nothing that the product defines went with it.",
             f"{file.path}:{line}",
@@ -265,30 +318,32 @@ def _removed(
         )
 
 
-def _mentions(lines: Sequence[str], names: set[str]) -> bool:
+def _mentions_any(lines: Sequence[str], names: set[str]) -> bool:
     return bool(names) and any(not names.isdisjoint(_WORD.findall(line)) for line in lines)
 
 
-def _lowered(inspection: Inspection) -> Iterator[Finding]:
-    for file in changed(inspection, "config", "manifest", "ci"):
+def _lowered_floors(inspection: Inspection) -> Iterator[Finding]:
+    for file in list_changed_files(inspection, "config", "manifest", "ci"):
         if not file.before and not any("fail" in line or "overage" in line for line in file.lines):
             continue
-        old = text_of(inspection.sides.read("before", file.old_path))
+        old = split_git_lines(inspection.sides.read("before", file.old_path))
         removed = inspection.removed.get(file.old_path, frozenset())
         floors = {
             match[1]: float(match[2])
             for number in removed
-            if number <= len(old) and (match := FLOOR.search(old[number - 1]))
+            if number <= len(old) and (match := COVERAGE_FLOOR.search(old[number - 1]))
         }
         for number in sorted(file.added):
-            match = FLOOR.search(file.line(number))
+            match = COVERAGE_FLOOR.search(file.line_at(number))
             if match and float(match[2]) < floors.get(match[1], 0):
-                told = f"{match[1]} is lowered from {floors[match[1]]:g} to {match[2]}."
-                yield _found(told, file, number)
+                message = f"{match[1]} is lowered from {floors[match[1]]:g} to {match[2]}."
+                yield _weakening_finding(message, file, number)
 
 
-def _found(message: str, file: Changed, line: int, *, certain: bool = True) -> Finding:
-    return finding(
+def _weakening_finding(
+    message: str, file: ChangedFile, line: int, *, certain: bool = True
+) -> Finding:
+    return make_check_finding(
         rules[0],
         message,
         f"{file.path}:{line}",

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.model.errors import unknown
+from closeloop.model.change_report import ChangeReport
+from closeloop.model.errors import unknown_name_error
 from closeloop.model.finding import Rule
-from closeloop.model.report import Report
 
-FORMATS = ("gitlab", "junit", "markdown", "sarif")
+REPORT_FORMATS = ("gitlab", "junit", "markdown", "sarif")
 
 
-def render(format: str, report: Report, rules: Sequence[Rule] = ()) -> str:  # noqa: A002
+def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ()) -> str:  # noqa: A002
     """The text of a file in that format; BadInput names those there are."""
     import msgspec
 
-    from closeloop.changes.reports import gitlab, junit, markdown, sarif
+    from closeloop.changes.reports import gitlab_report, junit_report, markdown_report, sarif_report
 
-    made: object
+    document: object
     match format:
         case "markdown":
-            return markdown.comment(report)
+            return markdown_report.render_comment(report)
         case "junit":
-            return junit.junit(report)
+            return junit_report.render_junit(report)
         case "sarif":
-            made = sarif.of_report(report, rules)
+            document = sarif_report.sarif_from_report(report, rules)
         case "gitlab":
-            made = gitlab.code_quality(report)
+            document = gitlab_report.build_code_quality(report)
         case _:
-            raise unknown("report format", format, FORMATS)
-    return msgspec.json.format(msgspec.json.encode(made)).decode() + "\n"
+            raise unknown_name_error("report format", format, REPORT_FORMATS)
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"

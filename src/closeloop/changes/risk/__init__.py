@@ -5,71 +5,73 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from closeloop.changes.risk.api import api_changes
-from closeloop.changes.risk.coverage import Coverage
-from closeloop.changes.risk.dependencies import dependency_changes
-from closeloop.changes.risk.dependents import graph_of
-from closeloop.changes.risk.factors import (
+from closeloop.changes.risk.api import find_api_changes
+from closeloop.changes.risk.change_history import History, list_file_histories
+from closeloop.changes.risk.change_size import measure_change_size
+from closeloop.changes.risk.coverage_data import Coverage
+from closeloop.changes.risk.defect_labels import is_product_source
+from closeloop.changes.risk.dependency_changes import find_dependency_changes
+from closeloop.changes.risk.import_graph import build_import_graph
+from closeloop.changes.risk.risk_factors import (
     api_factors,
     coverage_factor,
     dependency_factors,
     history_factor,
     surface_factor,
 )
-from closeloop.changes.risk.fit import Model, chance_of, rank_of
-from closeloop.changes.risk.history import History, files
-from closeloop.changes.risk.labels import is_source
-from closeloop.changes.risk.level import level_of, reasons_of
-from closeloop.changes.risk.shared import base_class_factor, fan_in_factor, kind_factors
-from closeloop.changes.risk.surface import surface_of
+from closeloop.changes.risk.risk_level import determine_risk_level, risk_reasons
+from closeloop.changes.risk.risk_model import RiskModel, estimate_chance, rank_change
+from closeloop.changes.risk.shared_code import base_class_factor, fan_in_factor, kind_factors
+from closeloop.model.change_report import Risk, RiskFactor
 from closeloop.model.finding import Unmeasured
 from closeloop.model.inspection import Inspection
-from closeloop.model.report import Factor, Risk
 
-__all__ = ["assess"]
+__all__ = ["assess_risk"]
 
-Told = Iterator[Factor | Unmeasured | None]
+FactorStream = Iterator[RiskFactor | Unmeasured | None]
 
 
-def assess(
+def assess_risk(
     inspection: Inspection,
     *,
     history: History | None,
-    model: Model,
+    model: RiskModel,
     coverage: Coverage | Unmeasured | None = None,
 ) -> Risk:
     """The level of a change with its reasons; a dimension that fails is left out and named."""
-    surface = surface_of(inspection)
-    rank = rank_of(model, surface.source_added, surface.files)
+    surface = measure_change_size(inspection)
+    rank = rank_change(model, surface.source_added, surface.files)
     factors = [surface_factor(surface, rank, model)]
     unmeasured: list[Unmeasured] = []
-    dimensions: dict[str, Callable[[], Told]] = {
+    dimensions: dict[str, Callable[[], FactorStream]] = {
         "shared files": lambda: iter(kind_factors(inspection)),
-        "dependents": lambda: _reach(inspection),
-        "API": lambda: api_factors(api_changes(inspection), inspection.sides),
-        "dependencies": lambda: _dependencies(inspection),
+        "dependents": lambda: _dependent_factors(inspection),
+        "API": lambda: api_factors(find_api_changes(inspection), inspection.sides),
+        "dependencies": lambda: _dependency_factors(inspection),
         "coverage": lambda: iter((coverage_factor(inspection, coverage),)),
-        "history": lambda: _history(inspection, history),
+        "history": lambda: _history_factors(inspection, history),
     }
     for name, look in dimensions.items():
-        for told in _safely(name, look):
-            if isinstance(told, Unmeasured):
-                unmeasured.append(told)
-            elif told is not None:
-                factors.append(told)
+        for factor in _run_dimension(name, look):
+            if isinstance(factor, Unmeasured):
+                unmeasured.append(factor)
+            elif factor is not None:
+                factors.append(factor)
     factors.sort(key=lambda factor: -factor.weight)
-    level = level_of(rank, factors)
+    level = determine_risk_level(rank, factors)
     return Risk(
         level=level,
-        reasons=reasons_of(level, factors),
+        reasons=risk_reasons(level, factors),
         factors=tuple(factors),
         likelihood=rank,
-        chance=chance_of(model, surface.source_added, surface.files),
+        chance=estimate_chance(model, surface.source_added, surface.files),
         unmeasured=tuple(unmeasured),
     )
 
 
-def _safely(name: str, look: Callable[[], Told]) -> list[Factor | Unmeasured | None]:
+def _run_dimension(
+    name: str, look: Callable[[], FactorStream]
+) -> list[RiskFactor | Unmeasured | None]:
     """Hostile sources may break any reader; the other dimensions still count."""
     try:
         return list(look())
@@ -77,38 +79,40 @@ def _safely(name: str, look: Callable[[], Told]) -> list[Factor | Unmeasured | N
         return [Unmeasured(rule=name, reason=f"it could not be read ({type(error).__name__})")]
 
 
-def _reach(inspection: Inspection) -> Told:
-    if not any(is_source(file.path) for file in inspection.files):
+def _dependent_factors(inspection: Inspection) -> FactorStream:
+    if not any(is_product_source(file.path) for file in inspection.files):
         return
-    graph = graph_of(inspection.index.imports(), _go_modules(inspection))
+    graph = build_import_graph(inspection.index.imports(), _go_modules(inspection))
     yield fan_in_factor(inspection, graph)
     yield base_class_factor(inspection, graph)
 
 
 def _go_modules(inspection: Inspection) -> Mapping[str, str]:
     """The folder of each Go module of the repository, by its name."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     sides = inspection.sides
     for path in sides.tree("after"):
         if path == "go.mod" or path.endswith("/go.mod"):
             name = re.search(rb"^module\s+(\S+)", sides.read("after", path) or b"", re.MULTILINE)
             if name:
-                found[name[1].decode("utf-8", "replace")] = path.rpartition("/")[0]
-    return found
+                folders[name[1].decode("utf-8", "replace")] = path.rpartition("/")[0]
+    return folders
 
 
-def _dependencies(inspection: Inspection) -> Told:
-    asked, unread = dependency_changes(inspection)
-    yield from dependency_factors(asked)
+def _dependency_factors(inspection: Inspection) -> FactorStream:
+    changes, unread = find_dependency_changes(inspection)
+    yield from dependency_factors(changes)
     yield from unread
 
 
-def _history(inspection: Inspection, history: History | None) -> Told:
+def _history_factors(inspection: Inspection, history: History | None) -> FactorStream:
     if history is None or not history.past:
         why = history.cut if history and history.cut else "the repository has none yet"
         yield Unmeasured(rule="history", reason=why)
         return
-    sources = [file for file in inspection.files if is_source(file.path)]
-    yield history_factor(files(history, [file.old_path or file.path for file in sources]))
+    sources = [file for file in inspection.files if is_product_source(file.path)]
+    yield history_factor(
+        list_file_histories(history, [file.old_path or file.path for file in sources])
+    )
     if history.cut:
         yield Unmeasured(rule="older history", reason=history.cut)

@@ -9,28 +9,28 @@ from tree_sitter import Node
 
 from closeloop.changes.syntax.grammar import (
     Grammar,
-    Lines,
-    first,
-    kinds,
-    listed,
-    named,
-    plain,
-    text,
-    unquoted,
+    NodeLine,
+    first_named_child,
+    flat_node_text,
+    list_child_texts,
+    read_name_field,
+    short_node_text,
+    split_kinds,
+    unquote_node,
 )
-from closeloop.model.inspection import Import
+from closeloop.model.inspection import SourceImport
 
 
-def _imports(node: Node, line_of: Lines) -> list[Import]:
+def _read_imports(node: Node, line_of: NodeLine) -> list[SourceImport]:
     specs = [
         spec
         for child in node.named_children
         for spec in (child.named_children if child.type == "import_spec_list" else [child])
     ]
     return [
-        Import(
-            module=unquoted(spec.child_by_field_name("path")),
-            alias=text(spec.child_by_field_name("name")) or None,
+        SourceImport(
+            module=unquote_node(spec.child_by_field_name("path")),
+            alias=short_node_text(spec.child_by_field_name("name")) or None,
             line=line_of(spec),
         )
         for spec in specs
@@ -38,26 +38,26 @@ def _imports(node: Node, line_of: Lines) -> list[Import]:
     ]
 
 
-def _parameters(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("parameters"))
+def _list_parameters(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("parameters"))
 
 
-def _bases(node: Node) -> list[str]:
+def _list_bases(node: Node) -> list[str]:
     """Embedded types."""
     inner = node.child_by_field_name("type")
-    fields = first(inner) if inner and inner.type == "struct_type" else None
+    fields = first_named_child(inner) if inner and inner.type == "struct_type" else None
     return [
-        plain(field.child_by_field_name("type"))
+        flat_node_text(field.child_by_field_name("type"))
         for field in (fields.named_children if fields else ())
         if field.type == "field_declaration" and not field.child_by_field_name("name")
     ]
 
 
-def _owner(node: Node) -> str | None:
+def _receiver_type(node: Node) -> str | None:
     """The receiver's type, without its star and its parameters."""
     receiver = node.child_by_field_name("receiver")
-    declared = first(receiver)
-    written = plain(declared.child_by_field_name("type")) if declared else ""
+    declared = first_named_child(receiver)
+    written = flat_node_text(declared.child_by_field_name("type")) if declared else ""
     return written.lstrip("*( ").partition("[")[0].rstrip(") ") or None
 
 
@@ -79,7 +79,7 @@ GRAMMAR = Grammar(
         {"function_declaration", "method_declaration", "method_elem", "func_literal"}
     ),
     types=frozenset({"type_spec", "type_alias"}),
-    statements=kinds(
+    statements=split_kinds(
         "expression_statement short_var_declaration var_declaration const_declaration "
         "type_declaration assignment_statement inc_statement dec_statement send_statement "
         "go_statement defer_statement return_statement break_statement continue_statement "
@@ -87,7 +87,7 @@ GRAMMAR = Grammar(
         "expression_switch_statement type_switch_statement select_statement labeled_statement"
     ),
     sealed=frozenset({"import_declaration", "package_clause"}),
-    imports={"import_declaration": _imports},
+    imports={"import_declaration": _read_imports},
     leaves=frozenset({"identifier", "field_identifier", "type_identifier", "package_identifier"}),
     members={"selector_expression": ("operand", "field"), "qualified_type": ("package", "name")},
     roles={
@@ -118,8 +118,10 @@ GRAMMAR = Grammar(
     ),
     lists=frozenset({"expression_list"}),
     wrappers=frozenset({"literal_element"}),
-    decisions=kinds("if_statement for_statement expression_case type_case communication_case"),
-    nests=kinds(
+    decisions=split_kinds(
+        "if_statement for_statement expression_case type_case communication_case"
+    ),
+    nests=split_kinds(
         "if_statement for_statement expression_switch_statement type_switch_statement "
         "select_statement"
     ),
@@ -132,9 +134,9 @@ GRAMMAR = Grammar(
         }
     ),
     boolean={"binary_expression": frozenset({"&&", "||"})},
-    name_of=named,
-    parameters_of=_parameters,
-    bases_of=_bases,
-    owner_of=_owner,
+    name_of=read_name_field,
+    parameters_of=_list_parameters,
+    bases_of=_list_bases,
+    owner_of=_receiver_type,
     is_public=_is_public,
 )

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tree_sitter import Node
 
-from closeloop.model.inspection import Import
+from closeloop.model.inspection import SourceImport
 from closeloop.model.record import Record
 
-LONG = 2000
-Lines = Callable[[Node], int]
+MAX_TEXT_BYTES = 2000
+NodeLine = Callable[[Node], int]
 """The line that a node begins on. (Nodes' own points crash tree-sitter 0.26.0.)"""
-Spot = tuple[str, str | None]
+NodeSpot = tuple[str, str | None]
 """A place in a tree: the kind of a node and the field of it that a child stands in."""
 
 
@@ -31,19 +31,19 @@ class Grammar(Record):
     statements: frozenset[str]
     sealed: frozenset[str] = frozenset()
     """What has no names of interest inside."""
-    imports: Mapping[str, Callable[[Node, Lines], Sequence[Import]]]
+    imports: Mapping[str, Callable[[Node, NodeLine], Sequence[SourceImport]]]
 
     leaves: frozenset[str]
     """Kinds of nodes that are one identifier."""
     members: Mapping[str, tuple[str, str]]
     """Kinds that look something up: the fields of what it is looked up on, and of its name."""
-    roles: Mapping[Spot, str]
+    roles: Mapping[NodeSpot, str]
     """Where an identifier is a call, a keyword or a definition, or is told elsewhere (`""`)."""
-    calls: frozenset[Spot]
+    calls: frozenset[NodeSpot]
     """Where a member that stands there is called."""
     owners: Mapping[str, tuple[int, str]] = {}
     """By the node around a keyword: how far up the call is, and its field for what is called."""
-    binds: frozenset[Spot]
+    binds: frozenset[NodeSpot]
     """Where an identifier, or a pattern of them, is given a value."""
     lists: frozenset[str] = frozenset()
     """Kinds whose parts are given values only if the whole is."""
@@ -59,9 +59,9 @@ class Grammar(Record):
     deepens: frozenset[str] = frozenset()
     """What only makes the things inside lie deeper."""
     adds: frozenset[str] = frozenset()
-    flat: frozenset[Spot]
+    flat: frozenset[NodeSpot]
     """What, and where something, makes it harder however deep it lies: an else, a jump."""
-    chained: frozenset[Spot] = frozenset()
+    chained: frozenset[NodeSpot] = frozenset()
     """Where a decision only continues the one before it: `else if`."""
     boolean: Mapping[str, frozenset[str]] = {}
     """Kinds of binary expressions with the operators that add a path."""
@@ -78,40 +78,40 @@ class Grammar(Record):
     """Names that a list somewhere in the file makes public."""
 
 
-def kinds(names: str) -> frozenset[str]:
+def split_kinds(names: str) -> frozenset[str]:
     """Those kinds, named with spaces between."""
     return frozenset(names.split())
 
 
-def text(node: Node | None) -> str:
+def short_node_text(node: Node | None) -> str:
     """What is written there, unless it is very long: what nests would be copied over and over."""
-    if node is None or node.end_byte - node.start_byte > LONG or node.text is None:
+    if node is None or node.end_byte - node.start_byte > MAX_TEXT_BYTES or node.text is None:
         return ""
     return node.text.decode("utf-8", "replace")
 
 
-def plain(node: Node | None) -> str:
+def flat_node_text(node: Node | None) -> str:
     """What is written there, on one line."""
-    return " ".join(text(node).split())
+    return " ".join(short_node_text(node).split())
 
 
-def named(node: Node, around: Sequence[Node]) -> str | None:
+def read_name_field(node: Node, around: Sequence[Node]) -> str | None:
     """The name that stands in the field of that name."""
-    return text(node.child_by_field_name("name")) or None
+    return short_node_text(node.child_by_field_name("name")) or None
 
 
-def first(node: Node | None) -> Node | None:
+def first_named_child(node: Node | None) -> Node | None:
     """The first thing inside that has a name."""
     return node.named_child(0) if node and node.named_child_count else None
 
 
-def unquoted(node: Node | None) -> str:
+def unquote_node(node: Node | None) -> str:
     """A string without its quotes."""
-    return text(node).strip("'\"`")
+    return short_node_text(node).strip("'\"`")
 
 
-def listed(node: Node | None) -> list[str]:
+def list_child_texts(node: Node | None) -> list[str]:
     """Each of the things inside, as written, without comments."""
     if node is None:
         return []
-    return [plain(child) for child in node.named_children if "comment" not in child.type]
+    return [flat_node_text(child) for child in node.named_children if "comment" not in child.type]

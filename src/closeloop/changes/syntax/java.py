@@ -9,39 +9,39 @@ from tree_sitter import Node
 
 from closeloop.changes.syntax.grammar import (
     Grammar,
-    Lines,
-    first,
-    kinds,
-    listed,
-    named,
-    plain,
-    text,
+    NodeLine,
+    first_named_child,
+    flat_node_text,
+    list_child_texts,
+    read_name_field,
+    short_node_text,
+    split_kinds,
 )
-from closeloop.model.inspection import Import
+from closeloop.model.inspection import SourceImport
 
 
-def _import(node: Node, line_of: Lines) -> list[Import]:
-    written = plain(
+def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:
+    written = flat_node_text(
         next((child for child in node.named_children if "identifier" in child.type), None)
     )
     if any(child.type == "asterisk" for child in node.named_children):
-        return [Import(module=written, name="*", line=line_of(node))]
+        return [SourceImport(module=written, name="*", line=line_of(node))]
     module, _, name = written.rpartition(".")
-    return [Import(module=module, name=name, line=line_of(node))]
+    return [SourceImport(module=module, name=name, line=line_of(node))]
 
 
-def _parameters(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("parameters"))
+def _list_parameters(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("parameters"))
 
 
-def _bases(node: Node) -> list[str]:
-    found = []
+def _list_bases(node: Node) -> list[str]:
+    bases = []
     for child in node.named_children:
         if child.type == "superclass":
-            found += listed(child)
+            bases += list_child_texts(child)
         elif child.type in ("super_interfaces", "extends_interfaces"):
-            found += listed(first(child))
-    return found
+            bases += list_child_texts(first_named_child(child))
+    return bases
 
 
 def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
@@ -53,7 +53,7 @@ def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
 
 
 def _is_default(node: Node) -> bool:
-    return node.type == "switch_label" and text(node).startswith("default")
+    return node.type == "switch_label" and short_node_text(node).startswith("default")
 
 
 GRAMMAR = Grammar(
@@ -66,13 +66,15 @@ GRAMMAR = Grammar(
     (field_declaration declarator: (variable_declarator name: (_) @definition))
     (constant_declaration declarator: (variable_declarator name: (_) @definition))]
 """,
-    functions=kinds("method_declaration constructor_declaration compact_constructor_declaration"),
-    types=kinds(
+    functions=split_kinds(
+        "method_declaration constructor_declaration compact_constructor_declaration"
+    ),
+    types=split_kinds(
         "class_declaration interface_declaration enum_declaration record_declaration "
         "annotation_type_declaration"
     ),
     decorators=frozenset({"annotation", "marker_annotation"}),
-    statements=kinds(
+    statements=split_kinds(
         "expression_statement local_variable_declaration if_statement for_statement "
         "enhanced_for_statement while_statement do_statement switch_expression try_statement "
         "try_with_resources_statement return_statement throw_statement break_statement "
@@ -80,7 +82,7 @@ GRAMMAR = Grammar(
         "labeled_statement explicit_constructor_invocation"
     ),
     sealed=frozenset({"import_declaration", "package_declaration"}),
-    imports={"import_declaration": _import},
+    imports={"import_declaration": _read_import},
     leaves=frozenset({"identifier", "type_identifier"}),
     members={"field_access": ("object", "field"), "method_invocation": ("object", "name")},
     roles={
@@ -113,12 +115,12 @@ GRAMMAR = Grammar(
             ("type_parameter", None),
         }
     ),
-    decisions=kinds(
+    decisions=split_kinds(
         "if_statement for_statement enhanced_for_statement while_statement do_statement "
         "catch_clause ternary_expression switch_label"
     ),
     is_default=_is_default,
-    nests=kinds(
+    nests=split_kinds(
         "if_statement for_statement enhanced_for_statement while_statement do_statement "
         "catch_clause ternary_expression switch_expression"
     ),
@@ -131,8 +133,8 @@ GRAMMAR = Grammar(
         }
     ),
     boolean={"binary_expression": frozenset({"&&", "||"})},
-    name_of=named,
-    parameters_of=_parameters,
-    bases_of=_bases,
+    name_of=read_name_field,
+    parameters_of=_list_parameters,
+    bases_of=_list_bases,
     is_public=_is_public,
 )

@@ -11,121 +11,126 @@ from tree_sitter import Node
 
 from closeloop.changes.syntax.grammar import (
     Grammar,
-    Lines,
-    first,
-    kinds,
-    listed,
-    plain,
-    text,
-    unquoted,
+    NodeLine,
+    first_named_child,
+    flat_node_text,
+    list_child_texts,
+    short_node_text,
+    split_kinds,
+    unquote_node,
 )
-from closeloop.model.inspection import Import
+from closeloop.model.inspection import SourceImport
 
-_NAMED_BY = {
+_NAME_FIELDS = {
     "variable_declarator": "name",
     "pair": "key",
     "assignment_expression": "left",
     "field_definition": "property",
     "public_field_definition": "name",
 }
-_MEMBERS = kinds(
+_MEMBER_NODES = split_kinds(
     "method_definition method_signature abstract_method_signature field_definition "
     "public_field_definition"
 )
 
 
-def _name(node: Node, around: Sequence[Node]) -> str | None:
+def _definition_name(node: Node, around: Sequence[Node]) -> str | None:
     """Its own name, or that of what it is given to."""
     if name := node.child_by_field_name("name"):
-        return unquoted(name)
+        return unquote_node(name)
     above = around[-1] if around else None
     if above is None:
         return None
     if above.type == "export_statement":
         return "default"
-    given = above.child_by_field_name(_NAMED_BY.get(above.type, "-"))
-    if given and given.type == "member_expression":
-        given = given.child_by_field_name("property")
-    return unquoted(given) if given and given.type.endswith(("identifier", "string")) else None
+    target = above.child_by_field_name(_NAME_FIELDS.get(above.type, "-"))
+    if target and target.type == "member_expression":
+        target = target.child_by_field_name("property")
+    return (
+        unquote_node(target) if target and target.type.endswith(("identifier", "string")) else None
+    )
 
 
 def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
-    holder = around[-1] if around and around[-1].type in _MEMBERS else node
-    if holder.type in _MEMBERS:
-        modifiers = {text(child) for child in holder.children if child.type.endswith("modifier")}
+    holder = around[-1] if around and around[-1].type in _MEMBER_NODES else node
+    if holder.type in _MEMBER_NODES:
+        modifiers = {
+            short_node_text(child) for child in holder.children if child.type.endswith("modifier")
+        }
         return not name.startswith("#") and modifiers.isdisjoint({"private", "protected"})
     return any(other.type == "export_statement" for other in around[-3:])
 
 
-def _exports(root: Node) -> frozenset[str]:
-    return frozenset(name for child in root.named_children for name in _exported(child))
+def _exported_names(root: Node) -> frozenset[str]:
+    return frozenset(name for child in root.named_children for name in _statement_exports(child))
 
 
-def _exported(node: Node) -> Iterator[str]:
+def _statement_exports(node: Node) -> Iterator[str]:
     """Names in `export { a, b }`, `export default a`, `module.exports = …`, `exports.a = …`."""
     if node.type == "export_statement":
         for clause in node.named_children:
             if clause.type == "export_clause":
                 yield from (
-                    text(spec.child_by_field_name("name")) for spec in clause.named_children
+                    short_node_text(spec.child_by_field_name("name"))
+                    for spec in clause.named_children
                 )
-        yield text(node.child_by_field_name("value"))
-    elif node.type == "expression_statement" and (inner := first(node)):
+        yield short_node_text(node.child_by_field_name("value"))
+    elif node.type == "expression_statement" and (inner := first_named_child(node)):
         left, right = inner.child_by_field_name("left"), inner.child_by_field_name("right")
-        target = text(left) if inner.type == "assignment_expression" else ""
+        target = short_node_text(left) if inner.type == "assignment_expression" else ""
         if target == "module.exports" and right:
-            yield text(right)
+            yield short_node_text(right)
             if right.type == "object":
                 for child in right.named_children:
-                    yield text(child.child_by_field_name("key") or child)
+                    yield short_node_text(child.child_by_field_name("key") or child)
         elif target.startswith(("module.exports.", "exports.")):
             yield target.rpartition(".")[2]
-            yield text(right)
+            yield short_node_text(right)
 
 
-def _parameters(node: Node) -> list[str]:
+def _list_parameters(node: Node) -> list[str]:
     if single := node.child_by_field_name("parameter"):
-        return [plain(single)]
-    return listed(node.child_by_field_name("parameters"))
+        return [flat_node_text(single)]
+    return list_child_texts(node.child_by_field_name("parameters"))
 
 
-def _bases(node: Node) -> list[str]:
+def _list_bases(node: Node) -> list[str]:
     waiting = [
         child for child in node.named_children if child.type.endswith(("heritage", "clause"))
     ]
-    found = []
+    bases = []
     while waiting:
         clause = waiting.pop(0)
         for child in clause.named_children:
             if child.type.endswith("clause"):
                 waiting.append(child)
             elif child.type != "type_arguments":
-                found.append(plain(child))
-    return found
+                bases.append(flat_node_text(child))
+    return bases
 
 
-def _import(node: Node, line_of: Lines) -> list[Import]:
+def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:
     module = node.child_by_field_name("source")
     clauses = [child for child in node.named_children if child.type.startswith("import_")]
     if module is None:
         module = next((child.child_by_field_name("source") for child in clauses), None)
-    brought = Import(module=unquoted(module), line=line_of(node))
-    found = [
-        _brought(part, brought, line_of) for clause in clauses for part in clause.named_children
+    brought = SourceImport(module=unquote_node(module), line=line_of(node))
+    imports = [
+        _read_clause(part, brought, line_of) for clause in clauses for part in clause.named_children
     ]
-    return [one for many in found for one in many] or [brought]
+    return [one for many in imports for one in many] or [brought]
 
 
-def _brought(part: Node, whole: Import, line_of: Lines) -> list[Import]:
+def _read_clause(part: Node, whole: SourceImport, line_of: NodeLine) -> list[SourceImport]:
     if part.type == "identifier":
-        return [replace(whole, name="default", alias=text(part))]
+        return [replace(whole, name="default", alias=short_node_text(part))]
     if part.type == "namespace_import":
-        return [replace(whole, alias=text(first(part)))]
+        return [replace(whole, alias=short_node_text(first_named_child(part)))]
     return [
         replace(
             whole,
-            name=unquoted(spec.child_by_field_name("name")),
-            alias=text(spec.child_by_field_name("alias")) or None,
+            name=unquote_node(spec.child_by_field_name("name")),
+            alias=short_node_text(spec.child_by_field_name("alias")) or None,
             line=line_of(spec),
         )
         for spec in part.named_children
@@ -133,34 +138,34 @@ def _brought(part: Node, whole: Import, line_of: Lines) -> list[Import]:
     ]
 
 
-def _export(node: Node, line_of: Lines) -> list[Import]:
+def _read_reexport(node: Node, line_of: NodeLine) -> list[SourceImport]:
     """`export … from`: brought in only to be handed on."""
     source = node.child_by_field_name("source")
     if source is None:
         return []
-    whole = Import(module=unquoted(source), line=line_of(node))
-    found = [_brought(child, whole, line_of) for child in node.named_children]
-    return [one for many in found for one in many] or [replace(whole, name="*")]
+    whole = SourceImport(module=unquote_node(source), line=line_of(node))
+    imports = [_read_clause(child, whole, line_of) for child in node.named_children]
+    return [one for many in imports for one in many] or [replace(whole, name="*")]
 
 
-def _require(node: Node, line_of: Lines) -> list[Import]:
+def _read_require(node: Node, line_of: NodeLine) -> list[SourceImport]:
     """`const name = require("module")`."""
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if value is None or value.type != "call_expression" or name is None:
         return []
     arguments = value.child_by_field_name("arguments")
-    module = first(arguments)
-    called = text(value.child_by_field_name("function"))
+    module = first_named_child(arguments)
+    called = short_node_text(value.child_by_field_name("function"))
     if called != "require" or module is None or module.type != "string":
         return []
-    whole = Import(module=unquoted(module), line=line_of(node))
+    whole = SourceImport(module=unquote_node(module), line=line_of(node))
     if name.type != "object_pattern":
-        return [replace(whole, alias=plain(name))]
+        return [replace(whole, alias=flat_node_text(name))]
     return [
         replace(
             whole,
-            name=text(part.child_by_field_name("key") or part),
-            alias=text(part.child_by_field_name("value")) or None,
+            name=short_node_text(part.child_by_field_name("key") or part),
+            alias=short_node_text(part.child_by_field_name("value")) or None,
         )
         for part in name.named_children
     ]
@@ -189,13 +194,13 @@ JAVASCRIPT = Grammar(
 (field_definition property: (property_identifier)
     value: [(arrow_function) (function_expression)] @function)
 """,
-    functions=kinds(
+    functions=split_kinds(
         "function_declaration generator_function_declaration function_expression "
         "generator_function arrow_function method_definition"
     ),
     types=frozenset({"class_declaration", "class"}),
     decorators=frozenset({"decorator"}),
-    statements=kinds(
+    statements=split_kinds(
         "expression_statement variable_declaration lexical_declaration if_statement for_statement "
         "for_in_statement while_statement do_statement switch_statement try_statement "
         "return_statement throw_statement break_statement continue_statement debugger_statement "
@@ -203,11 +208,11 @@ JAVASCRIPT = Grammar(
     ),
     sealed=frozenset({"import_statement"}),
     imports={
-        "import_statement": _import,
-        "export_statement": _export,
-        "variable_declarator": _require,
+        "import_statement": _read_import,
+        "export_statement": _read_reexport,
+        "variable_declarator": _read_require,
     },
-    leaves=kinds(
+    leaves=split_kinds(
         "identifier property_identifier private_property_identifier shorthand_property_identifier "
         "shorthand_property_identifier_pattern"
     ),
@@ -246,11 +251,11 @@ JAVASCRIPT = Grammar(
             ("field_definition", "property"),
         }
     ),
-    decisions=kinds(
+    decisions=split_kinds(
         "if_statement for_statement for_in_statement while_statement do_statement catch_clause "
         "ternary_expression switch_case"
     ),
-    nests=kinds(
+    nests=split_kinds(
         "if_statement for_statement for_in_statement while_statement do_statement catch_clause "
         "ternary_expression switch_statement"
     ),
@@ -263,11 +268,11 @@ JAVASCRIPT = Grammar(
     ),
     chained=frozenset({("else_clause", None)}),
     boolean={"binary_expression": frozenset({"&&", "||", "??"})},
-    name_of=_name,
-    parameters_of=_parameters,
-    bases_of=_bases,
+    name_of=_definition_name,
+    parameters_of=_list_parameters,
+    bases_of=_list_bases,
     is_public=_is_public,
-    exports=_exports,
+    exports=_exported_names,
 )
 
 TYPESCRIPT = replace(
@@ -290,7 +295,7 @@ TYPESCRIPT = replace(
     functions=JAVASCRIPT.functions
     | {"function_signature", "method_signature", "abstract_method_signature"},
     types=JAVASCRIPT.types
-    | kinds(
+    | split_kinds(
         "abstract_class_declaration interface_declaration enum_declaration type_alias_declaration"
     ),
     scopes=frozenset({"internal_module"}),

@@ -9,48 +9,50 @@ from tree_sitter import Node
 
 from closeloop.changes.syntax.grammar import (
     Grammar,
-    Lines,
-    first,
-    kinds,
-    listed,
-    named,
-    plain,
-    text,
+    NodeLine,
+    first_named_child,
+    flat_node_text,
+    list_child_texts,
+    read_name_field,
+    short_node_text,
+    split_kinds,
 )
-from closeloop.model.inspection import Import
+from closeloop.model.inspection import SourceImport
 
 
-def _import(node: Node, line_of: Lines) -> list[Import]:
+def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:
     line = line_of(node)
     return [
-        Import(module=module, alias=alias, line=line)
-        for module, alias in map(_aliased, node.children_by_field_name("name"))
+        SourceImport(module=module, alias=alias, line=line)
+        for module, alias in map(_split_alias, node.children_by_field_name("name"))
     ]
 
 
-def _import_from(node: Node, line_of: Lines) -> list[Import]:
-    module = plain(node.child_by_field_name("module_name")) or "__future__"
+def _read_import_from(node: Node, line_of: NodeLine) -> list[SourceImport]:
+    module = flat_node_text(node.child_by_field_name("module_name")) or "__future__"
     if any(child.type == "wildcard_import" for child in node.named_children):
-        return [Import(module=module, name="*", line=line_of(node))]
+        return [SourceImport(module=module, name="*", line=line_of(node))]
     return [
-        Import(module=module, name=name, alias=alias, line=line_of(child))
+        SourceImport(module=module, name=name, alias=alias, line=line_of(child))
         for child in node.children_by_field_name("name")
-        for name, alias in [_aliased(child)]
+        for name, alias in [_split_alias(child)]
     ]
 
 
-def _aliased(node: Node) -> tuple[str, str | None]:
+def _split_alias(node: Node) -> tuple[str, str | None]:
     if node.type == "aliased_import":
-        return plain(node.child_by_field_name("name")), text(node.child_by_field_name("alias"))
-    return plain(node), None
+        return flat_node_text(node.child_by_field_name("name")), short_node_text(
+            node.child_by_field_name("alias")
+        )
+    return flat_node_text(node), None
 
 
-def _parameters(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("parameters"))
+def _list_parameters(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("parameters"))
 
 
-def _bases(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("superclasses"))
+def _list_bases(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("superclasses"))
 
 
 def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
@@ -58,7 +60,7 @@ def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
 
 
 def _is_default(node: Node) -> bool:
-    return node.type == "case_clause" and plain(first(node)) == "_"
+    return node.type == "case_clause" and flat_node_text(first_named_child(node)) == "_"
 
 
 GRAMMAR = Grammar(
@@ -75,7 +77,7 @@ GRAMMAR = Grammar(
     functions=frozenset({"function_definition"}),
     types=frozenset({"class_definition"}),
     decorators=frozenset({"decorator"}),
-    statements=kinds(
+    statements=split_kinds(
         "expression_statement return_statement raise_statement pass_statement break_statement "
         "continue_statement delete_statement assert_statement global_statement nonlocal_statement "
         "import_statement import_from_statement future_import_statement if_statement for_statement "
@@ -84,9 +86,9 @@ GRAMMAR = Grammar(
     ),
     sealed=frozenset({"import_statement", "import_from_statement", "future_import_statement"}),
     imports={
-        "import_statement": _import,
-        "import_from_statement": _import_from,
-        "future_import_statement": _import_from,
+        "import_statement": _read_import,
+        "import_from_statement": _read_import_from,
+        "future_import_statement": _read_import_from,
     },
     leaves=frozenset({"identifier"}),
     members={"attribute": ("object", "attribute")},
@@ -119,12 +121,12 @@ GRAMMAR = Grammar(
         }
     ),
     lists=frozenset({"tuple", "list"}),
-    decisions=kinds(
+    decisions=split_kinds(
         "if_statement elif_clause for_statement while_statement except_clause "
         "conditional_expression for_in_clause if_clause case_clause"
     ),
     is_default=_is_default,
-    nests=kinds(
+    nests=split_kinds(
         "if_statement for_statement while_statement except_clause conditional_expression "
         "match_statement list_comprehension set_comprehension dictionary_comprehension "
         "generator_expression"
@@ -133,8 +135,8 @@ GRAMMAR = Grammar(
     adds=frozenset({"if_clause"}),
     flat=frozenset({("if_statement", "alternative")}),
     boolean={"boolean_operator": frozenset({"and", "or"})},
-    name_of=named,
-    parameters_of=_parameters,
-    bases_of=_bases,
+    name_of=read_name_field,
+    parameters_of=_list_parameters,
+    bases_of=_list_bases,
     is_public=_is_public,
 )

@@ -7,54 +7,69 @@ from collections.abc import Sequence
 import tree_sitter_rust
 from tree_sitter import Node
 
-from closeloop.changes.syntax.grammar import Grammar, Lines, first, kinds, listed, plain, text
-from closeloop.model.inspection import Import
+from closeloop.changes.syntax.grammar import (
+    Grammar,
+    NodeLine,
+    first_named_child,
+    flat_node_text,
+    list_child_texts,
+    short_node_text,
+    split_kinds,
+)
+from closeloop.model.inspection import SourceImport
 
 
-def _use(node: Node, line_of: Lines) -> list[Import]:
+def _read_use(node: Node, line_of: NodeLine) -> list[SourceImport]:
     """Each name of a `use`, however its lists are nested."""
     argument = node.child_by_field_name("argument")
     waiting = [("", argument)] if argument else []
-    found = []
+    imports = []
     while waiting:
         prefix, part = waiting.pop()
         line = line_of(part)
         if part.type in ("use_list", "scoped_use_list"):
             path = part.child_by_field_name("path")
-            prefix = _joined(prefix, plain(path)) if path else prefix
+            prefix = _join_path(prefix, flat_node_text(path)) if path else prefix
             inner = part.child_by_field_name("list") or part
             waiting.extend((prefix, child) for child in reversed(inner.named_children))
         elif part.type == "use_wildcard":
-            module = _joined(prefix, plain(first(part)))
-            found.append(Import(module=module, name="*", line=line))
+            module = _join_path(prefix, flat_node_text(first_named_child(part)))
+            imports.append(SourceImport(module=module, name="*", line=line))
         else:
             path, alias = part.child_by_field_name("path"), part.child_by_field_name("alias")
-            whole = _joined(prefix, plain(path if alias else part))
+            whole = _join_path(prefix, flat_node_text(path if alias else part))
             module, _, name = whole.rpartition("::")
-            found.append(Import(module=module, name=name, alias=text(alias) or None, line=line))
-    return found
+            imports.append(
+                SourceImport(
+                    module=module, name=name, alias=short_node_text(alias) or None, line=line
+                )
+            )
+    return imports
 
 
-def _joined(prefix: str, path: str) -> str:
+def _join_path(prefix: str, path: str) -> str:
     return f"{prefix}::{path}" if prefix and path else prefix or path
 
 
-def _name(node: Node, around: Sequence[Node]) -> str | None:
+def _definition_name(node: Node, around: Sequence[Node]) -> str | None:
     if node.type == "impl_item":
-        return plain(node.child_by_field_name("type")).partition("<")[0] or None
-    return text(node.child_by_field_name("name")) or None
+        return flat_node_text(node.child_by_field_name("type")).partition("<")[0] or None
+    return short_node_text(node.child_by_field_name("name")) or None
 
 
-def _parameters(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("parameters"))
+def _list_parameters(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("parameters"))
 
 
-def _bases(node: Node) -> list[str]:
-    return listed(node.child_by_field_name("bounds"))
+def _list_bases(node: Node) -> list[str]:
+    return list_child_texts(node.child_by_field_name("bounds"))
 
 
 def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
-    if any(child.type == "visibility_modifier" and text(child) == "pub" for child in node.children):
+    if any(
+        child.type == "visibility_modifier" and short_node_text(child) == "pub"
+        for child in node.children
+    ):
         return True
     holder = around[-2] if len(around) > 1 and around[-1].type == "declaration_list" else None
     return holder is not None and (
@@ -63,7 +78,7 @@ def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
 
 
 def _is_default(node: Node) -> bool:
-    return node.type == "match_arm" and plain(node.child_by_field_name("pattern")) == "_"
+    return node.type == "match_arm" and flat_node_text(node.child_by_field_name("pattern")) == "_"
 
 
 GRAMMAR = Grammar(
@@ -82,13 +97,13 @@ GRAMMAR = Grammar(
     types=frozenset({"struct_item", "enum_item", "union_item", "trait_item", "type_item"}),
     scopes=frozenset({"impl_item"}),
     decorators=frozenset({"attribute_item"}),
-    statements=kinds(
+    statements=split_kinds(
         "expression_statement let_declaration const_item static_item function_item struct_item "
         "enum_item use_declaration macro_definition"
     ),
     sealed=frozenset({"use_declaration"}),
-    imports={"use_declaration": _use},
-    leaves=kinds("identifier field_identifier type_identifier shorthand_field_identifier"),
+    imports={"use_declaration": _read_use},
+    leaves=split_kinds("identifier field_identifier type_identifier shorthand_field_identifier"),
     members={
         "field_expression": ("value", "field"),
         "scoped_identifier": ("path", "name"),
@@ -143,9 +158,9 @@ GRAMMAR = Grammar(
             ("mod_item", "name"),
         }
     ),
-    decisions=kinds("if_expression for_expression while_expression match_arm"),
+    decisions=split_kinds("if_expression for_expression while_expression match_arm"),
     is_default=_is_default,
-    nests=kinds(
+    nests=split_kinds(
         """if_expression for_expression while_expression loop_expression match_expression"""
     ),
     deepens=frozenset({"closure_expression"}),
@@ -158,8 +173,8 @@ GRAMMAR = Grammar(
     ),
     chained=frozenset({("else_clause", None)}),
     boolean={"binary_expression": frozenset({"&&", "||"})},
-    name_of=_name,
-    parameters_of=_parameters,
-    bases_of=_bases,
+    name_of=_definition_name,
+    parameters_of=_list_parameters,
+    bases_of=_list_bases,
     is_public=_is_public,
 )

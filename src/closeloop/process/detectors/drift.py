@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, ToolUse
-from closeloop.process.claims import claim_of, closings
-from closeloop.process.measures.drift import WINDOW, drift_curve, drift_slope
-from closeloop.process.telling import short
-from closeloop.process.words import stems, words_of
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.measures.goal_drift import WINDOW_STEPS, drift_curve, drift_slope
+from closeloop.process.text_words import normalise_words, word_stems
 
 rule = Rule(
     name="drift",
@@ -23,17 +23,17 @@ rule = Rule(
     mode="instruction drift",
     thresholds={"windows": 5, "likeness": 0.1, "slope": 0.5},
 )
-_PLANS = frozenset(
+_PLAN_TOOLS = frozenset(
     ("manage_todo_list", "plan", "set_plan", "task_tracker", "todo", "todo_list", "todo_write",
      "todowrite", "update_plan", "update_todo_list", "updatetodolist", "write_todos")
 )  # fmt: skip
-_LISTS = ("todos", "plan", "task_list", "todoList", "todo_list", "items", "tasks", "steps")
-_NAMES = ("content", "step", "title", "text", "task", "description")
-_OPEN = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
-_ANY = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
+_LIST_FIELDS = ("todos", "plan", "task_list", "todoList", "todo_list", "items", "tasks", "steps")
+_TEXT_FIELDS = ("content", "step", "title", "text", "task", "description")
+_OPEN_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
+_ANY_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
 
 
-class Plan(Record):
+class LanePlan(Record):
     """The last state of a lane's plan."""
 
     number: int
@@ -41,18 +41,24 @@ class Plan(Record):
     pending: tuple[str, ...]
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """At most one finding of each kind for a lane."""
     findings = []
     judged = False
     for name, lane in reading.lanes.items():
-        plan = last_plan(lane) if lane.tools else None
-        curve = drift_curve(lane) if len(lane.steps) >= limits["windows"] * WINDOW else ()
+        plan = find_last_plan(lane) if lane.tools else None
+        curve = drift_curve(lane) if len(lane.steps) >= limits["windows"] * WINDOW_STEPS else ()
         judged = judged or plan is not None or bool(curve)
         if plan is None and not curve:
             continue
-        made = (_dropped(lane, plan) if plan else None, _away(lane, curve, limits))
-        findings += [found(rule, told, events, lane=name) for told, events in filter(None, made)]
+        descriptions = (
+            _describe_dropped_steps(lane, plan) if plan else None,
+            _describe_drift(lane, curve, limits),
+        )
+        findings += [
+            make_finding(rule, told, events, lane=name)
+            for told, events in filter(None, descriptions)
+        ]
     if not judged:
         return Unmeasured(
             rule=rule.name, reason="no lane is long enough for a curve, and none keeps a plan"
@@ -60,66 +66,73 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def last_plan(lane: LaneReading) -> Plan | None:
+def find_last_plan(lane: LaneReading) -> LanePlan | None:
     """What the lane's own list of things to do said last."""
     for step in reversed(lane.tools):
         event = step.event
-        if isinstance(event, ToolUse) and event.name.lower().rpartition("/")[2] in _PLANS:
-            items = list(_items(event.arguments or {}))
+        if isinstance(event, ToolUse) and event.name.lower().rpartition("/")[2] in _PLAN_TOOLS:
+            items = list(_parse_plan_items(event.arguments or {}))
             if items:
                 pending = tuple(text for text, is_open in items if is_open)
-                return Plan(number=event.number, steps=len(items), pending=pending)
+                return LanePlan(number=event.number, steps=len(items), pending=pending)
     return None
 
 
-def _items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    listed = next((given[name] for name in _LISTS if name in given), None)
-    if isinstance(listed, str):
-        waiting = {one.strip() for one in _OPEN.findall(listed)}
-        for line in _ANY.findall(listed):
+def _parse_plan_items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    plan_list = next((given[name] for name in _LIST_FIELDS if name in given), None)
+    if isinstance(plan_list, str):
+        waiting = {one.strip() for one in _OPEN_ITEM.findall(plan_list)}
+        for line in _ANY_ITEM.findall(plan_list):
             text = line.partition("]")[2].strip()
             yield text, text in waiting
-    elif isinstance(listed, list):
-        for item in listed:
+    elif isinstance(plan_list, list):
+        for item in plan_list:
             if isinstance(item, Mapping):
                 text = next(
-                    (item[name] for name in _NAMES if isinstance(item.get(name), str)), None
+                    (item[name] for name in _TEXT_FIELDS if isinstance(item.get(name), str)), None
                 )
                 status = item.get("status")
                 if text and isinstance(status, str):
                     yield text, status.lower() in ("pending", "todo", "not_started", "not-started")
 
 
-def _dropped(lane: LaneReading, plan: Plan) -> tuple[str, list[int]] | None:
+def _describe_dropped_steps(lane: LaneReading, plan: LanePlan) -> tuple[str, list[int]] | None:
     """Steps still waiting when the agent said that it was done, and never spoken of again."""
     if not plan.pending:
         return None
-    later_words = (closing.message for closing in closings(lane))
-    done = next((one for one in later_words if one.number > plan.number and claim_of(one)), None)
-    if done is None:
+    later_words = (closing.message for closing in list_closings(lane))
+    claim_message = next(
+        (one for one in later_words if one.number > plan.number and parse_claim(one)), None
+    )
+    if claim_message is None:
         return None
-    told = [message.text[:6000] for message in lane.messages[-50:] if message.number > plan.number]
-    told += [_told(step) for step in lane.steps[-200:] if step.number > plan.number]
-    spoken = stems(words_of("\n".join(told)))
-    silent = [text for text in plan.pending if not _is_spoken_of(text, spoken)]
-    if not silent:
+    later_texts = [
+        message.text[:6000] for message in lane.messages[-50:] if message.number > plan.number
+    ]
+    later_texts += [_step_text(step) for step in lane.steps[-200:] if step.number > plan.number]
+    spoken_stems = word_stems(normalise_words("\n".join(later_texts)))
+    unmentioned_steps = [text for text in plan.pending if not _is_mentioned_in(text, spoken_stems)]
+    if not unmentioned_steps:
         return None
-    dropped = f"{len(silent)} of {plan.steps} planned steps were dropped without a word"
-    return f"{dropped}: “{short(silent[0])}”", [done.number, plan.number]
+    dropped = f"{len(unmentioned_steps)} of {plan.steps} planned steps were dropped without a word"
+    return f"{dropped}: “{truncate_line(unmentioned_steps[0])}”", [
+        claim_message.number,
+        plan.number,
+    ]
 
 
-def _told(step: Step) -> str:
+def _step_text(step: TraceStep) -> str:
     """What an action did, in a few words."""
     event = step.event
     return event.command[:500] if isinstance(event, Command) else " ".join(step.written)
 
 
-def _is_spoken_of(text: str, said: frozenset[str]) -> bool:
-    words = stems(words_of(text))
+def _is_mentioned_in(text: str, said: frozenset[str]) -> bool:
+    words = word_stems(normalise_words(text))
     return not words or len(words & said) >= 0.5 * len(words)
 
 
-def _away(
+def _describe_drift(
     lane: LaneReading, curve: tuple[float, ...], limits: Mapping[str, float]
 ) -> tuple[str, list[int]] | None:
     slope = drift_slope(curve)
@@ -127,7 +140,7 @@ def _away(
         return None
     if max(curve[-2:]) > limits["likeness"] or slope > -limits["slope"]:
         return None
-    late = lane.steps[-2 * WINDOW :]
+    late = lane.steps[-2 * WINDOW_STEPS :]
     return (
         f"The last {len(late)} actions have little to do with the request: likeness fell to "
         f"{curve[-1]:.2f} from {max(curve[:2]):.2f}.",

@@ -7,26 +7,32 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Failures, LaneReading, Reading, Step
-from closeloop.process.claims import LOOKED_AT, Closing, claim_of, closings, disowns
-from closeloop.process.edits import code_changes
-from closeloop.process.measures.verification import (
-    NUMBER,
-    backing_of,
-    checks_below,
-    checks_of,
-    could_not_run,
-    is_linter,
-    is_static,
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import CheckFailures, LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import (
+    MAX_MESSAGE_CHARS,
+    ClosingMessage,
+    disclaims_failure,
+    list_closings,
+    parse_claim,
 )
-from closeloop.process.telling import told_failures, unreadable_checks
+from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.finding_wording import describe_failures, explain_unreadable_checks
+from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
+    checks_by_lane,
+    could_not_run,
+    find_backing,
+    is_linter_check,
+    is_static_check,
+    list_trace_checks,
+)
 
-LOOKED_BACK = 1000
+MAX_CHECKS_BACK = 1000
 """So many checks before a change are looked at."""
-MESSAGES = 50
+MAX_MESSAGES = 50
 """So many messages after a failing check are searched for what the agent says of it."""
-_NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b")
+_FAILURE_NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b")
 
 rule = Rule(
     name="false-claim",
@@ -37,87 +43,96 @@ rule = Rule(
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Claims that the last check after the last change contradicts."""
-    if reason := unreadable_checks(reading):
+    if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
-    checks = checks_of(reading)
+    checks = list_trace_checks(reading)
     if not checks:
         return []
     findings = [
-        finding for lane in reading.lanes.values() for finding in _of_lane(reading, lane, checks)
+        finding
+        for lane in reading.lanes.values()
+        for finding in _findings_in_lane(reading, lane, checks)
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _of_lane(reading: Reading, lane: LaneReading, checks: Sequence[Step]) -> Iterator[Finding]:
-    changes = code_changes(lane)
-    below = checks_below(reading)[lane.lane.id] if changes else ()
-    for closing in closings(lane) if below else ():
-        backing = backing_of(changes, below, closing.until)
-        last = next(backing.latest, None) if backing else None
+def _findings_in_lane(
+    reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
+) -> Iterator[Finding]:
+    changes = list_code_changes(lane)
+    below = checks_by_lane(reading)[lane.lane.id] if changes else ()
+    for closing in list_closings(lane) if below else ():
+        backing = find_backing(changes, below, closing.until)
+        last = next(backing.latest_checks, None) if backing else None
         if backing is None or last is None or last.number < closing.since:
             continue
-        wrong = _contradiction(backing.latest, closing.message.text[:LOOKED_AT].lower())
-        failures = wrong.check.failures if wrong and wrong.check else None
-        if wrong is None or failures is None:
+        failing_check = _find_contradiction(
+            backing.latest_checks, closing.message.text[:MAX_MESSAGE_CHARS].lower()
+        )
+        failures = failing_check.check.failures if failing_check and failing_check.check else None
+        if failing_check is None or failures is None:
             continue
-        if _known_before(wrong, backing.first, checks) and not _asked_for(failures, lane.request):
+        if _has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
+            failures, lane.request
+        ):
             continue
-        claim = claim_of(closing.message)
-        if claim is None or (is_static(wrong) and "test" in claim.quote.lower()):
+        claim = parse_claim(closing.message)
+        if claim is None or (is_static_check(failing_check) and "test" in claim.quote.lower()):
             continue
-        if _explained(lane, wrong, closing):
+        if _has_disclaimer(lane, failing_check, closing):
             continue
-        yield found(
+        yield make_finding(
             rule,
-            f"“{claim.quote}” was claimed, but the last check failed: {told_failures(failures)}.",
-            [closing.message.number, wrong.number],
+            f"“{claim.quote}” was claimed, but the last check failed:"
+            f" {describe_failures(failures)}.",
+            [closing.message.number, failing_check.number],
             lane=lane.lane.id,
             confidence=0.95 if claim.passing else 0.85,
         )
 
 
-def _explained(lane: LaneReading, wrong: Step, closing: Closing) -> bool:
+def _has_disclaimer(lane: LaneReading, wrong: TraceStep, closing: ClosingMessage) -> bool:
     """It told the user before that this failure is not of its making."""
     at = bisect_left(lane.messages, wrong.number, key=attrgetter("number"))
     return any(
-        message.role == "agent" and disowns(message.text[:LOOKED_AT].lower())
-        for message in lane.messages[at : at + MESSAGES]
+        message.role == "agent" and disclaims_failure(message.text[:MAX_MESSAGE_CHARS].lower())
+        for message in lane.messages[at : at + MAX_MESSAGES]
         if message.number < closing.message.number
     )
 
 
-def _contradiction(latest: Iterable[Step], words: str) -> Step | None:
+def _find_contradiction(latest: Iterable[TraceStep], words: str) -> TraceStep | None:
     """The last check where it failed; what only reads the code does not undo a failing test."""
     for step in latest:
         if step.check is None or could_not_run(step):
             continue
-        if is_linter(step) and "lint" not in words and step.check.tool not in words:
+        if is_linter_check(step) and "lint" not in words and step.check.tool not in words:
             # Style is no part of what is claimed.
             continue
         if step.check.passed is False:
             return step
-        if not is_static(step):
+        if not is_static_check(step):
             return None
     return None
 
 
-def _known_before(wrong: Step, first: Step, checks: Sequence[Step]) -> bool:
+def _has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
     """What fails had failed before the agent changed anything."""
     assert wrong.check is not None, "it is a check"
     assert wrong.check.failures is not None, "it failed"
     failing, tool = wrong.check.failures.keys, wrong.check.tool
-    at = bisect_left(checks, first.number, key=NUMBER)
-    for step in checks[max(0, at - LOOKED_BACK) : at]:
+    at = bisect_left(checks, first.number, key=EVENT_NUMBER)
+    for step in checks[max(0, at - MAX_CHECKS_BACK) : at]:
         before = step.check.failures if step.check and step.check.tool == tool else None
         if before is not None and failing <= before.keys:
             return True
     return False
 
 
-def _asked_for(failures: Failures, request: str | None) -> bool:
+def _request_names_failure(failures: CheckFailures, request: str | None) -> bool:
     """The request names what fails: then it is the work, and not something left as it was."""
-    asked = (request or "")[:LOOKED_AT]
-    names = {part for key in failures.errors for part in _NAME.findall(key[:400])}
-    return any(name in asked for name in names)
+    request_text = (request or "")[:MAX_MESSAGE_CHARS]
+    names = {part for key in failures.errors for part in _FAILURE_NAME.findall(key[:400])}
+    return any(name in request_text for name in names)

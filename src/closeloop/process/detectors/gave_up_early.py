@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Message
-from closeloop.process.claims import owns_up
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import admits_problem
+from closeloop.process.finding_wording import (
+    describe_failures,
+    explain_unreadable_checks,
+    truncate_line,
+)
 from closeloop.process.measures.verification import could_not_run
-from closeloop.process.telling import short, told_failures, unreadable_checks
 
 rule = Rule(
     name="gave-up-early",
@@ -20,7 +24,7 @@ rule = Rule(
     thresholds={"iterations": 2},
 )
 
-_JUSTIFIED = re.compile(
+_JUSTIFICATION = re.compile(
     r"\b(?:permission|credential|access|network|offline|internet|api key|token|password"
     r"|not installed|unavailable|sandbox|timed? ?out|pre-?existing|unrelated|out of scope"
     r"|read-only|licen[cs]e"
@@ -28,7 +32,7 @@ _JUSTIFIED = re.compile(
     r"|before (?:i|we) (?:go on|proceed|continue)"
     r"|as (?:you )?(?:asked|requested|instructed))\b"
 )
-_STOPS = re.compile(
+_STOPPING_WORDS = re.compile(
     r"\b(?:i(?:'m| am)? (?:was )?(?:unable|not able|giving up|stuck|stopping)|i give up|gave up"
     r"|(?:could not|couldn't|cannot|can't) (?:fix|resolve|solve|find|get|make|figure|complete)"
     r"|beyond (?:my|the scope)|still fail\w*|remain\w* (?:failing|unresolved|unfixed)"
@@ -36,29 +40,31 @@ _STOPS = re.compile(
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """The root's end: its last check failed, and fewer iterations than the limit were tried."""
-    if reason := unreadable_checks(reading):
+    if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     exit_ = reading.attempt.exit if reading.attempt else None
     if exit_ not in (None, "finished", "gave_up") or not reading.lanes:
         return []
     root = next(iter(reading.lanes.values()))
-    failing = _failing(root)
+    failing = _last_failing_check(root)
     if failing is None or len(root.iterations) >= limits["iterations"]:
         return []
     last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
-    if not _stops(last, given_up=exit_ == "gave_up", after=failing) or _was_told(root, failing):
+    if not _stops_without_reason(
+        last, given_up=exit_ == "gave_up", after=failing
+    ) or _user_spoke_since(root, failing):
         return []
     assert failing.check is not None, "it is a check"
     assert failing.check.failures is not None, "it failed"
     tries = len(root.iterations)
-    said = f": “{short(last.text)}”" if last is not None else ""
+    quote = f": “{truncate_line(last.text)}”" if last is not None else ""
     return [
-        found(
+        make_finding(
             rule,
             f"It stopped after {tries} {'try' if tries == 1 else 'tries'} with "
-            f"{short(told_failures(failing.check.failures))} failing{said}.",
+            f"{truncate_line(describe_failures(failing.check.failures))} failing{quote}.",
             [failing.number, *([last.number] if last else [])],
             lane=root.lane.id,
             confidence=0.9 if exit_ == "gave_up" else 0.75,
@@ -66,7 +72,7 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     ]
 
 
-def _failing(root: LaneReading) -> Step | None:
+def _last_failing_check(root: LaneReading) -> TraceStep | None:
     """The last check, where it failed and nothing was changed since."""
     last = root.checks[-1] if root.checks else None
     if last is None or last.check is None or last.check.failures is None or could_not_run(last):
@@ -75,19 +81,19 @@ def _failing(root: LaneReading) -> Step | None:
     return last if changed <= last.number else None
 
 
-def _stops(last: Message | None, *, given_up: bool, after: Step) -> bool:
+def _stops_without_reason(last: Message | None, *, given_up: bool, after: TraceStep) -> bool:
     """It ends without success, and with no reason that is not its own."""
     if last is None or last.intent == "question":
         return given_up and last is None
     plain = last.text[:6000].lower().replace("’", "'")
-    if plain.rstrip().endswith("?") or _JUSTIFIED.search(plain):
+    if plain.rstrip().endswith("?") or _JUSTIFICATION.search(plain):
         return False
     if last.number < after.number:
         return given_up
-    return given_up or _STOPS.search(plain) is not None or owns_up(plain)
+    return given_up or _STOPPING_WORDS.search(plain) is not None or admits_problem(plain)
 
 
-def _was_told(root: LaneReading, failing: Step) -> bool:
+def _user_spoke_since(root: LaneReading, failing: TraceStep) -> bool:
     """The user spoke or was asked since: to stop was not the agent's own choice."""
     return any(
         message.number > failing.number and (message.role == "user" or message.intent == "question")

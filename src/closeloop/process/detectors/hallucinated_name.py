@@ -10,13 +10,13 @@ from operator import attrgetter
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.process.edits import lines_of
-from closeloop.process.missing_names import Missing, Sort, missing_names
-from closeloop.process.telling import short
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.edit_contents import diff_edit
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.missing_names import MissingName, MissingNameKind, find_missing_names
 
 rule = Rule(
     name="hallucinated-name",
@@ -26,13 +26,13 @@ rule = Rule(
     mode="hallucinated API",
     gates=True,
 )
-MOST = 40
+MAX_NAMES = 40
 """So many names of one lane are looked into."""
-_LOOKED_INTO = 200
-_BACK = 40
+_MAX_EXAMINED_NAMES = 200
+_MAX_CHANGES_BACK = 40
 """So many earlier changes may have brought a name in."""
-_TEXT = 100_000
-_LEAST_LINES = 3
+_MAX_TEXT_CHARS = 100_000
+_MIN_SCRIPT_LINES = 3
 
 _DEFINITION = (
     # def NAME, class NAME, func (s *Server) NAME, const NAME, …
@@ -48,140 +48,144 @@ _DEFINITION = (
 
 
 # A bare word may be a slip of the pen; a call of what was never there is more than that.
-_BEHIND: Mapping[Sort, re.Pattern[str]] = {
+_AFTER_NAME: Mapping[MissingNameKind, re.Pattern[str]] = {
     "name": re.compile(r"\s*\("),
     "keyword": re.compile(r"\s*="),
 }
-_NO_MORE = re.compile(r"(?!\w)")
+_NAME_END = re.compile(r"(?!\w)")
 _NO_WORD, _NO_OPTION = re.compile(r"\W?\Z"), re.compile(r"[^\w-]?\Z")
 """What may stand before a name, and before an option."""
 
 
-class _Used(Record):
-    missing: Missing
-    failing: Step
-    step: Step
+class _MissingNameUse(Record):
+    missing: MissingName
+    failing: TraceStep
+    step: TraceStep
     """What brought the name in."""
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each name, where it first failed."""
-    used: dict[str, _Used] = {}
+    used: dict[str, _MissingNameUse] = {}
     for lane in reading.lanes.values():
-        for one in islice(_uses(lane), MOST):
+        for one in islice(_find_uses(lane), MAX_NAMES):
             used.setdefault(one.missing.name, one)
     if not used:
         return []
     reads = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
-    if reads and all(_shown(step.event) is None for step in reads):
+    if reads and all(_shown_text(step.event) is None for step in reads):
         return Unmeasured(rule=rule.name, reason="the trace does not hold what the agent was shown")
-    _drop_known(reading, used)
-    findings = [_finding(one) for one in used.values()]
+    _drop_known_names(reading, used)
+    findings = [_build_finding(one) for one in used.values()]
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def _uses(lane: LaneReading) -> Iterator[_Used]:
+def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
     """Names said not to exist that this lane itself had brought in."""
-    looked_into: set[str] = set()
+    examined_names: set[str] = set()
     steps = lane.steps if None in [step.failed for step in lane.steps] else lane.failing
     for step in steps:
         if step.failed is False:
             continue
         output = getattr(step.event, "output", None)
-        if not output or not (step.failed or _broke_off(step, output)):
+        if not output or not (step.failed or _ends_in_traceback(step, output)):
             continue
-        for missing in missing_names(output):
-            if missing.name in looked_into:
+        for missing in find_missing_names(output):
+            if missing.name in examined_names:
                 continue
-            looked_into.add(missing.name)
+            examined_names.add(missing.name)
             end = bisect_left(lane.changes, step.number, key=attrgetter("event.number"))
-            brought = _brought(missing, step, lane.changes[max(0, end - _BACK) : end])
-            if brought is not None:
-                yield _Used(missing=missing, failing=step, step=brought)
-        if len(looked_into) > _LOOKED_INTO:
+            introduction = _find_introduction(
+                missing, step, lane.changes[max(0, end - _MAX_CHANGES_BACK) : end]
+            )
+            if introduction is not None:
+                yield _MissingNameUse(missing=missing, failing=step, step=introduction)
+        if len(examined_names) > _MAX_EXAMINED_NAMES:
             return
 
 
-def _broke_off(step: Step, output: str) -> bool:
+def _ends_in_traceback(step: TraceStep, output: str) -> bool:
     """Where no exit code is known: a program's own last words."""
     shows = step.doing is None or step.doing.searches or bool(step.read)
     return not shows and "Traceback (most recent call last)" in output
 
 
-def _brought(missing: Missing, failing: Step, changes: Sequence[Step]) -> Step | None:
+def _find_introduction(
+    missing: MissingName, failing: TraceStep, changes: Sequence[TraceStep]
+) -> TraceStep | None:
     if missing.sort == "option":
         return failing if _uses_name(getattr(failing.event, "command", ""), missing) else None
     name = missing.name.rpartition(".")[2]
     for step in reversed(changes):
-        if name in _written(step.event) and _uses_name(_added(step.event), missing):
+        if name in _written_text(step.event) and _uses_name(_added_text(step.event), missing):
             return step
-    return failing if _uses_name(_script(failing.event), missing) else None
+    return failing if _uses_name(_inline_script(failing.event), missing) else None
 
 
-def _added(event: AnyEvent) -> str:
+def _added_text(event: AnyEvent) -> str:
     """What an action wrote."""
     if isinstance(event, Edit):
-        lines = lines_of(event)
+        lines = diff_edit(event)
         return "\n".join(lines.added) if lines else event.after or ""
-    return _script(event)
+    return _inline_script(event)
 
 
-def _script(event: AnyEvent) -> str:
+def _inline_script(event: AnyEvent) -> str:
     """The program that a command line carries with it; a line or two only ask what is there."""
     if not isinstance(event, Command) or not ("<<" in event.command or " -c " in event.command):
         return ""
-    long = event.command.count("\n") + event.command.count(";") >= _LEAST_LINES
+    long = event.command.count("\n") + event.command.count(";") >= _MIN_SCRIPT_LINES
     return event.command if long else ""
 
 
-def _uses_name(text: str, missing: Missing) -> bool:
+def _uses_name(text: str, missing: MissingName) -> bool:
     name = missing.name
     if missing.sort == "module":
         name = name.rpartition(".")[2]
     if name not in text:
         return False
-    behind = _BEHIND.get(missing.sort, _NO_MORE)
+    behind = _AFTER_NAME.get(missing.sort, _NAME_END)
     before = _NO_OPTION if missing.sort == "option" else _NO_WORD
-    at = text.find(name, 0, _TEXT)
+    at = text.find(name, 0, _MAX_TEXT_CHARS)
     while at >= 0:
-        if before.match(text[at - 1 : at]) and behind.match(text, at + len(name), _TEXT):
+        if before.match(text[at - 1 : at]) and behind.match(text, at + len(name), _MAX_TEXT_CHARS):
             return True
-        at = text.find(name, at + 1, _TEXT)
+        at = text.find(name, at + 1, _MAX_TEXT_CHARS)
     return False
 
 
-def _drop_known(reading: Reading, used: dict[str, _Used]) -> None:
+def _drop_known_names(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
     """Leave out what had been shown before, and what the agent defines itself, before or after."""
     ends: dict[str, list[str]] = {}
     for name in used:
         ends.setdefault(name.rpartition(".")[2], []).append(name)
     search = AhoCorasick(list(ends))
 
-    def named(text: str) -> list[_Used]:
-        there = set(search.find_matches_as_strings(text[:_TEXT], overlapping=True))
+    def named(text: str) -> list[_MissingNameUse]:
+        there = set(search.find_matches_as_strings(text[:_MAX_TEXT_CHARS], overlapping=True))
         return [used[name] for end in there for name in ends[end] if name in used]
 
     for event in reading.trace.events:
-        shown = _shown(event)
+        shown = _shown_text(event)
         for one in named(shown) if shown else ():
             # What an edit replaced was there before it; what a command printed was not.
             if event.number <= one.step.number - (not isinstance(event, Edit)):
                 del used[one.missing.name]
-        written = _written(event)[:_TEXT]
+        written = _written_text(event)[:_MAX_TEXT_CHARS]
         for one in named(written) if written else ():
-            if _defines(written, one.missing):
+            if _defines_name(written, one.missing):
                 del used[one.missing.name]
         if not used:
             return
 
 
-def _written(event: AnyEvent) -> str:
+def _written_text(event: AnyEvent) -> str:
     if isinstance(event, Edit):
         return event.after or event.patch or ""
     return event.command if isinstance(event, Command) and "<<" in event.command else ""
 
 
-def _shown(event: AnyEvent) -> str | None:
+def _shown_text(event: AnyEvent) -> str | None:
     """What the agent, or the user, saw there and had not written itself."""
     if isinstance(event, Read):
         return event.text
@@ -192,31 +196,33 @@ def _shown(event: AnyEvent) -> str | None:
     if isinstance(event, Handoff):
         return f"{event.brief}\n{event.report or ''}"
     if isinstance(event, Edit):
-        return event.before if event.patch is None else _context(event.patch[:_TEXT])
+        return (
+            event.before if event.patch is None else _patch_context(event.patch[:_MAX_TEXT_CHARS])
+        )
     return None
 
 
-def _context(patch: str) -> str:
+def _patch_context(patch: str) -> str:
     return "\n".join(line for line in patch.splitlines() if not line.startswith("+"))
 
 
-def _defines(text: str, missing: Missing) -> bool:
+def _defines_name(text: str, missing: MissingName) -> bool:
     name = re.escape(missing.name.rpartition(".")[2])
     if missing.sort == "keyword":
-        made = rf"\bdef\s+\w+\s*\([^()]{{0,600}}\b{name}\b|\*\*\w+|\b{name}\s*:\s*\w"
+        definition = rf"\bdef\s+\w+\s*\([^()]{{0,600}}\b{name}\b|\*\*\w+|\b{name}\s*:\s*\w"
     else:
-        made = _DEFINITION.replace("NAME", name)
+        definition = _DEFINITION.replace("NAME", name)
     if missing.sort == "name":
-        made += rf"|\b(?:import|use)\b[^\n]*\b{name}\b"
-    return re.search(made, text, re.MULTILINE) is not None
+        definition += rf"|\b(?:import|use)\b[^\n]*\b{name}\b"
+    return re.search(definition, text, re.MULTILINE) is not None
 
 
-def _finding(one: _Used) -> Finding:
+def _build_finding(one: _MissingNameUse) -> Finding:
     where = one.step.written[0] if one.step.written else "a command"
-    return found(
+    return make_finding(
         rule,
-        f"`{short(one.missing.name, 60)}`, used in {short(where)}, does not exist: "
-        f"{short(one.missing.words)}",
+        f"`{truncate_line(one.missing.name, 60)}`, used in {truncate_line(where)}, does not exist: "
+        f"{truncate_line(one.missing.words)}",
         sorted({one.step.number, one.failing.number}),
         lane=one.failing.event.lane,
         confidence=0.9,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading
-from closeloop.process.measures.feedback import Feedback, feedback_uses
-from closeloop.process.telling import told_failures, unreadable_checks
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import LaneReading, TraceReading
+from closeloop.process.finding_wording import describe_failures, explain_unreadable_checks
+from closeloop.process.measures.feedback_use import FeedbackUse, list_feedback_uses
 
 rule = Rule(
     name="ignored-feedback",
@@ -16,32 +16,32 @@ rule = Rule(
     severity="warning",
 )
 
-_THEN = {
+_CONSEQUENCES = {
     "ignored": "what was changed next has nothing to do with it",
     "repeated": "it was run again with nothing changed",
     "claimed": "success was claimed next",
 }
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Failing checks whose output the agent did not act on before its next check."""
-    if reason := unreadable_checks(reading):
+    if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     return [
-        _finding(use, lane)
+        _build_finding(use, lane)
         for lane in reading.lanes.values()
-        for use in feedback_uses(lane)
+        for use in list_feedback_uses(lane)
         if use.use != "used"
     ]
 
 
-def _finding(use: Feedback, lane: LaneReading) -> Finding:
+def _build_finding(use: FeedbackUse, lane: LaneReading) -> Finding:
     check = use.check.check
     assert check is not None, "feedback is that of a failing check"
     assert check.failures is not None, "feedback is that of a failing check"
-    return found(
+    return make_finding(
         rule,
-        f"{told_failures(check.failures)} failed, and {_THEN[use.use]}.",
+        f"{describe_failures(check.failures)} failed, and {_CONSEQUENCES[use.use]}.",
         (use.check.number, *use.then[:5]),
         lane=lane.lane.id,
         confidence=0.7 if use.use == "ignored" else 0.9,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading
-from closeloop.process.claims import claim_of
-from closeloop.process.handing import Handed, handed
-from closeloop.process.returns import Told, caveats, uses
-from closeloop.process.telling import short
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import TraceReading
+from closeloop.process.agent_claims import parse_claim
+from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
 
 rule = Rule(
     name="ignored-return",
@@ -19,28 +19,28 @@ rule = Rule(
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Caveats of a report that no later step or word of the parent takes up, before a claim."""
-    handoffs = handed(reading)
+    handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
     if not any(one.event.report for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
-    return [finding for one in handoffs if (finding := _finding(one))]
+    return [finding for one in handoffs if (finding := _build_finding(one))]
 
 
-def _finding(one: Handed) -> Finding | None:
-    claim = claim_of(one.said[-1]) if one.event.report and one.said else None
+def _build_finding(one: HandoffContext) -> Finding | None:
+    claim = parse_claim(one.said[-1]) if one.event.report and one.said else None
     if claim is None:
         return None
-    told = (Told(kind="caveat", text=text) for text in caveats(one))
-    ignored = [caveat.text for caveat in told if not uses(caveat, one)]
+    report_facts = (ReportFact(kind="caveat", text=text) for text in list_caveats(one))
+    ignored = [caveat.text for caveat in report_facts if not parent_uses_fact(caveat, one)]
     if not ignored:
         return None
-    return found(
+    return make_finding(
         rule,
-        f"The sub-agent reported “{short(ignored[0])}”; its parent did nothing about it and said "
-        f"“{short(claim.quote, 60)}”.",
+        f"The sub-agent reported “{truncate_line(ignored[0])}”; its parent did nothing about it and"
+        f" said “{truncate_line(claim.quote, 60)}”.",
         [one.said[-1].number, one.event.number],
         lane=one.event.lane,
         confidence=0.8,

@@ -7,14 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Command, Message
-from closeloop.process.asked import asked, asked_for
-from closeloop.process.claims import claim_of
-from closeloop.process.measures.verification import NUMBER
-from closeloop.process.phrases import automaton, first, holds
-from closeloop.process.telling import short, unreadable_checks
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import parse_claim
+from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
+from closeloop.process.measures.verification import EVENT_NUMBER
+from closeloop.process.phrase_search import build_automaton, contains_any, find_first_match
+from closeloop.process.user_requests import collect_user_requests, contains_request
 
 rule = Rule(
     name="kept-going-after-done",
@@ -24,10 +24,12 @@ rule = Rule(
     thresholds={"edits": 3, "reruns": 3},
 )
 
-_ends = cache(
-    lambda: automaton(("omplete", "done", "Done", "inished", "othing", "esolved", "mplemented"))
+_completion_automaton = cache(
+    lambda: build_automaton(
+        ("omplete", "done", "Done", "inished", "othing", "esolved", "mplemented")
+    )
 )
-_COMPLETE = re.compile(
+_COMPLETION = re.compile(
     r"\b(?:(?:task|work|implementation|feature|fix|everything|all|request) (?:\w+ ){0,3}?"
     r"(?:is|are|has been|have been) (?:now |fully )?"
     r"(?:complete\w*|done|finished|resolved|implemented)"
@@ -35,37 +37,37 @@ _COMPLETE = re.compile(
     r"|^(?:all )?done[.!]|nothing (?:else|more) (?:is |needs? )?(?:left|to (?:do|be done)))",
     re.MULTILINE,
 )
-_begins = cache(lambda: automaton((
+_completion_start_automaton = cache(lambda: build_automaton((
     "task", "work", "implementation", "feature", "fix", "everything", "all", "request", "i have",
     "i've", "done", "nothing",
 )))  # fmt: skip
-_GOES_ON = re.compile(
+_CONTINUATION = re.compile(
     r"\b(?:next|now (?:let|i)|let me|let's|i'll|i will|remaining|still (?:need|have)"
     r"|step \d|phase \d|then|first|todo|moving on|part of)\b"
 )
-_AGAIN = re.compile(
+_REPEAT_WISH = re.compile(
     r"\b(?:flak\w*|several times|repeatedly|\d+ times|stress|in a loop|many times)\b"
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Changes after a completion that was true, and checks that pass again and again unchanged."""
-    if reason := unreadable_checks(reading):
+    if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     findings = [
         finding
         for lane in reading.lanes.values()
         for finding in (
-            *_changes_on(lane, int(limits["edits"])),
-            *_checks_on(lane, int(limits["reruns"])),
+            *_late_change_findings(lane, int(limits["edits"])),
+            *_repeated_check_findings(lane, int(limits["reruns"])),
         )
     ]
-    if findings and asked_for(asked(reading), _AGAIN):
+    if findings and contains_request(collect_user_requests(reading), _REPEAT_WISH):
         findings = [finding for finding in findings if "passed again" not in finding.message]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _changes_on(lane: LaneReading, most: int) -> Iterator[Finding]:
+def _late_change_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
     """Edits after its own word that all is done, with passing checks and no new wish."""
     if len(lane.changes) < most:
         return
@@ -74,68 +76,75 @@ def _changes_on(lane: LaneReading, most: int) -> Iterator[Finding]:
     for message in lane.messages:
         if message.number >= last:
             return
-        if message.role != "agent" or not holds(_ends(), message.text):
+        if message.role != "agent" or not contains_any(_completion_automaton(), message.text):
             continue
-        told = bisect_right(users, message.number)
-        until = users[told] if told < len(users) else float("inf")
-        more = _between(lane.changes, message.number, until)
-        if len(more) < most or not _completes(message):
+        next_user = bisect_right(users, message.number)
+        until = users[next_user] if next_user < len(users) else float("inf")
+        later_changes = _steps_between(lane.changes, message.number, until)
+        if len(later_changes) < most or not _is_completion(message):
             continue
-        at = bisect_right(lane.checks, message.number, key=NUMBER)
+        at = bisect_right(lane.checks, message.number, key=EVENT_NUMBER)
         before = lane.checks[at - 1].check if at else None
-        later = [step.check for step in _between(lane.checks, message.number, until)]
-        named = [step for step in more if step.written]
+        later = [step.check for step in _steps_between(lane.checks, message.number, until)]
+        named_changes = [step for step in later_changes if step.written]
         if (
-            len(named) >= most
+            len(named_changes) >= most
             and before is not None
             and before.passed is True
             and all(check is None or check.passed is not False for check in later)
         ):
-            yield found(
+            yield make_finding(
                 rule,
-                f"“{_quote(message)}” was said, and {len(named)} changes followed that nobody "
-                f"asked for, first of {named[0].written[0]}.",
-                [named[0].number, message.number, *(step.number for step in named[1:5])],
+                f"“{_quote_message(message)}” was said, and {len(named_changes)} changes followed"
+                f" that nobody asked for, first of {named_changes[0].written[0]}.",
+                [
+                    named_changes[0].number,
+                    message.number,
+                    *(step.number for step in named_changes[1:5]),
+                ],
                 lane=lane.lane.id,
                 confidence=0.75,
             )
             return
 
 
-def _between(steps: Sequence[Step], after: int, until: float) -> Sequence[Step]:
-    begin, end = bisect_right(steps, after, key=NUMBER), bisect_left(steps, until, key=NUMBER)
+def _steps_between(steps: Sequence[TraceStep], after: int, until: float) -> Sequence[TraceStep]:
+    begin, end = (
+        bisect_right(steps, after, key=EVENT_NUMBER),
+        bisect_left(steps, until, key=EVENT_NUMBER),
+    )
     return steps[begin:end]
 
 
-def _completes(message: Message) -> bool:
+def _is_completion(message: Message) -> bool:
     plain = message.text[:3000].lower().replace("’", "'")
-    found_words = first(_COMPLETE, _begins(), plain)
+    completion = find_first_match(_COMPLETION, _completion_start_automaton(), plain)
     return (
-        found_words is not None
-        and not _GOES_ON.search(plain, found_words.end())
-        and claim_of(message) is not None
+        completion is not None
+        and not _CONTINUATION.search(plain, completion.end())
+        and parse_claim(message) is not None
     )
 
 
-def _quote(message: Message) -> str:
-    claim = claim_of(message)
-    return claim.quote if claim else short(message.text)
+def _quote_message(message: Message) -> str:
+    claim = parse_claim(message)
+    return claim.quote if claim else truncate_line(message.text)
 
 
-def _checks_on(lane: LaneReading, most: int) -> Iterator[Finding]:
+def _repeated_check_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
     """The same check, passing, of the same state, once more and once more."""
     if len(lane.checks) <= most:
         return
-    row: list[Step] = []
+    row: list[TraceStep] = []
     for step in (*lane.checks, None):
-        if step is not None and row and _is_same(row[-1], step):
+        if step is not None and row and _is_same_check(row[-1], step):
             row.append(step)
             continue
         if len(row) > most:
-            yield found(
+            yield make_finding(
                 rule,
-                f"{short(row[0].check.target if row[0].check else '')} passed again {len(row) - 1} "
-                "times although nothing had changed.",
+                f"{truncate_line(row[0].check.target if row[0].check else '')} passed again"
+                f" {len(row) - 1} times although nothing had changed.",
                 [step.number for step in row],
                 lane=lane.lane.id,
                 confidence=0.9,
@@ -143,7 +152,7 @@ def _checks_on(lane: LaneReading, most: int) -> Iterator[Finding]:
         row = [step] if step is not None and step.check and step.check.passed else []
 
 
-def _is_same(one: Step, other: Step) -> bool:
+def _is_same_check(one: TraceStep, other: TraceStep) -> bool:
     return (
         one.check is not None
         and other.check is not None

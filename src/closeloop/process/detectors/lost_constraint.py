@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading
-from closeloop.process.breaches import Breach, breaches
-from closeloop.process.constraints import Constraint
-from closeloop.process.held import constraints, of_brief
-from closeloop.process.standing import standing
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import LaneReading, TraceReading
+from closeloop.process.constraint_breaches import ConstraintBreach, find_breaches
+from closeloop.process.constraint_lifetimes import constraints_from_brief, list_constraints
+from closeloop.process.standing_changes import find_standing_changes
+from closeloop.process.user_constraints import UserConstraint
 
 rule = Rule(
     name="lost-constraint",
@@ -20,54 +20,64 @@ rule = Rule(
     mode="instruction drift",
     gates=True,
 )
-_CITED = 4
+_MAX_CITED = 4
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each constraint of a lane that was broken."""
-    if not any(_is_told(lane) for lane in reading.lanes.values()):
+    if not any(_has_instructions(lane) for lane in reading.lanes.values()):
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
-    held = {name: _held(reading, lane) for name, lane in reading.lanes.items()}
-    if not any(held.values()):
+    constraints_by_lane = {
+        name: _lane_constraints(reading, lane) for name, lane in reading.lanes.items()
+    }
+    if not any(constraints_by_lane.values()):
         return []
-    left = standing(reading)
+    standing_changes = find_standing_changes(reading)
     findings = []
     for name, lane in reading.lanes.items():
-        for constraint in held[name]:
-            broken = list(islice(breaches(constraint, lane, left), _CITED))
-            if broken:
-                findings.append(_finding(constraint, broken, lane))
+        for constraint in constraints_by_lane[name]:
+            lane_breaches = list(
+                islice(find_breaches(constraint, lane, standing_changes), _MAX_CITED)
+            )
+            if lane_breaches:
+                findings.append(_build_finding(constraint, lane_breaches, lane))
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def _is_told(lane: LaneReading) -> bool:
+def _has_instructions(lane: LaneReading) -> bool:
     return lane.handoff is not None or bool(lane.users)
 
 
-def _held(reading: Reading, lane: LaneReading) -> list[Constraint]:
+def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserConstraint]:
     """What the lane was told, and what the user told those who gave it its work."""
     root = next(iter(reading.lanes.values()))
-    told = constraints(root)
+    stated_constraints = list_constraints(root)
     if lane is not root:
         handoff = lane.handoff
-        own = of_brief(handoff.brief, handoff.number) if handoff else constraints(lane)
-        told = [*told, *own]
-    if not told:
+        own = (
+            constraints_from_brief(handoff.brief, handoff.number)
+            if handoff
+            else list_constraints(lane)
+        )
+        stated_constraints = [*stated_constraints, *own]
+    if not stated_constraints:
         return []
     # The request's own "only change …" is its scope: out-of-scope-edit looks after that.
     first = root.users[0].number if root.users else 0
-    kept = {
+    latest_constraints = {
         (one.kind, one.objects): one
-        for one in reversed(told)
+        for one in reversed(stated_constraints)
         if one.kind != "only" or one.number != first
     }
-    return list(reversed(kept.values()))
+    return list(reversed(latest_constraints.values()))
 
 
-def _finding(constraint: Constraint, broken: list[Breach], lane: LaneReading) -> Finding:
+def _build_finding(
+    constraint: UserConstraint, broken: list[ConstraintBreach], lane: LaneReading
+) -> Finding:
     first = broken[0]
     forgotten = any(constraint.number < cut < first.step.number for cut in lane.compactions)
-    return found(
+    return make_finding(
         rule,
         f"The agent {first.what}, though it was told: “{constraint.words}”"
         + (" Its context was cut in between." if forgotten else ""),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
-from closeloop.process.asked import asked
-from closeloop.process.claims import claim_of, closings
-from closeloop.process.edits import code_changes
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
-    Backing,
-    backing_of,
-    checks_of,
-    trials_after,
-    tried_between,
+    CheckBacking,
+    find_backing,
+    find_trial_between,
+    list_trace_checks,
+    list_trials_after,
 )
-from closeloop.process.standing import standing
+from closeloop.process.standing_changes import find_standing_changes
+from closeloop.process.user_requests import collect_user_requests
 
 rule = Rule(
     name="missing-verification",
@@ -27,13 +27,13 @@ rule = Rule(
     gates=True,
 )
 
-_ALLOWED = re.compile(
+_NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"
     r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """The whole attempt, its sub-agents included: changes of code, and no check since the first."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
@@ -43,16 +43,21 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
         # Who was stopped may have been about to run something.
         return []
     root = next(iter(reading.lanes.values()))
-    backing = backing_of(_kept(reading, root), checks_of(reading))
-    if backing is None or backing.checked or backing.stale or _ran(reading, root, backing):
+    backing = find_backing(_standing_code_changes(reading, root), list_trace_checks(reading))
+    if (
+        backing is None
+        or backing.has_current_check
+        or backing.stale
+        or _has_trial(reading, root, backing)
+    ):
         return []
-    if not _could_run(reading):
+    if not _could_run_commands(reading):
         reason = "the trace shows no command at all: the agent may have had no way to run one"
         return Unmeasured(rule=rule.name, reason=reason)
-    if _says_that_checks_pass(root) or _ALLOWED.search(asked(reading)):
+    if _claims_passing_checks(root) or _NO_CHECK_WISH.search(collect_user_requests(reading)):
         return []
     return [
-        found(
+        make_finding(
             rule,
             f"{backing.last.written[0]} was changed, and no check ran since the first change.",
             list(dict.fromkeys((backing.last.number, backing.first.number))),
@@ -62,27 +67,29 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     ]
 
 
-def _kept(reading: Reading, root: LaneReading) -> Sequence[Step]:
+def _standing_code_changes(reading: TraceReading, root: LaneReading) -> Sequence[TraceStep]:
     """Changes of code that were not taken back."""
-    changes = code_changes(root)
-    kept = standing(reading).changed if changes else {}
+    changes = list_code_changes(root)
+    standing_paths = find_standing_changes(reading).changed if changes else {}
     return [
-        step for step in changes if not step.written or any(path in kept for path in step.written)
+        step
+        for step in changes
+        if not step.written or any(path in standing_paths for path in step.written)
     ]
 
 
-def _could_run(reading: Reading) -> bool:
+def _could_run_commands(reading: TraceReading) -> bool:
     """It ran some command, or it is one of ours, which can."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
     return any(step.doing for lane in reading.lanes.values() for step in lane.steps)
 
 
-def _says_that_checks_pass(root: LaneReading) -> bool:
+def _claims_passing_checks(root: LaneReading) -> bool:
     """Then unverified-claim speaks of it."""
-    return any((claim := claim_of(end.message)) and claim.passing for end in closings(root))
+    return any((claim := parse_claim(end.message)) and claim.passing for end in list_closings(root))
 
 
-def _ran(reading: Reading, root: LaneReading, backing: Backing) -> bool:
-    trial = next(trials_after(reading, root, backing.last), None)
-    return (trial or tried_between(reading, root, backing)) is not None
+def _has_trial(reading: TraceReading, root: LaneReading, backing: CheckBacking) -> bool:
+    trial = next(list_trials_after(reading, root, backing.last), None)
+    return (trial or find_trial_between(reading, root, backing)) is not None

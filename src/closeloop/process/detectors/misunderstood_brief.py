@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading
-from closeloop.process.briefs import missed
-from closeloop.process.handing import Handed, handed
-from closeloop.process.telling import short
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import TraceReading
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.handoff_briefs import list_missed_files
+from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
 
 rule = Rule(
     name="misunderstood-brief",
@@ -17,26 +17,26 @@ rule = Rule(
     severity="warning",
     mode="instruction drift",
 )
-_CITED = 3
+_MAX_CITED = 3
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Files named in the brief that are neither opened nor searched for nor seen in any output."""
-    handoffs = handed(reading)
+    handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
     if all(one.child is None for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no sub-agent's own work is in the trace")
-    return [_finding(one, files) for one in handoffs if (files := missed(one))]
+    return [_build_finding(one, files) for one in handoffs if (files := list_missed_files(one))]
 
 
-def _finding(one: Handed, files: tuple[str, ...]) -> Finding:
+def _build_finding(one: HandoffContext, files: tuple[str, ...]) -> Finding:
     changes = [step for step in one.work if step.changed and step.written]
-    return found(
+    return make_finding(
         rule,
-        f"The brief is about {short(', '.join(files))}; the sub-agent never looked there and "
-        f"changed {short(changes[0].written[0])}.",
-        [changes[0].number, one.event.number, *(step.number for step in changes[1:_CITED])],
+        f"The brief is about {truncate_line(', '.join(files))}; the sub-agent never looked there"
+        f" and changed {truncate_line(changes[0].written[0])}.",
+        [changes[0].number, one.event.number, *(step.number for step in changes[1:_MAX_CITED])],
         lane=one.event.child,
         confidence=0.8,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Read
-from closeloop.process.edits import is_scratch, own_changes
-from closeloop.process.telling import short
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.edit_contents import is_scratch_path, list_trace_changes
+from closeloop.process.finding_wording import truncate_line
 
 rule = Rule(
     name="needless-reread",
@@ -19,86 +19,89 @@ rule = Rule(
     severity="info",
     thresholds={"times": 3},
 )
-_GROWING = (".log", ".out", ".pid", ".tmp")
-_CITED = 6
+_GROWING_FILES = (".log", ".out", ".pid", ".tmp")
+_MAX_CITED = 6
 
 
-class _Known(Record):
+class _KnownRead(Record):
     stamp: tuple[int, int]
     """Equal stamps: nothing that would explain another look happened in between."""
     text: str
     numbers: list[int]
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each row of needless reads."""
     lanes = [lane for lane in reading.lanes.values() if lane.reads]
-    if lanes and not any(_shown(step) is not None for lane in lanes for step in lane.reads):
+    if lanes and not any(_shown_text(step) is not None for lane in lanes for step in lane.reads):
         return Unmeasured(rule=rule.name, reason="the trace does not hold what was read")
     findings = []
     for lane in lanes:
         counts = Counter([step.read[0] for step in lane.reads])
-        often = {path for path, count in counts.items() if count >= limits["times"]}
-        if often:
+        frequent_paths = {path for path, count in counts.items() if count >= limits["times"]}
+        if frequent_paths:
             findings += [
-                found(
+                make_finding(
                     rule,
-                    f"{short(path, 100)} was read {len(numbers)} times, though it had not changed.",
-                    numbers[:_CITED],
+                    f"{truncate_line(path, 100)} was read {len(numbers)} times, though it had not"
+                    " changed.",
+                    numbers[:_MAX_CITED],
                     lane=lane.lane.id,
                 )
-                for path, numbers in _rows(lane, own_changes(reading), often)
+                for path, numbers in _needless_read_rows(
+                    lane, list_trace_changes(reading), frequent_paths
+                )
                 if len(numbers) >= limits["times"]
             ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _rows(
-    lane: LaneReading, changes: Sequence[Step], often: set[str]
+def _needless_read_rows(
+    lane: LaneReading, changes: Sequence[TraceStep], often: set[str]
 ) -> Iterator[tuple[str, list[int]]]:
     """Each part of a file that was read, with the reads of it that saw the same for no reason."""
-    known: dict[tuple[str, object], _Known] = {}
-    clock = _Clock(changes, lane.compactions)
+    known: dict[tuple[str, object], _KnownRead] = {}
+    clock = _FileClock(changes, lane.compactions)
     for step in lane.steps:
         if not step.read:
             if step.failed and step.written:
                 # What could not be edited may well be looked at again.
-                clock.touch(step.written)
+                clock.touch_paths(step.written)
             continue
         if step.read[0] not in often:
             continue
-        shown = _shown(step)
+        shown = _shown_text(step)
         if shown is None or step.changed or step.check is not None:
             continue
-        path, stamp = step.read[0], clock.stamp(step)
-        key = (path, _part(step))
+        path, stamp = step.read[0], clock.stamp_read(step)
+        key = (path, _read_part(step))
         before = known.get(key)
         if before is not None and before.stamp == stamp and before.text == shown:
             before.numbers.append(step.number)
             continue
         if before is not None:
             yield path, before.numbers
-        known[key] = _Known(stamp=stamp, text=shown, numbers=[step.number])
+        known[key] = _KnownRead(stamp=stamp, text=shown, numbers=[step.number])
     for (path, _), one in known.items():
         yield path, one.numbers
 
 
-class _Clock:
+class _FileClock:
     """Moves on whenever there is a reason to look at a file again."""
 
-    def __init__(self, changes: Sequence[Step], cuts: Sequence[int]) -> None:
+    def __init__(self, changes: Sequence[TraceStep], cuts: Sequence[int]) -> None:
         self._changes, self._cuts = changes, cuts
         self._at = self._cut = self._epoch = 0
         self._versions: dict[str, int] = {}
 
-    def touch(self, paths: Sequence[str]) -> None:
+    def touch_paths(self, paths: Sequence[str]) -> None:
         for path in paths:
             self._versions[path] = self._versions.get(path, 0) + 1
 
-    def stamp(self, step: Step) -> tuple[int, int]:
+    def stamp_read(self, step: TraceStep) -> tuple[int, int]:
         while self._at < len(self._changes) and self._changes[self._at].number < step.number:
             written = self._changes[self._at].written
-            self.touch(written)
+            self.touch_paths(written)
             # What does not name its files may have changed any.
             self._epoch += not written
             self._at += 1
@@ -110,10 +113,10 @@ class _Clock:
         return self._epoch, sum(versions.get(path, 0) for path in step.read)
 
 
-def _shown(step: Step) -> str | None:
+def _shown_text(step: TraceStep) -> str | None:
     """What the read showed; None where that is not known, or may grow by itself."""
     event = step.event
-    if step.read[0].endswith(_GROWING) or is_scratch(step.read[0]):
+    if step.read[0].endswith(_GROWING_FILES) or is_scratch_path(step.read[0]):
         return None
     if isinstance(event, Read):
         return event.text
@@ -121,7 +124,7 @@ def _shown(step: Step) -> str | None:
     return event.output if isinstance(event, Command) and not waits else None
 
 
-def _part(step: Step) -> object:
+def _read_part(step: TraceStep) -> object:
     event = step.event
     if isinstance(event, Read):
         return event.first_line, event.last_line

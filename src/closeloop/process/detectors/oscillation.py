@@ -7,12 +7,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Command, Edit
-from closeloop.process.edits import deletes, is_scratch
-from closeloop.process.git import git_verbs, sets_aside
-from closeloop.process.telling import short, told_failures, unreadable_checks
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.edit_contents import deletes_file, is_scratch_path
+from closeloop.process.finding_wording import (
+    describe_failures,
+    explain_unreadable_checks,
+    truncate_line,
+)
+from closeloop.process.git_commands import list_git_verbs, uses_stash
 
 rule = Rule(
     name="oscillation",
@@ -23,31 +27,34 @@ rule = Rule(
     thresholds={"returns": 2},
 )
 
-_REMOVES = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
-_FIRST = 0
+_REMOVE_COMMAND = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
+_FIRST_VERSION = 0
 """The version of a file that was there before any edit."""
-_GONE = "\0gone"
+_GONE_VERSION = "\0gone"
 """The version of a file that is not there."""
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Failure sets, or versions of a file, that come back after they were left."""
     findings = [
         finding
         for lane in reading.lanes.values()
-        for finding in (*_failures(lane, limits["returns"]), *_files(lane, limits["returns"]))
+        for finding in (
+            *_failure_findings(lane, limits["returns"]),
+            *_file_findings(lane, limits["returns"]),
+        )
     ]
-    if not findings and (reason := unreadable_checks(reading)):
+    if not findings and (reason := explain_unreadable_checks(reading)):
         return Unmeasured(rule=rule.name, reason=reason)
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _failures(lane: LaneReading, least: float) -> Iterable[Finding]:
+def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
     """By target: the sets of failures after each round of changes, those that pass left out."""
-    rows: dict[str, list[tuple[Hashable, Step]]] = {}
+    rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
     # To come back is to have been there and to have left.
     for iteration in lane.iterations if len(lane.iterations) > least else ():
-        if all(sets_aside(step) for step in iteration.changes):
+        if all(uses_stash(step) for step in iteration.changes):
             continue
         for step in iteration.checks:
             if step.check and step.check.passed is not None:
@@ -55,68 +62,74 @@ def _failures(lane: LaneReading, least: float) -> Iterable[Finding]:
                 value = failures.keys if failures else frozenset()
                 rows.setdefault(step.check.target, []).append((value, step))
     for target, row in rows.items():
-        returns = [(value, step) for value, step in _returns(row) if value]
+        returns = [(value, step) for value, step in _find_returns(row) if value]
         if len(returns) >= least:
             failures = returns[-1][1].check.failures  # type: ignore[union-attr]
-            told = told_failures(failures) if failures else target
-            yield found(
+            failure_text = describe_failures(failures) if failures else target
+            yield make_finding(
                 rule,
-                f"The same failure came back {len(returns)} times after it was gone: {told}.",
+                f"The same failure came back {len(returns)} times after it was gone:"
+                f" {failure_text}.",
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
 
 
-def _files(lane: LaneReading, least: float) -> Iterable[Finding]:
+def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
     """Versions of a file, told by edits that undo each other; one alone may be a look around."""
-    rows: dict[str, list[tuple[Hashable, Step]]] = {}
-    for path, changes in _by_path(lane).items() if len(lane.changes) > least else ():
+    rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
+    for path, changes in _changes_by_path(lane).items() if len(lane.changes) > least else ():
         if len(changes) > least:
-            rows[path] = list(_versions(changes))
-    commits = _commits(lane) if rows else ()
+            rows[path] = list(_list_versions(changes))
+    commits = _commit_numbers(lane) if rows else ()
     for path, row in rows.items():
-        returns = list(_turns(row, commits))
-        back = Counter(value for value, _ in returns)
-        if len(returns) >= least and (len(back) > 1 or len(returns) > least):
-            yield found(
+        returns = list(_find_turns(row, commits))
+        return_counts = Counter(value for value, _ in returns)
+        if len(returns) >= least and (len(return_counts) > 1 or len(returns) > least):
+            yield make_finding(
                 rule,
-                f"{short(path)} went back to an earlier version {len(returns)} times.",
+                f"{truncate_line(path)} went back to an earlier version {len(returns)} times.",
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
 
 
-def _by_path(lane: LaneReading) -> dict[str, list[Step]]:
+def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:
     """Edits by file, with the commands that took the file away; scratch files come and go."""
-    changes: dict[str, list[Step]] = {}
+    changes: dict[str, list[TraceStep]] = {}
     for step in lane.changes:
         if isinstance(step.event, Edit):
             changes.setdefault(step.written[0], []).append(step)
-        elif isinstance(step.event, Command) and deletes(step):
+        elif isinstance(step.event, Command) and deletes_file(step):
             for path in step.written:
-                if path in changes and not is_scratch(path) and _removes(step.event, path):
+                if (
+                    path in changes
+                    and not is_scratch_path(path)
+                    and _removes_path(step.event, path)
+                ):
                     changes[path].append(step)
     return changes
 
 
-def _removes(event: Command, path: str) -> bool:
+def _removes_path(event: Command, path: str) -> bool:
     """The line may have written other files, too."""
     name = path.rpartition("/")[2]
     return any(
-        name in words.split() or f"/{name}" in words for words in _REMOVES.findall(event.command)
+        name in words.split() or f"/{name}" in words
+        for words in _REMOVE_COMMAND.findall(event.command)
     )
 
 
-def _versions(changes: Iterable[Step]) -> Iterable[tuple[Hashable, Step]]:
+def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, TraceStep]]:
     """Each change with the version that it leaves: taking an edit back leaves the one before."""
     ways: dict[Hashable, Hashable] = {}
-    version: Hashable = _FIRST
+    version: Hashable = _FIRST_VERSION
     for number, step in enumerate(changes, 1):
         edit = step.event
         if not isinstance(edit, Edit) or edit.action == "delete":
             if number == 1:
                 yield version, step
-            version = _GONE
+            version = _GONE_VERSION
             yield version, step
             continue
         if number == 1 and edit.before is not None:
@@ -131,17 +144,17 @@ def _versions(changes: Iterable[Step]) -> Iterable[tuple[Hashable, Step]]:
         yield version, step
 
 
-def _commits(lane: LaneReading) -> Sequence[int]:
-    return [step.number for step in lane.commands if "commit" in git_verbs(step)]
+def _commit_numbers(lane: LaneReading) -> Sequence[int]:
+    return [step.number for step in lane.commands if "commit" in list_git_verbs(step)]
 
 
-def _turns(
-    row: Iterable[tuple[Hashable, Step]], commits: Sequence[int]
-) -> Iterable[tuple[Hashable, Step]]:
+def _find_turns(
+    row: Iterable[tuple[Hashable, TraceStep]], commits: Sequence[int]
+) -> Iterable[tuple[Hashable, TraceStep]]:
     """Several edits that undo several others turn back once; what a commit put off does not."""
     places: dict[Hashable, int] = {}
-    kept: set[Hashable] = {_FIRST}
-    last: Hashable = _FIRST
+    kept: set[Hashable] = {_FIRST_VERSION}
+    last: Hashable = _FIRST_VERSION
     way = committed = 0
     for value, step in row:
         before, committed = committed, bisect_left(commits, step.number)
@@ -159,7 +172,9 @@ def _turns(
         last = value
 
 
-def _returns(row: Iterable[tuple[Hashable, Step]]) -> Iterable[tuple[Hashable, Step]]:
+def _find_returns(
+    row: Iterable[tuple[Hashable, TraceStep]],
+) -> Iterable[tuple[Hashable, TraceStep]]:
     """Places at which a value comes back after another one."""
     seen: set[Hashable] = set()
     last: Hashable = None

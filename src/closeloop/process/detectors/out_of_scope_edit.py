@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.globs import matches
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.globs import matches_globs
 from closeloop.model.record import Record
-from closeloop.model.steps import Reading, Step
-from closeloop.process.breaches import anywhere
-from closeloop.process.edits import is_scratch
-from closeloop.process.held import constraints
-from closeloop.process.needs import same_path
-from closeloop.process.standing import standing
-from closeloop.process.telling import listed, short
+from closeloop.model.trace_steps import TraceReading, TraceStep
+from closeloop.process.constraint_breaches import globs_in_any_folder
+from closeloop.process.constraint_lifetimes import list_constraints
+from closeloop.process.edit_contents import is_scratch_path
+from closeloop.process.finding_wording import join_names, truncate_line
+from closeloop.process.standing_changes import find_standing_changes
+from closeloop.process.text_facts import is_same_path
 
 rule = Rule(
     name="out-of-scope-edit",
@@ -26,19 +26,19 @@ rule = Rule(
     mode="scope creep",
     gates=True,
 )
-_CITED = 5
-_MISREAD = 5
-_MOST_MESSAGES = 500
-_LOOKED_AT = 20_000
-_FLAGGED = re.compile(
+_MAX_CITED = 5
+_MIN_MISREAD_FILES = 5
+_MAX_MESSAGES = 500
+_MAX_MESSAGE_CHARS = 20_000
+_FLAGGING_WORD = re.compile(
     r"\b(?:out(?:side)?(?: of)?|beyond|scope|also|additional\w*|besides|had to|needed to|necessary"
     r"|required|note|unrelated|although|ask\w*|permission|may i|should i|shall i|okay|ok)\b",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-class Scope(Record):
+class EditScope(Record):
     """Where changes may be made."""
 
     globs: tuple[str, ...]
@@ -49,25 +49,27 @@ class Scope(Record):
     until: int | None = None
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each file."""
-    scope = scope_of(reading)
+    scope = find_edit_scope(reading)
     if scope is None:
         reason = (
             "the task declares no scope, and the request does not say to change only some files"
         )
         return Unmeasured(rule=rule.name, reason=reason)
     changed = {
-        path: steps for path, steps in standing(reading).changed.items() if not is_scratch(path)
+        path: steps
+        for path, steps in find_standing_changes(reading).changed.items()
+        if not is_scratch_path(path)
     }
-    roots = _roots(changed, scope.globs)
-    outside: dict[str, list[Step]] = {}
+    roots = _project_roots(changed, scope.globs)
+    outside: dict[str, list[TraceStep]] = {}
     for path, steps in changed.items():
-        within = [step for step in steps if _is_bound(step, scope)]
-        if within and _is_outside(path, scope, roots):
+        within = [step for step in steps if _is_within_period(step, scope)]
+        if within and _is_outside_scope(path, scope, roots):
             outside[path] = within
-    within_scope = any(matches(path.lstrip("/"), scope.globs) for path in changed)
-    if not scope.declared and len(outside) >= _MISREAD and not within_scope:
+    within_scope = any(matches_globs(path.lstrip("/"), scope.globs) for path in changed)
+    if not scope.declared and len(outside) >= _MIN_MISREAD_FILES and not within_scope:
         # So much work, and none of it in scope: those words were about something else.
         return []
     if reading.change is not None and scope.declared:
@@ -77,64 +79,72 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
             known.setdefault(path.rpartition("/")[2], []).append(path)
         for file in reading.change.files:
             named = known.get(file.path.rpartition("/")[2], ())
-            seen = any(same_path(file.path, path) for path in named)
-            if not seen and not matches(file.path, scope.globs):
+            seen = any(is_same_path(file.path, path) for path in named)
+            if not seen and not matches_globs(file.path, scope.globs):
                 outside[file.path] = []
-    flagged = _flagged(reading) if outside else ""
+    flagged = _flagging_text(reading) if outside else ""
     findings = [
-        _finding(path, steps, scope)
+        _build_finding(path, steps, scope)
         for path, steps in outside.items()
         if path.rpartition("/")[2] not in flagged
     ]
     return sorted(findings, key=lambda finding: min(finding.events, default=0))
 
 
-def scope_of(reading: Reading) -> Scope | None:
+def find_edit_scope(reading: TraceReading) -> EditScope | None:
     """What the task declares, or else what the request itself says to change alone."""
     if reading.task is not None and reading.task.scope:
-        return Scope(globs=reading.task.scope, declared=True)
+        return EditScope(globs=reading.task.scope, declared=True)
     root = next(iter(reading.lanes.values()), None)
     if root is None:
         return None
     first = root.users[0].number if root.users else None
-    told = [one for one in constraints(root) if one.kind == "only" and one.number == first]
-    if not told:
+    only_constraints = [
+        one for one in list_constraints(root) if one.kind == "only" and one.number == first
+    ]
+    if not only_constraints:
         return None
-    globs = anywhere([glob for one in told for glob in one.objects])
-    return Scope(globs=globs, declared=False, number=told[0].number, until=told[0].until)
+    globs = globs_in_any_folder([glob for one in only_constraints for glob in one.objects])
+    return EditScope(
+        globs=globs,
+        declared=False,
+        number=only_constraints[0].number,
+        until=only_constraints[0].until,
+    )
 
 
-def _roots(paths: Mapping[str, Sequence[Step]], globs: Sequence[str]) -> set[str]:
+def _project_roots(paths: Mapping[str, Sequence[TraceStep]], globs: Sequence[str]) -> set[str]:
     """Where the project lies, by the absolute paths whose ends are in scope."""
     roots = set()
     for path in paths:
         if path.startswith("/"):
             parts = path.strip("/").split("/")
             for cut in range(1, len(parts)):
-                if matches("/".join(parts[cut:]), globs):
+                if matches_globs("/".join(parts[cut:]), globs):
                     roots.add("/" + "/".join(parts[:cut]) + "/")
                     break
     return roots
 
 
-def _is_outside(path: str, scope: Scope, roots: set[str]) -> bool:
+def _is_outside_scope(path: str, scope: EditScope, roots: set[str]) -> bool:
     if not path.startswith("/") and path[1:3] != ":/":
-        return not path.startswith("../") and not matches(path, scope.globs)
+        return not path.startswith("../") and not matches_globs(path, scope.globs)
     # Whether a file elsewhere on the machine belongs to the project is not known.
     return any(
-        path.startswith(root) and not matches(path[len(root) :], scope.globs) for root in roots
+        path.startswith(root) and not matches_globs(path[len(root) :], scope.globs)
+        for root in roots
     ) and not any(
-        path.startswith(root) and matches(path[len(root) :], scope.globs) for root in roots
+        path.startswith(root) and matches_globs(path[len(root) :], scope.globs) for root in roots
     )
 
 
-def _is_bound(step: Step, scope: Scope) -> bool:
+def _is_within_period(step: TraceStep, scope: EditScope) -> bool:
     return scope.number <= step.number < (scope.until or float("inf"))
 
 
-def _flagged(reading: Reading) -> str:
+def _flagging_text(reading: TraceReading) -> str:
     """All that the agent asked, or told the user as something beyond what was asked."""
-    said = [
+    agent_messages = [
         message
         for lane in reading.lanes.values()
         for message in lane.messages
@@ -142,19 +152,22 @@ def _flagged(reading: Reading) -> str:
     ]
     return "\n".join(
         sentence
-        for message in said[-_MOST_MESSAGES:]
-        for sentence in _SENTENCE.split(message.text[:_LOOKED_AT])
-        if message.intent == "question" or _FLAGGED.search(sentence)
+        for message in agent_messages[-_MAX_MESSAGES:]
+        for sentence in _SENTENCE_BREAK.split(message.text[:_MAX_MESSAGE_CHARS])
+        if message.intent == "question" or _FLAGGING_WORD.search(sentence)
     )
 
 
-def _finding(path: str, steps: Sequence[Step], scope: Scope) -> Finding:
-    allowed = listed(dict.fromkeys(glob.removeprefix("**/") for glob in scope.globs))
-    told = "The task's scope is" if scope.declared else "The request says to change only"
-    finding = found(
+def _build_finding(path: str, steps: Sequence[TraceStep], scope: EditScope) -> Finding:
+    allowed = join_names(dict.fromkeys(glob.removeprefix("**/") for glob in scope.globs))
+    scope_phrase = "The task's scope is" if scope.declared else "The request says to change only"
+    finding = make_finding(
         rule,
-        f"{short(path, 120)} was changed. {told} {allowed}.",
-        [*([step.number for step in steps[:_CITED]]), *([scope.number] if scope.number else [])],
+        f"{truncate_line(path, 120)} was changed. {scope_phrase} {allowed}.",
+        [
+            *([step.number for step in steps[:_MAX_CITED]]),
+            *([scope.number] if scope.number else []),
+        ],
         lane=steps[0].event.lane if steps else None,
         confidence=1.0 if scope.declared else 0.7,
     )

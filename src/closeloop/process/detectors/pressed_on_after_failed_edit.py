@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import AnyEvent, Message, Note, Thought
-from closeloop.process.measures.recovery import abandoned, flags
-from closeloop.process.telling import short
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
 
 rule = Rule(
     name="pressed-on-after-failed-edit",
@@ -18,32 +18,32 @@ rule = Rule(
     mode="context blindness",
     gates=True,
 )
-_NEXT = 5
+_MAX_EVENTS_AFTER = 5
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each edit that was never made good."""
     lanes = reading.lanes.values()
-    if not any(_says_whether(lane) for lane in lanes):
+    if not any(_reports_edit_results(lane) for lane in lanes):
         if any(lane.edits for lane in lanes):
             return Unmeasured(rule=rule.name, reason="the trace does not say whether edits worked")
         return []
     findings = [
-        found(
+        make_finding(
             rule,
-            f"The edit of {short(item.path or '', 100)} failed, and the file was never looked at "
-            "or edited again.",
+            f"The edit of {truncate_line(item.path or '', 100)} failed, and the file was never"
+            " looked at or edited again.",
             [item.step.number],
             lane=name,
         )
         for name, lane in reading.lanes.items()
-        for item in abandoned(lane)
-        if item.step is not None and not _is_noticed(reading.trace.events, item.step)
+        for item in list_abandoned_edits(lane)
+        if item.step is not None and not _notices_failure(reading.trace.events, item.step)
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _says_whether(lane: LaneReading) -> bool:
+def _reports_edit_results(lane: LaneReading) -> bool:
     """Something that was to write a file says whether it did."""
     return (
         any(step.failed is not None for step in lane.edits)
@@ -52,10 +52,10 @@ def _says_whether(lane: LaneReading) -> bool:
     )
 
 
-def _is_noticed(events: Sequence[AnyEvent], step: Step) -> bool:
+def _notices_failure(events: Sequence[AnyEvent], step: TraceStep) -> bool:
     """Its next thought is about the failure: then it goes another way, and knows why."""
-    for event in events[step.number : step.number + _NEXT]:
+    for event in events[step.number : step.number + _MAX_EVENTS_AFTER]:
         if event.lane == step.event.lane and not isinstance(event, Note):
-            said = event.text if isinstance(event, Thought | Message) else ""
-            return flags(said[:1000])
+            text = event.text if isinstance(event, Thought | Message) else ""
+            return mentions_problem(text[:1000])
     return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.plural import plural
-from closeloop.model.steps import Reading, Step
-from closeloop.process.handing import Handed, handed, input_of
-from closeloop.process.returns import Redone, looked_up_again, redone
-from closeloop.process.telling import short
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.plural import count_with_noun
+from closeloop.model.trace_steps import TraceReading, TraceStep
+from closeloop.process.child_reports import RedoneEdit, find_redone_edits, find_repeated_lookups
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts, step_input
 
 rule = Rule(
     name="redone-work",
@@ -18,12 +18,12 @@ rule = Rule(
     severity="info",
     thresholds={"alike": 0.9, "lookups": 3},
 )
-_CITED = 3
+_MAX_CITED = 3
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Edits with the same lines in the same file; lookups that had been made already."""
-    handoffs = handed(reading)
+    handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
     if all(one.child is None for one in handoffs):
@@ -36,33 +36,35 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
         lane = one.event.lane
         if lane not in changed:
             changed[lane] = frozenset(path for step in one.parent.changes for path in step.written)
-        if again := redone(one, alike=limits["alike"]):
-            findings.append(_edits(one, again))
-        repeated = looked_up_again(one, changed[lane])
+        if redone_edits := find_redone_edits(one, alike=limits["alike"]):
+            findings.append(_redone_edit_finding(one, redone_edits))
+        repeated = find_repeated_lookups(one, changed[lane])
         if len(repeated) >= limits["lookups"]:
-            findings.append(_lookups(one, repeated))
+            findings.append(_repeated_lookup_finding(one, repeated))
     return findings
 
 
-def _edits(one: Handed, again: list[Redone]) -> Finding:
+def _redone_edit_finding(one: HandoffContext, again: list[RedoneEdit]) -> Finding:
     first = again[0]
     what = "takes back what its sub-agent did" if first.undone else "does the same edit again"
-    return found(
+    return make_finding(
         rule,
-        f"The agent {what} in {short(first.path)}"
-        + (f", and {plural(len(again) - 1, 'time')} more." if len(again) > 1 else "."),
-        [number for pair in again[:_CITED] for number in (pair.parent, pair.child)],
+        f"The agent {what} in {truncate_line(first.path)}"
+        + (f", and {count_with_noun(len(again) - 1, 'time')} more." if len(again) > 1 else "."),
+        [number for pair in again[:_MAX_CITED] for number in (pair.parent, pair.child)],
         lane=one.event.lane,
         confidence=0.8,
     )
 
 
-def _lookups(one: Handed, repeated: list[tuple[Step, Step]]) -> Finding:
-    return found(
+def _repeated_lookup_finding(
+    one: HandoffContext, repeated: list[tuple[TraceStep, TraceStep]]
+) -> Finding:
+    return make_finding(
         rule,
-        f"The agent repeats {plural(len(repeated), 'lookup')} of its sub-agent, the first being "
-        f"{short(input_of(repeated[0][1]))}.",
-        [number for first, then in repeated[:_CITED] for number in (then.number, first.number)],
+        f"The agent repeats {count_with_noun(len(repeated), 'lookup')} of its sub-agent, the first"
+        f" being {truncate_line(step_input(repeated[0][1]))}.",
+        [number for first, then in repeated[:_MAX_CITED] for number in (then.number, first.number)],
         lane=one.event.lane,
         confidence=0.5,
     )

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading
 from closeloop.model.trace import Message
-from closeloop.process.telling import short
-from closeloop.process.words import mentions, sentences, stems, words_of
+from closeloop.model.trace_steps import LaneReading, TraceReading
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
 
 rule = Rule(
     name="repeated-correction",
@@ -24,32 +24,32 @@ rule = Rule(
     gates=True,
     thresholds={"overlap": 0.6},
 )
-MOST = 50
+MAX_CORRECTIONS = 50
 """So many earlier corrections are kept in mind."""
-_LENGTH = 500
+_MAX_MESSAGE_CHARS = 500
 """A longer message is a request or pasted text."""
-_LEAST_WORDS = 3
-_TELLING = (
+_MIN_WORDS = 3
+_CORRECTION_WORDS = (
     "n't", "n’t", "not ", "never", "wrong", "instead", "still", "again", "i said", "i told",
     "i meant", "i asked", "should", "must", "forgot", "missed", "you keep", "stop", "actually",
     "please use", "please keep", "please remove", "revert", "undo",
 )  # fmt: skip
-_NEGATIVE = re.compile(
+_NEGATIVE_WORD = re.compile(
     r"\b(?:not|never|no|stop|without|avoid|remove|delete|revert|undo)\b|n['’]t\b", re.IGNORECASE
 )
 # Words of the tool, not of the user, or what a terminal printed.
-_NOT_SAID = re.compile(
+_TOOL_TEXT = re.compile(
     r"user (?:doesn['’]t want to proceed|wants to clarify|denied execution)|please continue"
     r"|^(?:\S{1,40})?\s*[❯$%➜]\s|^\w+: option\b"
     r"|^\S+@\S+[:~]|^(?:FAIL|ERROR|Traceback)\b|^\s+at \S+ \(",
     re.IGNORECASE | re.MULTILINE,
 )
-_REQUEST = "## My request for Codex:\n"
+_REQUEST_MARK = "## My request for Codex:\n"
 """Before it stands what the editor adds."""
-_NAME = re.compile(r"\S*[\w-](?:/|://|-\w+-)[\w-]\S*")
+_COMPOUND_NAME = re.compile(r"\S*[\w-](?:/|://|-\w+-)[\w-]\S*")
 """An address, path or branch: its words together name one thing."""
-_DULL = stems(
-    words_of(
+_DULL_STEMS = word_stems(
+    normalise_words(
         "no nope wrong stop wait again still actually already said told asked meant wanted instead "
         "please forgot missed keep once more like think see look just really now that it is not do "
         "don't never should must"
@@ -57,26 +57,28 @@ _DULL = stems(
 )
 
 
-class _Correction(Record):
+class _UserCorrection(Record):
     message: Message
     words: frozenset[str]
     negative: bool
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each correction that was given before."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
     findings = []
-    earlier: deque[_Correction] = deque(maxlen=MOST)
-    for now in _corrections(root):
-        before = next((one for one in earlier if _is_same(one, now, limits["overlap"])), None)
-        if before is not None and _worked_between(root, before.message, now.message):
+    earlier: deque[_UserCorrection] = deque(maxlen=MAX_CORRECTIONS)
+    for now in _list_corrections(root):
+        before = next(
+            (one for one in earlier if _is_same_correction(one, now, limits["overlap"])), None
+        )
+        if before is not None and _has_work_between(root, before.message, now.message):
             findings.append(
-                found(
+                make_finding(
                     rule,
-                    f"The user had to say again: “{short(now.message.text)}”",
+                    f"The user had to say again: “{truncate_line(now.message.text)}”",
                     [now.message.number, before.message.number],
                     lane=root.lane.id,
                 )
@@ -85,44 +87,47 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def _corrections(root: LaneReading) -> Iterator[_Correction]:
+def _list_corrections(root: LaneReading) -> Iterator[_UserCorrection]:
     for message in root.users[1:] if len(root.users) > 2 else ():
         text = message.text
-        if len(text) > _LENGTH or message.intent in ("interrupt", "request", "answer"):
+        if len(text) > _MAX_MESSAGE_CHARS or message.intent in ("interrupt", "request", "answer"):
             continue
-        corrects = message.intent == "correction" or _is_told(text.lower())
-        if corrects and not _NOT_SAID.search(text):
-            told = _corrective(text)
-            words = stems(words_of(_NAME.sub(_as_one, told))) - _DULL
-            if len(words) >= _LEAST_WORDS:
-                negative = _NEGATIVE.search(told) is not None
-                yield _Correction(message=message, words=words, negative=negative)
+        corrects = message.intent == "correction" or _is_correction(text.lower())
+        if corrects and not _TOOL_TEXT.search(text):
+            correction = _correcting_text(text)
+            words = (
+                word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
+                - _DULL_STEMS
+            )
+            if len(words) >= _MIN_WORDS:
+                negative = _NEGATIVE_WORD.search(correction) is not None
+                yield _UserCorrection(message=message, words=words, negative=negative)
 
 
-def _corrective(text: str) -> str:
+def _correcting_text(text: str) -> str:
     """The sentences that correct; all of them where the words alone do not tell which do."""
-    told = text.rpartition(_REQUEST)[2]
-    kept = [one for one in sentences(told) if _is_told(one.lower())]
-    return " ".join(kept) or told
+    request = text.rpartition(_REQUEST_MARK)[2]
+    correcting_sentences = [one for one in split_sentences(request) if _is_correction(one.lower())]
+    return " ".join(correcting_sentences) or request
 
 
-def _as_one(name: re.Match[str]) -> str:
+def _join_name(name: re.Match[str]) -> str:
     return "".join(filter(str.isalnum, name[0]))
 
 
-def _is_told(plain: str) -> bool:
-    return plain.startswith(("no ", "no,", "nope")) or mentions(plain, _TELLING)
+def _is_correction(plain: str) -> bool:
+    return plain.startswith(("no ", "no,", "nope")) or mentions_any(plain, _CORRECTION_WORDS)
 
 
-def _is_same(one: _Correction, other: _Correction, overlap: float) -> bool:
+def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: float) -> bool:
     if one.negative != other.negative:
         return False
     common = len(one.words & other.words)
     fewer, more = sorted((len(one.words), len(other.words)))
-    return common >= _LEAST_WORDS and common >= overlap * fewer and common >= 0.4 * more
+    return common >= _MIN_WORDS and common >= overlap * fewer and common >= 0.4 * more
 
 
-def _worked_between(root: LaneReading, one: Message, other: Message) -> bool:
+def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:
     """A message that was only sent twice is no second correction."""
     at = bisect_right(root.steps, one.number, key=attrgetter("event.number"))
     return at < len(root.steps) and root.steps[at].number < other.number

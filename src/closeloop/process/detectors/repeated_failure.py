@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse
-from closeloop.process.normalise import normalised
-from closeloop.process.telling import short
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.output_normalisation import normalise_output
 
 rule = Rule(
     name="repeated-failure",
@@ -19,14 +19,18 @@ rule = Rule(
     thresholds={"times": 3},
 )
 
-_TAIL = 1000
+_RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
-_NOT_RUN = ("Sibling tool call", "Cancelled: parallel tool call", "The user doesn't want to")
+_NOT_RUN_MESSAGES = (
+    "Sibling tool call",
+    "Cancelled: parallel tool call",
+    "The user doesn't want to",
+)
 """What a tool says of a call that it never made."""
-_CUT_SHORT = frozenset(("another call failed", "interrupted", "rejected"))
+_CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected"))
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Equal failing actions in one state of the workspace; after a change it is normal work."""
     lanes = reading.lanes.values()
     if not any(lane.failing for lane in lanes):
@@ -36,53 +40,57 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
             return []
         return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
     return [
-        found(
+        make_finding(
             rule,
             f"Failed {len(row)} times in the same way, with nothing changed between: "
-            f"{short(_told(row[0]))}",
+            f"{truncate_line(_describe_action(row[0]))}",
             [step.number for step in row],
             lane=lane.lane.id,
         )
         for lane in lanes
-        for row in _rows(lane, limits["times"])
+        for row in _failing_rows(lane, limits["times"])
     ]
 
 
-def _rows(lane: LaneReading, times: float) -> list[list[Step]]:
+def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
     """Failing steps by state, action and result, in the order in which they first came."""
     if len(lane.failing) < times:
         return []
-    rows = [[step for step in lane.failing if not _waits(step) and _ran(step)]]
+    rows = [[step for step in lane.failing if not _is_waiting(step) and _fails_by_itself(step)]]
     # The dear questions come last, and only where the others leave enough steps to ask.
-    for alike in (_place, _action, _result):
-        rows = [row for group in rows for row in _split(group, alike) if len(row) >= times]
+    for alike in (_state_key, _action_key, _result_key):
+        rows = [row for group in rows for row in _group_steps(group, alike) if len(row) >= times]
     return sorted(rows, key=lambda row: row[0].index)
 
 
-def _split(steps: Iterable[Step], alike: Callable[[Step], Hashable]) -> Iterable[list[Step]]:
-    rows: dict[Hashable, list[Step]] = {}
+def _group_steps(
+    steps: Iterable[TraceStep], alike: Callable[[TraceStep], Hashable]
+) -> Iterable[list[TraceStep]]:
+    rows: dict[Hashable, list[TraceStep]] = {}
     for step in steps:
         rows.setdefault(alike(step), []).append(step)
     return rows.values()
 
 
-def _waits(step: Step) -> bool:
+def _is_waiting(step: TraceStep) -> bool:
     return step.doing is not None and step.doing.waits
 
 
-def _ran(step: Step) -> bool:
+def _fails_by_itself(step: TraceStep) -> bool:
     """It failed by itself, and not because another call did, or because the user broke in."""
     event = step.event
     if isinstance(event, Command):
-        return event.stopped not in _CUT_SHORT
-    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(_NOT_RUN)
+        return event.stopped not in _CUT_SHORT_CAUSES
+    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(
+        _NOT_RUN_MESSAGES
+    )
 
 
-def _place(step: Step) -> Hashable:
+def _state_key(step: TraceStep) -> Hashable:
     return step.state, type(step.event)
 
 
-def _action(step: Step) -> str:
+def _action_key(step: TraceStep) -> str:
     event = step.event
     if isinstance(event, Command):
         return step.check.target if step.check else " ".join(event.command.split())
@@ -96,7 +104,7 @@ def _action(step: Step) -> str:
     return f"handoff {event.brief}"
 
 
-def _result(step: Step) -> str:
+def _result_key(step: TraceStep) -> str:
     event = step.event
     if step.check and step.check.failures:
         return "\n".join(sorted(step.check.failures.errors))
@@ -104,10 +112,10 @@ def _result(step: Step) -> str:
         text = event.error
     else:
         text = event.report if isinstance(event, Handoff) else event.output
-    return normalised((text or "")[-_TAIL:])
+    return normalise_output((text or "")[-_RESULT_TAIL_CHARS:])
 
 
-def _told(step: Step) -> str:
+def _describe_action(step: TraceStep) -> str:
     event = step.event
     if isinstance(event, Command):
         return event.command

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading
-from closeloop.process.staleness import meetings
-from closeloop.process.telling import short
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.trace_steps import TraceReading
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.stale_files import find_stale_encounters
 
 rule = Rule(
     name="stale-assumption",
@@ -19,21 +19,21 @@ rule = Rule(
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each edit that failed for it, or wrote over what others had changed."""
     if not any(lane.edits for lane in reading.lanes.values()):
         if any(lane.changes for lane in reading.lanes.values()) or not reading.trace.events:
             return Unmeasured(rule=rule.name, reason="the trace holds no edits with their results")
         return []
     findings = [
-        found(
+        make_finding(
             rule,
-            f"{short(one.path, 100)} was changed by {one.by} after it was last read, and "
+            f"{truncate_line(one.path, 100)} was changed by {one.by} after it was last read, and "
             + ("the edit failed." if one.how == "failed edit" else "was written over."),
             list(dict.fromkeys((one.step.number, one.change))),
             lane=one.step.event.lane,
         )
-        for one in meetings(reading)
+        for one in find_stale_encounters(reading)
         if one.how != "read again"
     ]
     return sorted(findings, key=lambda finding: min(finding.events))

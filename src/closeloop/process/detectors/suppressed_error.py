@@ -9,24 +9,30 @@ from functools import cache, lru_cache
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading, Step
-from closeloop.model.suppression import BLANKET, CHECKS, MARKS, MASKS, SWALLOWS
-from closeloop.model.trace import Command, Edit
-from closeloop.process.asked import asked, asked_for
-from closeloop.process.claims import claim_of, closings
-from closeloop.process.complaints import Complaints
-from closeloop.process.edits import (
-    MOST_TEXT,
-    Lines,
-    is_scratch,
-    is_source,
-    is_test,
-    lines_of,
-    own_changes,
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.suppression import (
+    BLANKET_SUPPRESSION,
+    CHECK_COMMAND,
+    MASKED_EXIT,
+    SUPPRESSION_MARKS,
+    SWALLOWED_ERROR,
 )
-from closeloop.process.phrases import automaton, first
-from closeloop.process.telling import short
+from closeloop.model.trace import Command, Edit
+from closeloop.model.trace_steps import TraceReading, TraceStep
+from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.edit_contents import (
+    MAX_EDIT_CHARS,
+    EditLines,
+    diff_edit,
+    is_scratch_path,
+    is_source_path,
+    is_test_source,
+    list_trace_changes,
+)
+from closeloop.process.failing_checks import FailingChecks
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.phrase_search import build_automaton, find_first_match
+from closeloop.process.user_requests import collect_user_requests, contains_request
 
 rule = Rule(
     name="suppressed-error",
@@ -35,116 +41,120 @@ rule = Rule(
     severity="warning",
 )
 
-HINTS = (
+SUPPRESSION_HINTS = (
     "except:", "except Exc", "except Base", "except (", "catch", "|| ", "set +e", "noqa", "ignore",
     "disable", "@ts-", "[allow(", "nolint", "@Supp",
 )  # fmt: skip
 """Where none of these is new, there is nothing to find."""
-_SCRIPTS = (".yml", ".yaml", ".sh", ".toml", ".cfg", ".json", ".mk")
-_WISH = re.compile(
+_SCRIPT_ENDINGS = (".yml", ".yaml", ".sh", ".toml", ".cfg", ".json", ".mk")
+_SUPPRESSION_WISH = re.compile(
     r"\b(?:ignor|suppress|silenc|swallow|disabl|noqa|best[- ]effort|tolera|no-verify|allow)\w*"
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Lines that the agent added, and commands that hide what a check or a hook said."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    changes = own_changes(reading)
+    changes = list_trace_changes(reading)
     edits = [step for step in changes if isinstance(step.event, Edit)]
-    if edits and not any(_text(step) for step in edits):
+    if edits and not any(_edit_text(step) for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace holds its text")
-    findings = [*_in_edits(reading, edits), *_in_commands(reading)]
-    if findings and asked_for(asked(reading), _WISH):
+    findings = [*_edit_findings(reading, edits), *_command_findings(reading)]
+    if findings and contains_request(collect_user_requests(reading), _SUPPRESSION_WISH):
         return []
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _text(step: Step) -> str:
+def _edit_text(step: TraceStep) -> str:
     event = step.event
-    return (event.after or event.patch or "")[:MOST_TEXT] if isinstance(event, Edit) else ""
+    return (event.after or event.patch or "")[:MAX_EDIT_CHARS] if isinstance(event, Edit) else ""
 
 
-def _in_edits(reading: Reading, edits: Sequence[Step]) -> Iterator[Finding]:
-    complaints: Complaints | None = None
+def _edit_findings(reading: TraceReading, edits: Sequence[TraceStep]) -> Iterator[Finding]:
+    complaints: FailingChecks | None = None
     for step in edits:
         path = step.written[0]
-        text = _text(step) if _matters(path) else ""
+        text = _edit_text(step) if _is_relevant_path(path) else ""
         if not text or not _has_new_hint(step, text):
             continue
-        lines = lines_of(step.event) if isinstance(step.event, Edit) else None
+        lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
         if lines is not None:
-            complaints = complaints or Complaints(reading)
-            complaint = complaints.before(step.number, (path.rpartition("/")[2],))
-            for message in _told(path, lines, complained=complaint is not None):
-                yield _finding(step, message, complaint)
+            complaints = complaints or FailingChecks(reading)
+            complaint = complaints.last_check_naming(step.number, (path.rpartition("/")[2],))
+            for message in _describe_suppressions(path, lines, complained=complaint is not None):
+                yield _build_finding(step, message, complaint)
 
 
 @cache
-def _hints() -> AhoCorasick:
-    return automaton(HINTS)
+def _hint_automaton() -> AhoCorasick:
+    return build_automaton(SUPPRESSION_HINTS)
 
 
-def _has_new_hint(step: Step, text: str) -> bool:
-    there = _hints().find_matches_as_strings(text, overlapping=True)
+def _has_new_hint(step: TraceStep, text: str) -> bool:
+    hints = _hint_automaton().find_matches_as_strings(text, overlapping=True)
     before = step.event.before if isinstance(step.event, Edit) else None
-    if not there or not before:
-        return bool(there)
-    return any(count > before.count(hint) for hint, count in Counter(there).items())
+    if not hints or not before:
+        return bool(hints)
+    return any(count > before.count(hint) for hint, count in Counter(hints).items())
 
 
 @lru_cache(maxsize=4096)
-def _matters(path: str) -> bool:
-    named = is_source(path) or path.endswith(_SCRIPTS) or "Makefile" in path
-    return named and not is_scratch(path)
+def _is_relevant_path(path: str) -> bool:
+    named = is_source_path(path) or path.endswith(_SCRIPT_ENDINGS) or "Makefile" in path
+    return named and not is_scratch_path(path)
 
 
-def _told(path: str, lines: Lines, *, complained: bool) -> Iterator[str]:
+def _describe_suppressions(path: str, lines: EditLines, *, complained: bool) -> Iterator[str]:
     added, removed = "\n".join(lines.added), "\n".join(lines.removed)
-    fresh = [mark for mark in MARKS if mark in added and mark not in removed]
-    for line in lines.added if fresh else ():
-        if any(mark in line for mark in fresh) and (complained or BLANKET.search(line)):
-            yield f"{short(line)} was added to {path}"
+    new_marks = [mark for mark in SUPPRESSION_MARKS if mark in added and mark not in removed]
+    for line in lines.added if new_marks else ():
+        if any(mark in line for mark in new_marks) and (
+            complained or BLANKET_SUPPRESSION.search(line)
+        ):
+            yield f"{truncate_line(line)} was added to {path}"
             break
     masks = "||" in added or "set +e" in added
     for line in lines.added if masks else ():
-        if line == "set +e" or ("||" in line and MASKS.search(line) and CHECKS.search(line)):
-            yield f"{short(line)} in {path} can no longer fail"
+        if line == "set +e" or (
+            "||" in line and MASKED_EXIT.search(line) and CHECK_COMMAND.search(line)
+        ):
+            yield f"{truncate_line(line)} in {path} can no longer fail"
             break
-    swallow = _swallow(added)
-    if swallow and not is_test(path) and not _swallow(removed):
-        yield f"Every error is swallowed in {path}: {short(' '.join(swallow[0].split()))}"
+    swallow = _find_swallow(added)
+    if swallow and not is_test_source(path) and not _find_swallow(removed):
+        yield f"Every error is swallowed in {path}: {truncate_line(' '.join(swallow[0].split()))}"
 
 
-def _swallow(text: str) -> re.Match[str] | None:
+def _find_swallow(text: str) -> re.Match[str] | None:
     """The first handler that does nothing."""
-    return first(SWALLOWS, _handlers(), text)
+    return find_first_match(SWALLOWED_ERROR, _handler_automaton(), text)
 
 
 @cache
-def _handlers() -> AhoCorasick:
-    return automaton((".catch", "catch", "except"))
+def _handler_automaton() -> AhoCorasick:
+    return build_automaton((".catch", "catch", "except"))
 
 
-def _in_commands(reading: Reading) -> Iterator[Finding]:
+def _command_findings(reading: TraceReading) -> Iterator[Finding]:
     for lane in reading.lanes.values():
         masked = None
         for step in lane.checks:
             event = step.event
             command = event.command if isinstance(event, Command) and "||" in event.command else ""
             unknown = step.check is None or step.check.passed is not True
-            masked = step if unknown and command and MASKS.search(command) else None
+            masked = step if unknown and command and MASKED_EXIT.search(command) else None
         if masked is not None:
-            ends = closings(lane)
-            claim = claim_of(ends[-1].message) if ends else None
+            ends = list_closings(lane)
+            claim = parse_claim(ends[-1].message) if ends else None
             if claim is not None and claim.passing:
-                yield _finding(masked, "The check that is claimed to pass cannot fail", None)
-        yield from _unhooked(lane.commands)
+                yield _build_finding(masked, "The check that is claimed to pass cannot fail", None)
+        yield from _hook_bypass_findings(lane.commands)
 
 
-def _unhooked(steps: Sequence[Step]) -> Iterator[Finding]:
+def _hook_bypass_findings(steps: Sequence[TraceStep]) -> Iterator[Finding]:
     """A hook stopped a commit, and the next one went past it."""
-    stopped: Step | None = None
+    stopped: TraceStep | None = None
     for step in steps:
         if step.doing is None or "git" not in step.doing.programs:
             continue
@@ -152,12 +162,14 @@ def _unhooked(steps: Sequence[Step]) -> Iterator[Finding]:
         if "commit" not in command and "push" not in command:
             continue
         if stopped is not None and "--no-verify" in command:
-            yield _finding(step, f"{short(command)} went past the hook that had failed", stopped)
+            yield _build_finding(
+                step, f"{truncate_line(command)} went past the hook that had failed", stopped
+            )
         stopped = step if step.failed else None
 
 
-def _finding(step: Step, message: str, complaint: Step | None) -> Finding:
-    return found(
+def _build_finding(step: TraceStep, message: str, complaint: TraceStep | None) -> Finding:
+    return make_finding(
         rule,
         f"{message}.",
         [step.number, *([complaint.number] if complaint else [])],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import Reading
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Edit
+from closeloop.model.trace_steps import TraceReading
 
 rule = Rule(
     name="tampered-result",
@@ -17,7 +17,7 @@ rule = Rule(
 MAX_EVENTS = 5
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """The conditions of a grade that the change violated; the edits are where it was done."""
     if reading.grade is None:
         return Unmeasured(rule=rule.name, reason="the attempt is not graded")
@@ -28,4 +28,4 @@ def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unm
     shown = [event for event in events if isinstance(event, Edit)] or events
     numbers = [event.number for event in shown[-MAX_EVENTS:]]
     message = f"The result was tampered with: {violated[0].detail}."
-    return [found(rule, message, numbers, lane=shown[-1].lane if shown else None)]
+    return [make_finding(rule, message, numbers, lane=shown[-1].lane if shown else None)]

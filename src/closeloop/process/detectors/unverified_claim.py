@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.steps import LaneReading, Reading, Step
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.model.trace import Command
-from closeloop.process.claims import END, Claim, Closing, claim_of, closings
-from closeloop.process.edits import code_changes
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.agent_claims import (
+    NO_END,
+    ClosingMessage,
+    SuccessClaim,
+    list_closings,
+    parse_claim,
+)
+from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
-    Backing,
-    backing_of,
-    checks_of,
+    CheckBacking,
     could_not_run,
-    is_static,
-    trials_after,
-    tried_between,
+    find_backing,
+    find_trial_between,
+    is_static_check,
+    list_trace_checks,
+    list_trials_after,
 )
 
 rule = Rule(
@@ -28,56 +34,70 @@ rule = Rule(
 )
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Claims that no check after the last change backs."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    checks = checks_of(reading)
+    checks = list_trace_checks(reading)
     findings = [
-        finding for lane in reading.lanes.values() for finding in _of_lane(reading, lane, checks)
+        finding
+        for lane in reading.lanes.values()
+        for finding in _findings_in_lane(reading, lane, checks)
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _of_lane(reading: Reading, lane: LaneReading, checks: Sequence[Step]) -> Iterator[Finding]:
-    changes = code_changes(lane)
-    for closing in closings(lane) if changes else ():
-        if closing.until != END and "pass" not in closing.message.text:
+def _findings_in_lane(
+    reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
+) -> Iterator[Finding]:
+    changes = list_code_changes(lane)
+    for closing in list_closings(lane) if changes else ():
+        if closing.until != NO_END and "pass" not in closing.message.text:
             # In the midst of a conversation "Done." says only that it is the user's turn.
             continue
-        backing = backing_of(changes, checks, closing.until)
+        backing = find_backing(changes, checks, closing.until)
         if backing is None or backing.last.number < closing.since:
             # Nothing was changed since the user spoke.
             continue
-        if any(not could_not_run(step) and not is_static(step) for step in backing.latest):
+        if any(
+            not could_not_run(step) and not is_static_check(step) for step in backing.latest_checks
+        ):
             continue
-        claim = claim_of(closing.message)
-        if claim is not None and not _is_backed(reading, lane, closing, claim, backing):
-            stale = next(backing.latest, backing.stale)
-            stale = stale or tried_between(reading, lane, backing)
+        claim = parse_claim(closing.message)
+        if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
+            stale = next(backing.latest_checks, backing.stale)
+            stale = stale or find_trial_between(reading, lane, backing)
             if stale is not None or claim.passing:
-                yield _finding(lane, closing, claim, backing.last, stale)
+                yield _build_finding(lane, closing, claim, backing.last, stale)
 
 
-def _is_backed(
-    reading: Reading, lane: LaneReading, closing: Closing, claim: Claim, backing: Backing
+def _has_backing(
+    reading: TraceReading,
+    lane: LaneReading,
+    closing: ClosingMessage,
+    claim: SuccessClaim,
+    backing: CheckBacking,
 ) -> bool:
-    trials = trials_after(reading, lane, backing.last, closing.until)
+    trials = list_trials_after(reading, lane, backing.last, closing.until)
     if claim.passing and "test" in claim.quote.lower():
-        return any(map(_tests, trials))
-    if closing.until != END and not claim.passing:
+        return any(map(_is_test_run, trials))
+    if closing.until != NO_END and not claim.passing:
         return True
-    ran = any(not could_not_run(step) for step in backing.latest)
+    ran = any(not could_not_run(step) for step in backing.latest_checks)
     return ran or next(trials, None) is not None
 
 
-def _tests(trial: Step) -> bool:
+def _is_test_run(trial: TraceStep) -> bool:
     """A test runner of the project's own, which is not known as a check."""
     return not isinstance(trial.event, Command) or "test" in trial.event.command
 
 
-def _finding(
-    lane: LaneReading, closing: Closing, claim: Claim, last: Step, stale: Step | None
+def _build_finding(
+    lane: LaneReading,
+    closing: ClosingMessage,
+    claim: SuccessClaim,
+    last: TraceStep,
+    stale: TraceStep | None,
 ) -> Finding:
     if stale is None:
         why = "nothing was run"
@@ -87,7 +107,7 @@ def _finding(
         why = "the check after the last change could not run"
     else:
         why = "no tests ran after the last change"
-    return found(
+    return make_finding(
         rule,
         f"“{claim.quote}” was claimed, but {why}.",
         [closing.message.number, last.number, *([stale.number] if stale else [])],

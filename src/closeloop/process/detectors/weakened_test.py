@@ -10,25 +10,31 @@ from itertools import chain
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.assertions import ASSERTION, FLOOR, SKIP, WEAK, begun_test
-from closeloop.model.finding import Finding, Rule, Unmeasured, found
-from closeloop.model.record import Record
-from closeloop.model.steps import Action, Reading, Step
-from closeloop.model.trace import Edit
-from closeloop.process.asked import asked, asked_for
-from closeloop.process.complaints import Complaints
-from closeloop.process.edits import (
-    MOST_TEXT,
-    created,
-    deletes,
-    is_source,
-    is_test,
-    lines_of,
-    own_changes,
+from closeloop.model.assertion_patterns import (
+    ASSERTION,
+    COVERAGE_FLOOR,
+    SKIPPED_TEST,
+    WEAK_ASSERTION,
+    starting_test,
 )
-from closeloop.process.phrases import automaton, holds
-from closeloop.process.telling import short
-from closeloop.process.words import mentions
+from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.model.record import Record
+from closeloop.model.trace import Edit
+from closeloop.model.trace_steps import ActionEvent, TraceReading, TraceStep
+from closeloop.process.edit_contents import (
+    MAX_EDIT_CHARS,
+    deletes_file,
+    diff_edit,
+    find_created_files,
+    is_source_path,
+    is_test_source,
+    list_trace_changes,
+)
+from closeloop.process.failing_checks import FailingChecks
+from closeloop.process.finding_wording import truncate_line
+from closeloop.process.phrase_search import build_automaton, contains_any
+from closeloop.process.text_words import mentions_any
+from closeloop.process.user_requests import collect_user_requests, contains_request
 
 rule = Rule(
     name="weakened-test",
@@ -38,86 +44,86 @@ rule = Rule(
     gates=True,
 )
 
-SIGNS = (
+TEST_MARKERS = (
     "assert", "expect", "require.", "raises", "skip", "Skip", "xfail", ".only", ".todo", "xit(",
     "xtest", "xdesc", "fit(", "fdesc", "ignore", "Ignore", "Disabled", "t.Error", "t.Fatal",
     "self.fail", "def test", "func Test", "fn test", "it(", "test(", "markTest",
 )  # fmt: skip
-_SKIPS = (
+_SKIP_MARKERS = (
     "skip", "Skip", "xfail", "expectedFailure", ".only(", ".todo(", "xit(", "xtest(", "xdescribe(",
     "fit(", "fdescribe(", "#[ignore", "@Disabled", "@Ignore", "markTest",
 )  # fmt: skip
-_SKIPPING = re.compile(
+_SKIP_WISH = re.compile(
     r"\b(?:skip\w*|xfail|disabl\w+|quarantin\w+|ignor\w+|mark\w* (?:it |them )?as)\b"
 )
-_CHANGING = re.compile(
+_CHANGE_WISH = re.compile(
     r"\b(?:updat|fix|adjust|rewrit|chang|adapt|correct|refactor|migrat|repair|clean|regenerat)\w*\b"
     r"[^.\n]{0,60}\b(?:tests?|specs?|expectations?|snapshots?|assertions?|fixtures?)\b"
 )
-_REMOVING = re.compile(
+_REMOVE_WISH = re.compile(
     r"\b(?:remov|delet|drop|deprecat|renam|mov|consolidat|merg|split|replac|simplif)\w*\b"
 )
 _GUARD = re.compile(r"(?:\} ?else )?(?:el)?if\b")
-_AHEAD = 10
-_LOWERING = re.compile(r"\b(?:coverage|threshold|fail_under)\b")
+_MAX_LINES_AHEAD = 10
+_LOWER_WISH = re.compile(r"\b(?:coverage|threshold|fail_under)\b")
 
 
-Suspect = tuple[re.Pattern[str], Finding]
+WeakeningSuspect = tuple[re.Pattern[str], Finding]
 """What was found, with the wish that would have made it right."""
 
 
-class _Net(Record):
+class _NetChange(Record):
     """What all edits of one file together leave added and removed."""
 
     path: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
 
 
-def detect(reading: Reading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Existing tests that the whole trace leaves weaker than they were, unless that was asked."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    changes = own_changes(reading)
+    changes = list_trace_changes(reading)
     if not changes:
         return []
     edits = [step for step in changes if isinstance(step.event, Edit)]
-    touched = [step for step in changes if step.written and any(map(is_test, step.written))]
+    touched = [step for step in changes if step.written and any(map(is_test_source, step.written))]
     if not edits and touched:
         return Unmeasured(rule=rule.name, reason="tests were changed by commands, not by edits")
     floors = [step for step in edits if _may_set_floor(step)]
     if not touched and not floors:
         return []
-    made, failing = created(touched), Complaints(reading, of_tests=True)
-    nets = list(_nets(step for step in touched if step.written[0] not in made))
+    created_files, failing = find_created_files(touched), FailingChecks(reading, of_tests=True)
+    nets = list(_net_changes(step for step in touched if step.written[0] not in created_files))
     suspects = [
-        *_skipped(nets, failing),
-        *_loosened(nets, failing, changes),
-        *_deleted(touched, made, failing),
-        *_lowered(floors),
+        *_skip_suspects(nets, failing),
+        *_loosening_suspects(nets, failing, changes),
+        *_deletion_suspects(touched, created_files, failing),
+        *_lowered_floor_suspects(floors),
     ]
-    said = asked(reading) if suspects else ""
-    kept = [finding for wish, finding in suspects if not asked_for(said, wish)]
+    request_text = collect_user_requests(reading) if suspects else ""
+    kept = [finding for wish, finding in suspects if not contains_request(request_text, wish)]
     return sorted(kept, key=lambda finding: finding.events)
 
 
-def _nets(steps: Iterable[Step]) -> Iterator[_Net]:
-    files: dict[str, list[Step]] = {}
+def _net_changes(steps: Iterable[TraceStep]) -> Iterator[_NetChange]:
+    files: dict[str, list[TraceStep]] = {}
     for step in steps:
         if isinstance(step.event, Edit) and step.event.action == "change":
             files.setdefault(step.written[0], []).append(step)
     for path, edits in files.items():
-        if not any(_tells(step.event) for step in edits):
+        if not any(_has_test_marker(step.event) for step in edits):
             continue
         added: Counter[str] = Counter()
         removed: Counter[str] = Counter()
         for step in edits:
-            lines = lines_of(step.event) if isinstance(step.event, Edit) else None
+            lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
             if lines is not None:
                 added.update(lines.added)
                 removed.update(lines.removed)
-        yield _Net(
+        yield _NetChange(
             path=path,
             steps=tuple(edits),
             added=tuple((added - removed).elements()),
@@ -126,109 +132,123 @@ def _nets(steps: Iterable[Step]) -> Iterator[_Net]:
 
 
 @cache
-def _signs() -> AhoCorasick:
-    return automaton(SIGNS)
+def _marker_automaton() -> AhoCorasick:
+    return build_automaton(TEST_MARKERS)
 
 
-def _tells(event: Action) -> bool:
+def _has_test_marker(event: ActionEvent) -> bool:
     """Something in it is a test, asserts or switches off; without that nothing is compared."""
     if not isinstance(event, Edit):
         return False
     texts = (event.before, event.after, event.patch)
-    return any(holds(_signs(), text[:MOST_TEXT]) for text in texts if text)
+    return any(contains_any(_marker_automaton(), text[:MAX_EDIT_CHARS]) for text in texts if text)
 
 
-def _skipped(nets: Iterable[_Net], failing: Complaints) -> Iterator[Suspect]:
+def _skip_suspects(
+    nets: Iterable[_NetChange], failing: FailingChecks
+) -> Iterator[WeakeningSuspect]:
     for net in nets:
-        if not mentions("\n".join(net.added), _SKIPS):
+        if not mentions_any("\n".join(net.added), _SKIP_MARKERS):
             continue
         kept = set(net.added)
-        for step, line, guarded in chain.from_iterable(map(_skips, net.steps)):
-            failed = failing.before(step.number, _names(net))
+        for step, line, guarded in chain.from_iterable(map(_find_skips, net.steps)):
+            failed = failing.last_check_naming(step.number, _failure_names(net))
             if line in kept and not (guarded and failed is None):
-                message = f"A test in {net.path} was switched off: {short(line)}"
-                yield _SKIPPING, _finding(message, step, failed, 0.95 if failed else 0.7)
+                message = f"A test in {net.path} was switched off: {truncate_line(line)}"
+                yield _SKIP_WISH, _build_finding(message, step, failed, 0.95 if failed else 0.7)
                 break
 
 
-def _skips(step: Step) -> Iterator[tuple[Step, str, bool]]:
+def _find_skips(step: TraceStep) -> Iterator[tuple[TraceStep, str, bool]]:
     """Lines that switch a test off which was there before; whether they do so only sometimes."""
-    told = lines_of(step.event) if isinstance(step.event, Edit) else None
-    lines, last = told.added if told else (), ""
-    known = {begun_test(line) for line in told.removed} if told else set()
-    brought = False
+    edit_lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
+    lines, last = edit_lines.added if edit_lines else (), ""
+    known = {starting_test(line) for line in edit_lines.removed} if edit_lines else set()
+    is_new_test = False
     for place, line in enumerate(lines):
-        if test := begun_test(line):
-            brought = test not in known
-        if SKIP.search(line):
+        if test := starting_test(line):
+            is_new_test = test not in known
+        if SKIPPED_TEST.search(line):
             marks = line.startswith(("@", "#["))
-            new = _is_new(lines[place + 1 : place + _AHEAD], known) if marks else brought
+            new = (
+                _begins_new_test(lines[place + 1 : place + _MAX_LINES_AHEAD], known)
+                if marks
+                else is_new_test
+            )
             if not new:
                 yield step, line, _GUARD.match(last) is not None
         last = line
 
 
-def _is_new(lines: Sequence[str], known: Set[str | None]) -> bool:
+def _begins_new_test(lines: Sequence[str], known: Set[str | None]) -> bool:
     """Whether what these lines begin, after more marks, was not there before."""
     first = next((line for line in lines if not line.startswith(("@", "#["))), "")
-    test = begun_test(first)
+    test = starting_test(first)
     return first.startswith("class ") if test is None else test not in known
 
 
-def _loosened(
-    nets: Sequence[_Net], failing: Complaints, changes: Sequence[Step]
-) -> Iterator[Suspect]:
+def _loosening_suspects(
+    nets: Sequence[_NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
+) -> Iterator[WeakeningSuspect]:
     everywhere = Counter(line for net in nets for line in net.added)
     for net in nets:
         step = net.steps[-1]
-        failed = failing.before(step.number, _names(net))
+        failed = failing.last_check_naming(step.number, _failure_names(net))
         if failed is None:
             continue
-        gone = [line for line in net.removed if not everywhere[line]]
-        new = [line for line in net.added if ASSERTION.search(line)]
-        adapts = any(one.number < step.number and _is_code(one) for one in changes)
-        wish, what = _REMOVING, _removed_tests(gone, net.added) or _fewer(gone, new, adapts=adapts)
+        removed_lines = [line for line in net.removed if not everywhere[line]]
+        new_assertions = [line for line in net.added if ASSERTION.search(line)]
+        adapts = any(one.number < step.number and _changes_code(one) for one in changes)
+        wish, what = (
+            _REMOVE_WISH,
+            _describe_removed_tests(removed_lines, net.added)
+            or _describe_fewer_assertions(removed_lines, new_assertions, adapts=adapts),
+        )
         if what is None and not adapts:
-            wish, what = _CHANGING, _expects_other(gone, new)
+            wish, what = _CHANGE_WISH, _describe_other_expectation(removed_lines, new_assertions)
         if what is not None:
             yield (
                 wish,
-                _finding(f"{net.path} failed and was then weakened: {what}.", step, failed, 0.85),
+                _build_finding(
+                    f"{net.path} failed and was then weakened: {what}.", step, failed, 0.85
+                ),
             )
 
 
-def _removed_tests(gone: list[str], added: Iterable[str]) -> str | None:
-    tests = [name for line in gone if (name := begun_test(line))]
-    renamed = sum(begun_test(line) is not None for line in added)
+def _describe_removed_tests(gone: list[str], added: Iterable[str]) -> str | None:
+    tests = [name for line in gone if (name := starting_test(line))]
+    renamed = sum(starting_test(line) is not None for line in added)
     if len(tests) <= renamed:
         return None
-    return f"{short(tests[0])} was removed"
+    return f"{truncate_line(tests[0])} was removed"
 
 
-def _fewer(gone: list[str], new: list[str], *, adapts: bool) -> str | None:
+def _describe_fewer_assertions(gone: list[str], new: list[str], *, adapts: bool) -> str | None:
     """Where the code was changed before, others in their place may say what it does now."""
     old = [line for line in gone if ASSERTION.search(line)]
     if not old:
         return None
-    weak = next((line for line in new if WEAK.search(line)), None)
-    if weak is not None and not any(WEAK.search(line) for line in old):
-        return f"{short(old[0])} became {short(weak)}"
+    weak = next((line for line in new if WEAK_ASSERTION.search(line)), None)
+    if weak is not None and not any(WEAK_ASSERTION.search(line) for line in old):
+        return f"{truncate_line(old[0])} became {truncate_line(weak)}"
     if len(new) < len(old) and not (adapts and new):
-        return f"{short(old[0])} was taken out"
+        return f"{truncate_line(old[0])} was taken out"
     return None
 
 
-def _expects_other(gone: list[str], new: list[str]) -> str | None:
+def _describe_other_expectation(gone: list[str], new: list[str]) -> str | None:
     """The same thing is asserted to be something else, and no code was changed for it."""
-    old = {head: line for line in gone if ASSERTION.search(line) and (head := _subject(line))}
+    old = {
+        head: line for line in gone if ASSERTION.search(line) and (head := _assertion_subject(line))
+    }
     for line in new:
-        head = _subject(line)
+        head = _assertion_subject(line)
         if head in old and old[head] != line:
-            return f"{short(old[head])} became {short(line)}"
+            return f"{truncate_line(old[head])} became {truncate_line(line)}"
     return None
 
 
-def _subject(line: str) -> str:
+def _assertion_subject(line: str) -> str:
     """What an assertion is about, without what it should be."""
     for mark in (" == ", ").to", " = "):
         head, found_mark, _ = line.partition(mark)
@@ -238,55 +258,66 @@ def _subject(line: str) -> str:
     return head if comma and line.startswith(("self.assert", "assert")) else ""
 
 
-def _deleted(
-    touched: Iterable[Step], made: Mapping[str, int], failing: Complaints
-) -> Iterator[Suspect]:
+def _deletion_suspects(
+    touched: Iterable[TraceStep], made: Mapping[str, int], failing: FailingChecks
+) -> Iterator[WeakeningSuspect]:
     for step in touched:
-        path = next((path for path in step.written if is_test(path) and path not in made), None)
-        if path is None or not deletes(step):
+        path = next(
+            (path for path in step.written if is_test_source(path) and path not in made), None
+        )
+        if path is None or not deletes_file(step):
             continue
         name = path.rpartition("/")[2]
-        failed = failing.before(step.number, (name, name.partition(".")[0]))
+        failed = failing.last_check_naming(step.number, (name, name.partition(".")[0]))
         if failed is not None:
-            yield _REMOVING, _finding(f"{path} failed and was then deleted.", step, failed, 0.9)
+            yield (
+                _REMOVE_WISH,
+                _build_finding(f"{path} failed and was then deleted.", step, failed, 0.9),
+            )
 
 
-def _lowered(floors: Iterable[Step]) -> Iterator[Suspect]:
+def _lowered_floor_suspects(floors: Iterable[TraceStep]) -> Iterator[WeakeningSuspect]:
     for step in floors:
-        lines = lines_of(step.event) if isinstance(step.event, Edit) else None
+        lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
         if lines is None:
             continue
-        before = {match[1]: match for line in lines.removed if (match := FLOOR.search(line))}
+        before = {
+            match[1]: match for line in lines.removed if (match := COVERAGE_FLOOR.search(line))
+        }
         for line in lines.added:
-            match = FLOOR.search(line)
+            match = COVERAGE_FLOOR.search(line)
             old = before.get(match[1]) if match else None
             if match and old and float(match[2]) < float(old[2]):
-                told = f"{match[1]} was lowered from {old[2]} to {match[2]} in {step.written[0]}."
-                yield _LOWERING, _finding(told, step, None, 0.9)
+                message = (
+                    f"{match[1]} was lowered from {old[2]} to {match[2]} in {step.written[0]}."
+                )
+                yield _LOWER_WISH, _build_finding(message, step, None, 0.9)
                 break
 
 
-def _finding(message: str, step: Step, failed: Step | None, confidence: float) -> Finding:
+def _build_finding(
+    message: str, step: TraceStep, failed: TraceStep | None, confidence: float
+) -> Finding:
     events = [step.number, *([failed.number] if failed else [])]
-    return found(rule, message, events, lane=step.event.lane, confidence=confidence)
+    return make_finding(rule, message, events, lane=step.event.lane, confidence=confidence)
 
 
-def _may_set_floor(step: Step) -> bool:
+def _may_set_floor(step: TraceStep) -> bool:
     event = step.event
     if not isinstance(event, Edit) or event.action != "change":
         return False
-    if is_source(event.path) and "jest" not in event.path and "vitest" not in event.path:
+    if is_source_path(event.path) and "jest" not in event.path and "vitest" not in event.path:
         return False
     text = event.before or event.patch or ""
     return "fail_under" in text or "fail-under" in text or "overageThreshold" in text
 
 
-def _is_code(step: Step) -> bool:
-    return any(is_source(path) and not is_test(path) for path in step.written)
+def _changes_code(step: TraceStep) -> bool:
+    return any(is_source_path(path) and not is_test_source(path) for path in step.written)
 
 
-def _names(net: _Net) -> tuple[str, ...]:
+def _failure_names(net: _NetChange) -> tuple[str, ...]:
     """How a failing check may name the file: itself, or a test that was touched."""
     name = net.path.rpartition("/")[2]
-    tests = [test for line in net.removed if (test := begun_test(line))]
+    tests = [test for line in net.removed if (test := starting_test(line))]
     return (name, name.partition(".")[0], *tests[:20])

@@ -8,77 +8,79 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.model.rates import Rate, rate
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Edit, Message, Read, ToolUse
-from closeloop.process.git import git_verbs
-from closeloop.process.once import once
-from closeloop.process.phrases import phrases
-from closeloop.process.staleness import meetings, says
-from closeloop.process.words import mentions
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.git_commands import list_git_verbs
+from closeloop.process.phrase_search import compile_phrases
+from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.stale_files import error_mentions, find_stale_encounters
+from closeloop.process.text_words import mentions_any
 
-Surprise = Literal[
+SurpriseKind = Literal[
     "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"
 ]
 
-NEAR = 20
+NEAR_STEPS = 20
 """So many of the following actions are looked at where nothing says sooner how it went on."""
-_REFUSED = (
+_REFUSED_MESSAGES = (
     "user doesn't want", "rejected", "denied", "not executed", "cancelled", "canceled", "aborted",
     "interrupted", "sibling", "permission", "must be different", "exactly the same",
     "no changes to", "not been read yet",
 )  # fmt: skip
-_ABSENT = ("no such file", "not exist", "not found", "cannot find", "enoent")
-_FLAGS = phrases(
+_ABSENT_MESSAGES = ("no such file", "not exist", "not found", "cannot find", "enoent")
+_PROBLEM_PHRASES = compile_phrases(
     r"fail\w*", "could ?n['’o]t", "did ?n['’o]t", "does ?n['’o]t", "unable", "not found", "missing",
     "errors?", r"conflict\w*", "instead", "not apply", "no match", "retry", "again", "already",
     r"differ\w*", "flaky", r"inconsistent\w*",
 )  # fmt: skip
-_ASSUMES = re.compile(
+_ASSUMPTION = re.compile(
     r"\b(?:assum\w+|ambiguous|unclear|not specified|unspecified|under-?specified|interpret\w*"
     r"|could mean|either way|not clear)\b",
     re.IGNORECASE,
 )
-_FIXING = ("fix", "format", "fmt", "--write")
-_FIXES = re.compile(
+_FIXING_WORDS = ("fix", "format", "fmt", "--write")
+_FIXING_COMMAND = re.compile(
     r"--(?:fix|write)\b|\bgofmt -w\b|\b(?:run|make|just|task|cargo|go|ruff|biome|deno|dart|mix|npm"
     r"|pnpm|yarn|bun|terraform)\s(?:\S{1,40}[:-])?(?:fix|format|fmt)\b"
 )
-_LOOKS_AROUND = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
-_LOOKS_AT_CONFLICT = frozenset(("diff", "status", "show", "mergetool", "log"))
+_LOOKUP_PROGRAMS = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
+_CONFLICT_VERBS = frozenset(("diff", "status", "show", "mergetool", "log"))
 
 
-class Item(Record):
+class SurprisingState(Record):
     """One surprising state."""
 
-    surprise: Surprise
-    step: Step | None
+    surprise: SurpriseKind
+    step: TraceStep | None
     """What came as a surprise; None for the request itself."""
     path: str | None = None
     met: bool
 
 
-def flags(text: str) -> bool:
+def mentions_problem(text: str) -> bool:
     """Whether a text says that something is not as it should be."""
-    return _FLAGS(text.lower())
+    return _PROBLEM_PHRASES(text.lower())
 
 
-def recovery(items: Sequence[Item]) -> Rate | None:
+def recovery_rate(items: Sequence[SurprisingState]) -> Rate | None:
     """The share of surprising states that were met by looking again, asking or saying so."""
-    return rate(sum(item.met for item in items), len(items))
+    return wilson_rate(sum(item.met for item in items), len(items))
 
 
-@once
-def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
+@cache_on_reading
+def find_surprises(reading: TraceReading) -> Mapping[str, Sequence[SurprisingState]]:
     """Lane → its surprising states; where nobody can say how one was met, it is left out."""
-    found: dict[str, list[Item]] = {}
+    states_by_lane: dict[str, list[SurprisingState]] = {}
     for name, lane in reading.lanes.items():
-        found[name] = list(_of_lane(lane)) if lane.failing or len(lane.checks) > 1 else []
-    for meeting in meetings(reading):
+        states_by_lane[name] = (
+            list(_surprises_in_lane(lane)) if lane.failing or len(lane.checks) > 1 else []
+        )
+    for meeting in find_stale_encounters(reading):
         if meeting.how != "failed edit":
-            found[meeting.step.event.lane].append(
-                Item(
+            states_by_lane[meeting.step.event.lane].append(
+                SurprisingState(
                     surprise="changed file",
                     step=meeting.step,
                     path=meeting.path,
@@ -87,28 +89,30 @@ def surprises(reading: Reading) -> Mapping[str, Sequence[Item]]:
             )
     if reading.task is not None and reading.task.ambiguous and reading.lanes:
         name, root = next(iter(reading.lanes.items()))
-        found[name] += _open_question(root)
-    return found
+        states_by_lane[name] += _open_question_states(root)
+    return states_by_lane
 
 
-@once
-def failed_edits(lane: LaneReading) -> Sequence[Item]:
+@cache_on_reading
+def list_failed_edits(lane: LaneReading) -> Sequence[SurprisingState]:
     """Edits that did not take, with what the lane did about each."""
     items = []
-    for tried in _tries(lane):
+    for tried in _group_failed_edits(lane):
         met = _met_failed_edit(lane, tried)
         if met is not None:
             step = tried[0]
-            items.append(Item(surprise="failed edit", step=step, path=step.written[0], met=met))
+            items.append(
+                SurprisingState(surprise="failed edit", step=step, path=step.written[0], met=met)
+            )
     return items
 
 
-def _tries(lane: LaneReading) -> Sequence[Sequence[Step]]:
+def _group_failed_edits(lane: LaneReading) -> Sequence[Sequence[TraceStep]]:
     """Edits that did not take; those of one call together."""
-    tries: list[list[Step]] = []
+    tries: list[list[TraceStep]] = []
     for step in lane.failing:
         event = step.event
-        if not isinstance(event, Edit) or says(event.error, _REFUSED):
+        if not isinstance(event, Edit) or error_mentions(event.error, _REFUSED_MESSAGES):
             continue
         if tries and _is_one_try(tries[-1][-1], step):
             tries[-1].append(step)
@@ -117,50 +121,54 @@ def _tries(lane: LaneReading) -> Sequence[Sequence[Step]]:
     return tries
 
 
-def abandoned(lane: LaneReading) -> Iterator[Item]:
+def list_abandoned_edits(lane: LaneReading) -> Iterator[SurprisingState]:
     """Failed edits about which nothing was ever done, while the work went on."""
-    unmet = {item.step: item for item in failed_edits(lane) if item.step and not item.met}
+    unmet = {item.step: item for item in list_failed_edits(lane) if item.step and not item.met}
     last = {
         path.rpartition("/")[2]: step.index
         for step in (lane.steps if unmet else ())
         for path in (*step.read, *step.written)
     }
-    for tried in _tries(lane) if unmet else ():
+    for tried in _group_failed_edits(lane) if unmet else ():
         item = unmet.get(tried[0])
-        if item and max(last[name] for name in _names(tried)) <= tried[-1].index:
+        if item and max(last[name] for name in _file_names(tried)) <= tried[-1].index:
             yield item
 
 
-def _names(tried: Sequence[Step]) -> set[str]:
+def _file_names(tried: Sequence[TraceStep]) -> set[str]:
     return {step.written[0].rpartition("/")[2] for step in tried}
 
 
-def _of_lane(lane: LaneReading) -> Iterator[Item]:
-    yield from failed_edits(lane)
+def _surprises_in_lane(lane: LaneReading) -> Iterator[SurprisingState]:
+    yield from list_failed_edits(lane)
     for step in lane.failing:
         event = step.event
-        if isinstance(event, Read) and says(event.error, _ABSENT):
-            yield from _item("missing file", step, _met_missing(lane, step))
+        if isinstance(event, Read) and error_mentions(event.error, _ABSENT_MESSAGES):
+            yield from _make_state("missing file", step, _met_missing(lane, step))
         elif isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
-            yield from _item("conflict", step, _met_conflict(lane, step))
-    results: dict[tuple[str, int], Step] = {}
+            yield from _make_state("conflict", step, _met_conflict(lane, step))
+    results: dict[tuple[str, int], TraceStep] = {}
     for step in lane.checks:
-        yield from _item("contradiction", step, _met_contradiction(lane, step, results))
+        yield from _make_state("contradiction", step, _met_contradiction(lane, step, results))
 
 
-def _item(surprise: Surprise, step: Step, met: bool | None) -> Iterator[Item]:
+def _make_state(
+    surprise: SurpriseKind, step: TraceStep, met: bool | None
+) -> Iterator[SurprisingState]:
     if met is not None:
-        yield Item(surprise=surprise, step=step, met=met)
+        yield SurprisingState(surprise=surprise, step=step, met=met)
 
 
-def _following(lane: LaneReading, step: Step, most: int = NEAR) -> Sequence[Step]:
+def _following_steps(
+    lane: LaneReading, step: TraceStep, most: int = NEAR_STEPS
+) -> Sequence[TraceStep]:
     """The next steps, up to where the user speaks."""
-    end = _user_speaks(lane, step.number)
+    end = _next_user_message(lane, step.number)
     steps = lane.steps[step.index + 1 : step.index + 1 + most]
     return [later for later in steps if later.number < end]
 
 
-def _user_speaks(lane: LaneReading, after: int) -> float:
+def _next_user_message(lane: LaneReading, after: int) -> float:
     at = bisect_right(lane.messages, after, key=attrgetter("number"))
     for message in lane.messages[at : at + 200]:
         if message.role == "user":
@@ -168,34 +176,35 @@ def _user_speaks(lane: LaneReading, after: int) -> float:
     return float("inf")
 
 
-def _words(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
+def _agent_messages(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
     at = bisect_right(lane.messages, after, key=attrgetter("number"))
-    for message in lane.messages[at : at + NEAR]:
+    for message in lane.messages[at : at + NEAR_STEPS]:
         if message.number >= before:
             return
         if message.role == "agent":
             yield message
 
 
-def _says_so(lane: LaneReading, after: int, before: float, name: str) -> bool:
+def _agent_mentions(lane: LaneReading, after: int, before: float, name: str) -> bool:
     return any(
-        message.intent == "question" or (name in message.text and flags(message.text[:4000]))
-        for message in _words(lane, after, before)
+        message.intent == "question"
+        or (name in message.text and mentions_problem(message.text[:4000]))
+        for message in _agent_messages(lane, after, before)
     )
 
 
-def _met_failed_edit(lane: LaneReading, tried: Sequence[Step]) -> bool | None:
+def _met_failed_edit(lane: LaneReading, tried: Sequence[TraceStep]) -> bool | None:
     """Looked at the file again, asked, said so, or tried otherwise with success."""
-    names, step = _names(tried), tried[0]
-    along = {one.index for one in tried if one.written != step.written}
+    names, step = _file_names(tried), tried[0]
+    sent_along = {one.index for one in tried if one.written != step.written}
     following = [
         later
-        for later in _following(lane, step)
+        for later in _following_steps(lane, step)
         # What was sent along with it could not know that it failed.
-        if later.index not in along
+        if later.index not in sent_along
         and (step.event.turn is None or later.event.turn != step.event.turn)
     ]
-    if _answers(lane, step, following):
+    if _answers_failure(lane, step, following):
         return True
     for later in following:
         event = later.event
@@ -203,22 +212,28 @@ def _met_failed_edit(lane: LaneReading, tried: Sequence[Step]) -> bool | None:
             return True
         if any(path.rpartition("/")[2] in names for path in (*later.read, *later.written)):
             return not isinstance(event, Edit) or event.ok is not False
-        if any(_mentions(later, name) for name in names) or _repairs(later):
+        if any(_step_mentions(later, name) for name in names) or _runs_fixer(later):
             return True
-    end = following[-1].number if len(following) == NEAR else _user_speaks(lane, step.number)
-    if any(_says_so(lane, step.number, end, name) for name in names):
+    end = (
+        following[-1].number
+        if len(following) == NEAR_STEPS
+        else _next_user_message(lane, step.number)
+    )
+    if any(_agent_mentions(lane, step.number, end, name) for name in names):
         return True
-    return False if _went_on(lane, following, step.number, end) else None
+    return False if _continues_regardless(lane, following, step.number, end) else None
 
 
-def _answers(lane: LaneReading, step: Step, following: Sequence[Step]) -> bool:
+def _answers_failure(lane: LaneReading, step: TraceStep, following: Sequence[TraceStep]) -> bool:
     """Its first words after the failure are about it."""
-    before = following[0].number if following else _user_speaks(lane, step.number)
-    said = next(_words(lane, step.number, before), None)
-    return said is not None and not following and flags(said.text[:1000])
+    before = following[0].number if following else _next_user_message(lane, step.number)
+    first_message = next(_agent_messages(lane, step.number, before), None)
+    return (
+        first_message is not None and not following and mentions_problem(first_message.text[:1000])
+    )
 
 
-def _is_one_try(one: Step, other: Step) -> bool:
+def _is_one_try(one: TraceStep, other: TraceStep) -> bool:
     """One call that was to change several places: it failed once."""
     first, second = one.event, other.event
     if first.call is not None and first.call == second.call:
@@ -233,7 +248,7 @@ def _is_same_text(one: Edit, other: object) -> bool:
     return bool(wanted) and one.after is not None and wanted in one.after
 
 
-def _mentions(step: Step, name: str) -> bool:
+def _step_mentions(step: TraceStep, name: str) -> bool:
     event = step.event
     if isinstance(event, Command):
         return name in event.command
@@ -244,23 +259,25 @@ def _mentions(step: Step, name: str) -> bool:
     )
 
 
-def _repairs(step: Step) -> bool:
+def _runs_fixer(step: TraceStep) -> bool:
     """A tool is left to make such edits."""
     command = step.event.command[:1000] if isinstance(step.event, Command) else ""
-    return mentions(command, _FIXING) and _FIXES.search(command) is not None
+    return mentions_any(command, _FIXING_WORDS) and _FIXING_COMMAND.search(command) is not None
 
 
-def _went_on(lane: LaneReading, following: Sequence[Step], after: int, before: float) -> bool:
+def _continues_regardless(
+    lane: LaneReading, following: Sequence[TraceStep], after: int, before: float
+) -> bool:
     """Edits elsewhere, a check, or a claim: as if nothing had happened."""
     if any(step.check is not None or isinstance(step.event, Edit) for step in following):
         return True
-    return any(message.intent == "claim" for message in _words(lane, after, before))
+    return any(message.intent == "claim" for message in _agent_messages(lane, after, before))
 
 
-def _met_missing(lane: LaneReading, step: Step) -> bool | None:
+def _met_missing(lane: LaneReading, step: TraceStep) -> bool | None:
     """Looked around or asked, as against trying the same again or editing what is not there."""
     event = step.event
-    for later in _following(lane, step, 5):
+    for later in _following_steps(lane, step, 5):
         now = later.event
         if isinstance(now, Read):
             if isinstance(event, Read) and now.path == event.path:
@@ -272,35 +289,37 @@ def _met_missing(lane: LaneReading, step: Step) -> bool | None:
             return False if same and now.action == "change" else None
         elif isinstance(now, ToolUse) or (later.doing is not None and _looks_around(later)):
             return True
-    return True if _says_so(lane, step.number, float("inf"), _name(event)) else None
-
-
-def _name(event: object) -> str:
-    return event.path.rpartition("/")[2] if isinstance(event, Read) else ""
-
-
-def _looks_around(step: Step) -> bool:
-    doing = step.doing
-    return doing is not None and (
-        doing.searches or bool(step.read) or not _LOOKS_AROUND.isdisjoint(doing.programs)
+    return (
+        True if _agent_mentions(lane, step.number, float("inf"), _read_file_name(event)) else None
     )
 
 
-def _met_conflict(lane: LaneReading, step: Step) -> bool | None:
-    for later in _following(lane, step, 10):
-        verbs = git_verbs(later)
+def _read_file_name(event: object) -> str:
+    return event.path.rpartition("/")[2] if isinstance(event, Read) else ""
+
+
+def _looks_around(step: TraceStep) -> bool:
+    doing = step.doing
+    return doing is not None and (
+        doing.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(doing.programs)
+    )
+
+
+def _met_conflict(lane: LaneReading, step: TraceStep) -> bool | None:
+    for later in _following_steps(lane, step, 10):
+        verbs = list_git_verbs(later)
         command = later.event.command if isinstance(later.event, Command) else ""
         if later.read or isinstance(later.event, Read | Edit) or "--abort" in command:
             return True
-        if not _LOOKS_AT_CONFLICT.isdisjoint(verbs) or _looks_around(later):
+        if not _CONFLICT_VERBS.isdisjoint(verbs) or _looks_around(later):
             return True
         if "commit" in verbs or "push" in verbs:
             return False
-    return True if _says_so(lane, step.number, float("inf"), "onflict") else None
+    return True if _agent_mentions(lane, step.number, float("inf"), "onflict") else None
 
 
 def _met_contradiction(
-    lane: LaneReading, step: Step, results: dict[tuple[str, int], Step]
+    lane: LaneReading, step: TraceStep, results: dict[tuple[str, int], TraceStep]
 ) -> bool | None:
     """The same check of the same state says something else than before."""
     check = step.check
@@ -310,7 +329,7 @@ def _met_contradiction(
     results[check.target, step.state] = step
     if before is None or before.check is None or before.check.passed == check.passed:
         return None
-    for later in _following(lane, step, 5):
+    for later in _following_steps(lane, step, 5):
         if (
             later.check is not None
             and later.check.target == check.target
@@ -321,12 +340,16 @@ def _met_contradiction(
             return True
         if later.changed:
             break
-    if _says_so(lane, step.number, _user_speaks(lane, step.number), "test"):
+    if _agent_mentions(lane, step.number, _next_user_message(lane, step.number), "test"):
         return True
-    return False if check.passed and _went_on(lane, (), step.number, float("inf")) else None
+    return (
+        False
+        if check.passed and _continues_regardless(lane, (), step.number, float("inf"))
+        else None
+    )
 
 
-def _open_question(root: LaneReading) -> list[Item]:
+def _open_question_states(root: LaneReading) -> list[SurprisingState]:
     """A request that lacks a decision: a question or a stated assumption before the first edit."""
     first = root.changes[0].number if root.changes else None
     before = [
@@ -335,8 +358,13 @@ def _open_question(root: LaneReading) -> list[Item]:
         if message.role == "agent" and (first is None or message.number < first)
     ]
     met = any(
-        message.intent == "question" or _ASSUMES.search(message.text[:4000]) for message in before
+        message.intent == "question" or _ASSUMPTION.search(message.text[:4000])
+        for message in before
     )
     if not met and first is None:
         return []
-    return [Item(surprise="open question", step=root.changes[0] if first else None, met=bool(met))]
+    return [
+        SurprisingState(
+            surprise="open question", step=root.changes[0] if first else None, met=bool(met)
+        )
+    ]

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from closeloop.model.finding import Finding, Unmeasured
 
-RULES = frozenset(("weakened-test", "suppressed-error", "answer-from-history"))
+TAMPERING_RULES = frozenset(("weakened-test", "suppressed-error", "answer-from-history"))
 
 
-def tampering(findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()) -> int | None:
+def count_tampering(
+    findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
+) -> int | None:
     """How often, silenced findings left out; None where none of the rules could look."""
-    if RULES.issubset([one.rule for one in unmeasured]):
+    if TAMPERING_RULES.issubset([one.rule for one in unmeasured]):
         return None
-    return len([1 for one in findings if one.rule in RULES and one.silenced is None])
+    return len([1 for one in findings if one.rule in TAMPERING_RULES and one.silenced is None])

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from closeloop.model.record import Record
-from closeloop.model.steps import LaneReading, Reading, Step
 from closeloop.model.trace import Command, Edit, ToolUse
-from closeloop.process.edits import FORMATTERS, code_changes, only_comments
-from closeloop.process.once import once
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
+from closeloop.process.reading_cache import cache_on_reading
 
-_LOOKS = frozenset((
+_LOOK_PROGRAMS = frozenset((
     "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",
     "echo", "pwd", "wc", "diff", "tree", "awk", "sort", "uniq", "rm", "mv", "cp", "mkdir",
     "touch", "which", "env", "export", "true", "false", "pip", "chmod", "stat", "file", "less",
@@ -26,90 +26,92 @@ LINTERS = frozenset((
     "bandit", "vulture", "yamllint", "markdownlint", "hadolint", "actionlint", "ansible-lint",
     "tflint", "luacheck", "hlint", "swiftlint", "ktlint", "detekt", "shellcheck",
 ))  # fmt: skip
-STATIC = LINTERS | frozenset((
+STATIC_TOOLS = LINTERS | frozenset((
     "mypy", "pyright", "ty", "tsc", "pyre", "basedpyright", "flow", "vue-tsc", "svelte-check",
     "syntax", "py_compile", "compileall",
 ))  # fmt: skip
-_TRIES = (
+_RUNNING_TOOL_WORDS = (
     "test", "diagnostic", "browser", "playwright", "screenshot", "lint", "build", "exec", "stdin",
     "shell", "terminal", "repl",
 )  # fmt: skip
 """Parts of the names of tools that may have run the code; what they ran is not told."""
-_FORMAT_TOO = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "terraform"))
-_FORMATS = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
-NUMBER = attrgetter("event.number")
-END = float("inf")
+_FORMATTING_TOOLS = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "terraform"))
+_FORMAT_COMMAND = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
+EVENT_NUMBER = attrgetter("event.number")
+NO_END = float("inf")
 
 
-class Backing(Record):
+class CheckBacking(Record):
     """What was done to see whether a lane's code is right, up to some event."""
 
-    first: Step
+    first: TraceStep
     """The first change of code."""
-    last: Step
+    last: TraceStep
     """The last one that is more than a comment."""
-    stale: Step | None
+    stale: TraceStep | None
     """The last check before, since the first change."""
-    checks: Sequence[Step]
+    checks: Sequence[TraceStep]
     begin: int
     end: int
     """Of all checks those between these places ran on the code as it was left, in any lane."""
 
     @property
-    def checked(self) -> bool:
+    def has_current_check(self) -> bool:
         return self.begin < self.end
 
     @property
-    def latest(self) -> Iterator[Step]:
+    def latest_checks(self) -> Iterator[TraceStep]:
         """Those checks, the last one first."""
         return (self.checks[place] for place in range(self.end - 1, self.begin - 1, -1))
 
 
-@once
-def checks_of(reading: Reading) -> Sequence[Step]:
+@cache_on_reading
+def list_trace_checks(reading: TraceReading) -> Sequence[TraceStep]:
     """All checks of the trace, in order."""
     if len(reading.lanes) == 1:
         return next(iter(reading.lanes.values())).checks
-    return sorted((step for lane in reading.lanes.values() for step in lane.checks), key=NUMBER)
+    return sorted(
+        (step for lane in reading.lanes.values() for step in lane.checks), key=EVENT_NUMBER
+    )
 
 
-@once
-def checks_below(reading: Reading) -> Mapping[str, Sequence[Step]]:
+@cache_on_reading
+def checks_by_lane(reading: TraceReading) -> Mapping[str, Sequence[TraceStep]]:
     """Lane → the checks that it ran itself, or one that works for it, in order."""
-    below: dict[str, list[Step]] = {name: [] for name in reading.lanes}
-    for step in checks_of(reading):
+    lane_checks: dict[str, list[TraceStep]] = {name: [] for name in reading.lanes}
+    for step in list_trace_checks(reading):
         name: str | None = step.event.lane
         seen: set[str] = set()
         while name is not None and name in reading.lanes and name not in seen:
             seen.add(name)
-            below[name].append(step)
+            lane_checks[name].append(step)
             name = reading.lanes[name].lane.parent
-    return below
+    return lane_checks
 
 
-def verified(lane: LaneReading, checks: Sequence[Step]) -> bool | None:
+def has_verification(lane: LaneReading, checks: Sequence[TraceStep]) -> bool | None:
     """A check ran after the last edit of code; None where none was edited."""
-    backing = backing_of(code_changes(lane), checks)
-    return None if backing is None else backing.checked
+    backing = find_backing(list_code_changes(lane), checks)
+    return None if backing is None else backing.has_current_check
 
 
-def backing_of(
-    changes: Sequence[Step], checks: Sequence[Step], until: float = END
-) -> Backing | None:
+def find_backing(
+    changes: Sequence[TraceStep], checks: Sequence[TraceStep], until: float = NO_END
+) -> CheckBacking | None:
     """Where the code of those changes stands before that event; None where there is none.
 
     `checks` are those of the whole trace: a child's code may be checked by its parent.
     """
-    at = len(changes) if until == END else bisect_left(changes, until, key=NUMBER)
-    while at and _is_idle(changes[at - 1]):
+    at = len(changes) if until == NO_END else bisect_left(changes, until, key=EVENT_NUMBER)
+    while at and _is_cosmetic(changes[at - 1]):
         at -= 1
     if not at:
         return None
     first, last = changes[0], changes[at - 1]
-    begin = bisect_left(checks, last.number, key=NUMBER)
-    end = len(checks) if until == END else bisect_left(checks, until, key=NUMBER)
+    begin = bisect_left(checks, last.number, key=EVENT_NUMBER)
+    end = len(checks) if until == NO_END else bisect_left(checks, until, key=EVENT_NUMBER)
     before = checks[begin - 1] if begin else None
-    return Backing(
+    return CheckBacking(
         first=first,
         last=last,
         stale=before if before and before.number >= first.number else None,
@@ -119,64 +121,67 @@ def backing_of(
     )
 
 
-def _is_idle(step: Step) -> bool:
+def _is_cosmetic(step: TraceStep) -> bool:
     """It changes how the code looks, and not what it does."""
     if isinstance(step.event, Edit):
-        return only_comments(step.event)
+        return changes_only_comments(step.event)
     programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
     if not programs or not isinstance(step.event, Command):
         return False
     return programs <= FORMATTERS or (
-        programs <= _FORMAT_TOO and _FORMATS.search(step.event.command[:1000]) is not None
+        programs <= _FORMATTING_TOOLS
+        and _FORMAT_COMMAND.search(step.event.command[:1000]) is not None
     )
 
 
-def trials_after(
-    reading: Reading, lane: LaneReading, last: Step, until: float = END
-) -> Iterator[Step]:
+def list_trials_after(
+    reading: TraceReading, lane: LaneReading, last: TraceStep, until: float = NO_END
+) -> Iterator[TraceStep]:
     """Runs of anything that may have shown the code to work, since it was last changed."""
     if _tries_itself(last):
         yield last
-    for name in _lanes_of(lane, last):
-        trials = _trials(reading.lanes[name]) if name in reading.lanes else ()
-        for index in range(bisect_right(trials, last.number, key=NUMBER), len(trials)):
+    for name in _relevant_lanes(lane, last):
+        trials = _list_trials(reading.lanes[name]) if name in reading.lanes else ()
+        for index in range(bisect_right(trials, last.number, key=EVENT_NUMBER), len(trials)):
             if trials[index].number >= until:
                 break
             yield trials[index]
 
 
-def tried_between(reading: Reading, lane: LaneReading, backing: Backing) -> Step | None:
+def find_trial_between(
+    reading: TraceReading, lane: LaneReading, backing: CheckBacking
+) -> TraceStep | None:
     """Such a run before the last change, and since the first."""
-    for name in _lanes_of(lane, backing.last):
-        trials = _pure_trials(reading.lanes[name]) if name in reading.lanes else ()
-        end = bisect_right(trials, backing.last.number, key=NUMBER)
+    for name in _relevant_lanes(lane, backing.last):
+        trials = _list_pure_trials(reading.lanes[name]) if name in reading.lanes else ()
+        end = bisect_right(trials, backing.last.number, key=EVENT_NUMBER)
         if end and trials[end - 1].number >= backing.first.number:
             return trials[end - 1]
     return None
 
 
-def _lanes_of(lane: LaneReading, last: Step) -> Iterable[str]:
+def _relevant_lanes(lane: LaneReading, last: TraceStep) -> Iterable[str]:
     """The one that made the change, and the lane itself."""
     return dict.fromkeys((last.event.lane, lane.lane.id))
 
 
-@once
-def _trials(lane: LaneReading) -> Sequence[Step]:
+@cache_on_reading
+def _list_trials(lane: LaneReading) -> Sequence[TraceStep]:
     return list(filter(is_trial, lane.steps))
 
 
-@once
-def _pure_trials(lane: LaneReading) -> Sequence[Step]:
+@cache_on_reading
+def _list_pure_trials(lane: LaneReading) -> Sequence[TraceStep]:
     """Those that do not only make the change that they would have to try."""
-    return [step for step in _trials(lane) if not step.changed or _tries_itself(step)]
+    return [step for step in _list_trials(lane) if not step.changed or _tries_itself(step)]
 
 
-def _tries_itself(step: Step) -> bool:
+def _tries_itself(step: TraceStep) -> bool:
     """It changes files and runs something else: `sed -i … && python example.py`."""
     return step.doing is not None and len(step.doing.programs) > 1 and is_trial(step)
 
 
-def is_trial(step: Step) -> bool:
+def is_trial(step: TraceStep) -> bool:
     """It runs something that is not only there to look at files, and is no check."""
     event = step.event
     if step.check is not None:
@@ -184,34 +189,34 @@ def is_trial(step: Step) -> bool:
     if isinstance(event, ToolUse):
         # `str_replace` is no `repl`.
         name = event.name.lower().replace("replac", "")
-        return any(word in name for word in _TRIES)
+        return any(word in name for word in _RUNNING_TOOL_WORDS)
     if not isinstance(event, Command) or step.doing is None:
         return False
-    return any(name.partition(" ")[0] not in _LOOKS for name in step.doing.programs)
+    return any(name.partition(" ")[0] not in _LOOK_PROGRAMS for name in step.doing.programs)
 
 
-def is_static(step: Step) -> bool:
+def is_static_check(step: TraceStep) -> bool:
     """It reads the code and does not run it: that its tests pass is not among what it says."""
     return step.doing is not None and all(
-        tool.partition(" ")[0] in STATIC for tool in step.doing.checks
+        tool.partition(" ")[0] in STATIC_TOOLS for tool in step.doing.checks
     )
 
 
-def is_linter(step: Step) -> bool:
+def is_linter_check(step: TraceStep) -> bool:
     """It speaks of style."""
     return step.doing is not None and all(
         tool.partition(" ")[0] in LINTERS for tool in step.doing.checks
     )
 
 
-def broken(step: Step) -> bool:
+def needs_other_version(step: TraceStep) -> bool:
     """The machine has not the version that the check needs: nothing in the code changes that."""
     event = step.event
     output = event.output if isinstance(event, Command) and event.output else ""
-    return any(words in output[:2000] for words in _BROKEN)
+    return any(words in output[:2000] for words in _WRONG_VERSION_MESSAGES)
 
 
-def could_not_run(step: Step) -> bool:
+def could_not_run(step: TraceStep) -> bool:
     """The check itself was not there to be run: that says nothing of the code."""
     event = step.event
     if not isinstance(event, Command) or step.check is None or step.check.passed:
@@ -219,15 +224,17 @@ def could_not_run(step: Step) -> bool:
     if event.exit_code in (126, 127) or event.stopped is not None:
         return True
     failures = step.check.failures
-    if broken(step):
+    if needs_other_version(step):
         return True
     if failures and failures.parser == "launch":
         return all(key.endswith(": not found") for key in failures.errors)
-    said = (event.output or "")[-2000:] if failures is None or failures.parser == "tail" else ""
-    return any(words in said for words in _MISSING)
+    output_end = (
+        (event.output or "")[-2000:] if failures is None or failures.parser == "tail" else ""
+    )
+    return any(words in output_end for words in _MISSING_CHECK_MESSAGES)
 
 
-_MISSING = (
+_MISSING_CHECK_MESSAGES = (
     "command not found",
     "No module named pytest",
     "no tests ran",
@@ -240,4 +247,8 @@ _MISSING = (
     "unrecognized subcommand",
     "ESLint couldn't find",
 )
-_BROKEN = ("Unsupported environment (bad ", "Unsupported engine", "Cannot find module 'node:")
+_WRONG_VERSION_MESSAGES = (
+    "Unsupported environment (bad ",
+    "Unsupported engine",
+    "Cannot find module 'node:",
+)

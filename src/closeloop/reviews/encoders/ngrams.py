@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from closeloop.reviews.lexicon import STOP
+from closeloop.reviews.lexicon import STOP_WORDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ id = "ngrams:1"  # noqa: A001 - what the protocol calls it
 floor, alike = 0.30, 0.50
 WIDTH = 512
 SHORTEST, LONGEST = 3, 5
-MOST_TEXT = 4000
+MAX_TEXT_CHARS = 4000
 
 _WORD = re.compile(r"\w+")
 
@@ -32,15 +32,15 @@ def encode(texts: Sequence[str]) -> NDArray[np.float32]:
 
     rows = np.zeros((len(texts), WIDTH), np.float32)
     for row, text in zip(rows, texts, strict=True):
-        for word in _WORD.findall(text[:MOST_TEXT].casefold()):
-            if word not in STOP:
-                _add(row, f" {word} ")
+        for word in _WORD.findall(text[:MAX_TEXT_CHARS].casefold()):
+            if word not in STOP_WORDS:
+                _add_ngrams(row, f" {word} ")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows /= np.where(lengths == 0, 1, lengths)
     return rows
 
 
-def _add(row: NDArray[np.float32], word: str) -> None:
+def _add_ngrams(row: NDArray[np.float32], word: str) -> None:
     """The sign is hashed too, so that what falls together by chance cancels out."""
     grams = [
         word[start : start + size]

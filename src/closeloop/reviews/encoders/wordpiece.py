@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-LONGEST_WORD = 100
+MAX_WORD_CHARS = 100
 _ASCII_SIGNS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _IDEOGRAPHS = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
@@ -20,24 +20,24 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(lines) if piece}
 
 
-def numbers_of(text: str, vocabulary: Mapping[str, int], most: int) -> list[int]:
+def encode_pieces(text: str, vocabulary: Mapping[str, int], most: int) -> list[int]:
     """The pieces of a text between the marks of its beginning and its end."""
     pieces: list[int] = []
-    for word in words_of(text):
-        pieces += _pieces(word, vocabulary)
+    for word in split_words(text):
+        pieces += _split_pieces(word, vocabulary)
         if len(pieces) >= most - 2:
             break
     return [vocabulary["[CLS]"], *pieces[: most - 2], vocabulary["[SEP]"]]
 
 
-def words_of(text: str) -> Iterator[str]:
+def split_words(text: str) -> Iterator[str]:
     """Words, each sign and each ideograph by itself."""
-    for run in "".join(_spaced(text)).split():
+    for run in "".join(_normalise_spaces(text)).split():
         plain = unicodedata.normalize("NFD", run.lower())
-        yield from _parted(sign for sign in plain if unicodedata.category(sign) != "Mn")
+        yield from _split_punctuation(sign for sign in plain if unicodedata.category(sign) != "Mn")
 
 
-def _spaced(text: str) -> Iterator[str]:
+def _normalise_spaces(text: str) -> Iterator[str]:
     for sign in text:
         if sign in "\t\n\r" or unicodedata.category(sign) == "Zs":
             yield " "
@@ -49,7 +49,7 @@ def _spaced(text: str) -> Iterator[str]:
             yield sign
 
 
-def _parted(signs: Iterable[str]) -> Iterator[str]:
+def _split_punctuation(signs: Iterable[str]) -> Iterator[str]:
     word = ""
     for sign in signs:
         if sign in _ASCII_SIGNS or unicodedata.category(sign).startswith("P"):
@@ -61,17 +61,17 @@ def _parted(signs: Iterable[str]) -> Iterator[str]:
         yield word
 
 
-def _pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
+def _split_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
     """The longest piece that fits, again and again; a word that cannot be cut so is unknown."""
-    found: list[int] = []
+    piece_numbers: list[int] = []
     start = 0
-    while start < len(word) <= LONGEST_WORD:
+    while start < len(word) <= MAX_WORD_CHARS:
         for end in range(len(word), start, -1):
             number = vocabulary.get(("##" if start else "") + word[start:end])
             if number is not None:
-                found.append(number)
+                piece_numbers.append(number)
                 start = end
                 break
         else:
             return [vocabulary["[UNK]"]]
-    return found or [vocabulary["[UNK]"]]
+    return piece_numbers or [vocabulary["[UNK]"]]

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents.adapter import KEY, Adapter, Call, Said, Use, lines, text_in
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    PLACEHOLDER_KEY,
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    find_text,
+    iterate_last_json_lines,
+)
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
-QUIET = (
+QUIET_VARIABLES = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "DISABLE_AUTOUPDATER",
     "DISABLE_ERROR_REPORTING",
@@ -17,41 +25,41 @@ QUIET = (
 )
 
 
-def call(use: Use) -> Call:
+def build_claude_call(use: AgentCallRequest) -> AgentCall:
     arguments = ["-p", "--output-format", "stream-json", "--verbose", "--model", use.model]
     arguments += ["--permission-mode", "bypassPermissions", "--max-turns", str(use.turns)]
     arguments += ["--append-system-prompt", use.system] if use.system else []
     arguments += ["--continue"] if use.again else []
-    env = dict.fromkeys(QUIET, "1") | {
+    env = dict.fromkeys(QUIET_VARIABLES, "1") | {
         "ANTHROPIC_BASE_URL": use.address,
-        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_API_KEY": PLACEHOLDER_KEY,
         "ANTHROPIC_SMALL_FAST_MODEL": use.model,
         "CLAUDE_CONFIG_DIR": f"{use.home}/.claude",
     }
-    return Call(arguments=arguments, env=env, stdin=use.prompt)
+    return AgentCall(arguments=arguments, env=env, stdin=use.prompt)
 
 
-def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
-    for event in lines(printed):
+def read_claude_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
+    for event in iterate_last_json_lines(printed):
         if event.get("type") != "result":
             continue
-        text = text_in(event, "result")
+        text = find_text(event, "result")
         if event.get("subtype") == "error_max_turns":
-            return Said(text=text, exit="out_of_budget", cause="turn limit")
+            return AgentReport(text=text, exit="out_of_budget", cause="turn limit")
         if event.get("is_error"):
-            return Said(text=text, exit="crashed", cause=text or text_in(event, "subtype"))
-        return Said(text=text)
-    return Said()
+            return AgentReport(text=text, exit="crashed", cause=text or find_text(event, "subtype"))
+        return AgentReport(text=text)
+    return AgentReport()
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="claude-code",
         program="claude",
         package="@anthropic-ai/claude-code",
         install="npm install -g @anthropic-ai/claude-code",
-        call=call,
-        understand=understand,
+        call=build_claude_call,
+        understand=read_claude_report,
         recordings=(".claude/projects/*.jsonl",),
     )
 )

@@ -6,11 +6,19 @@ import json
 from collections.abc import Sequence
 
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents.adapter import KEY, Adapter, Call, Said, Use, lines, text_in
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    PLACEHOLDER_KEY,
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    find_text,
+    iterate_last_json_lines,
+)
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
 # Our cage is around it: its own would need namespaces that a cage does not give.
-CONFIG = """\
+CODEX_CONFIG = """\
 model = {model}
 model_provider = "gateway"
 approval_policy = "never"
@@ -26,37 +34,39 @@ enabled = false
 """
 
 
-def call(use: Use) -> Call:
+def build_codex_call(use: AgentCallRequest) -> AgentCall:
     arguments = ["exec", *(["resume", "--last"] if use.again else [])]
     arguments += ["--json", "--skip-git-repo-check", "-"]
-    config = CONFIG.format(model=json.dumps(use.model), address=json.dumps(f"{use.address}/v1"))
+    config = CODEX_CONFIG.format(
+        model=json.dumps(use.model), address=json.dumps(f"{use.address}/v1")
+    )
     files = {".codex/config.toml": config}
     if use.system:
         files[".codex/AGENTS.md"] = use.system
-    env = {"CODEX_HOME": f"{use.home}/.codex", "GATEWAY_KEY": KEY}
-    return Call(arguments=arguments, env=env, files=files, stdin=use.prompt)
+    env = {"CODEX_HOME": f"{use.home}/.codex", "GATEWAY_KEY": PLACEHOLDER_KEY}
+    return AgentCall(arguments=arguments, env=env, files=files, stdin=use.prompt)
 
 
-def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
-    for event in lines(printed):
+def read_codex_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
+    for event in iterate_last_json_lines(printed):
         if event.get("type") == "turn.failed":
-            cause = text_in(event, "error", "message") or "the turn failed"
-            return Said(exit="crashed", cause=cause)
+            cause = find_text(event, "error", "message") or "the turn failed"
+            return AgentReport(exit="crashed", cause=cause)
         item = event.get("item")
         if isinstance(item, dict) and item.get("type") == "agent_message":
-            return Said(text=text_in(item, "text"))
-    return Said()
+            return AgentReport(text=find_text(item, "text"))
+    return AgentReport()
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="codex",
         program="codex",
         package="@openai/codex",
         install="npm install -g @openai/codex",
         oldest="0.118",
-        call=call,
-        understand=understand,
+        call=build_codex_call,
+        understand=read_codex_report,
         recordings=(".codex/sessions/*.jsonl",),
         done=b'{"type":"turn.completed"',
     )

@@ -15,50 +15,52 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-ENTRIES = 200_000
+MAX_ENTRIES = 200_000
 """So many names are looked at, not more."""
-HEAD = struct.Struct(">IQ")
+FILE_HEADER = struct.Struct(">IQ")
 
 
 def main() -> None:
-    wanted = json.loads(sys.argv[1])
-    root = os.path.realpath(wanted["root"])
-    room = wanted["bytes"]
-    found = {path for pattern in wanted["patterns"] for path in matching(root, pattern)}
-    for path in sorted(found):
+    specification = json.loads(sys.argv[1])
+    root = os.path.realpath(specification["root"])
+    bytes_left = specification["bytes"]
+    matching_paths = {
+        path for pattern in specification["patterns"] for path in find_matching_paths(root, pattern)
+    }
+    for path in sorted(matching_paths):
         with suppress(OSError):
             name = os.fsencode(path)
-            content = read(root, path, room - HEAD.size - len(name))
+            content = read_regular_file(root, path, bytes_left - FILE_HEADER.size - len(name))
             if content is not None:
-                whole = HEAD.pack(len(name), len(content)) + name + content
-                sys.stdout.buffer.write(whole)
-                room -= len(whole)
+                packed_file = FILE_HEADER.pack(len(name), len(content)) + name + content
+                sys.stdout.buffer.write(packed_file)
+                bytes_left -= len(packed_file)
 
 
-def matching(root: str, pattern: str) -> Iterator[str]:
+def find_matching_paths(root: str, pattern: str) -> Iterator[str]:
     """Paths below the root: a star stands for anything, folders included."""
     fixed = pattern.partition("*")[0].rpartition("/")[0]
     parts = (re.escape(part) for part in pattern.split("*"))
-    means = re.compile(".*".join(parts), re.DOTALL)
-    seen = 0
+    path_pattern = re.compile(".*".join(parts), re.DOTALL)
+    entries_seen = 0
     for folder, _, names in os.walk(f"{root}/{fixed}"):
         for name in names:
             path = f"{folder}/{name}"[len(root) + 1 :]
-            if means.fullmatch(path):
+            if path_pattern.fullmatch(path):
                 yield path
-        seen += len(names) + 1
-        if seen > ENTRIES:
+        entries_seen += len(names) + 1
+        if entries_seen > MAX_ENTRIES:
             return
 
 
-def read(root: str, path: str, room: int) -> bytes | None:
+def read_regular_file(root: str, path: str, room: int) -> bytes | None:
     """An ordinary file that really lies there and fits; a pipe would make us wait for ever."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
     handle = os.open(f"{root}/{path}", flags)
     with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        inside = os.path.realpath(f"/proc/self/fd/{handle}").startswith(root + "/")
-        if not stat.S_ISREG(about.st_mode) or about.st_size > room or not inside:
+        file_status = os.fstat(handle)
+        is_inside = os.path.realpath(f"/proc/self/fd/{handle}").startswith(root + "/")
+        if not stat.S_ISREG(file_status.st_mode) or file_status.st_size > room or not is_inside:
             return None
         content = file.read(room + 1)
     return content if len(content) <= room else None

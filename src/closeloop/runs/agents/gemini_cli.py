@@ -6,11 +6,19 @@ import json
 from collections.abc import Sequence
 
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents.adapter import KEY, Adapter, Call, Said, Use, lines, text_in
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    PLACEHOLDER_KEY,
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    find_text,
+    iterate_last_json_lines,
+)
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
 
-def call(use: Use) -> Call:
+def build_gemini_call(use: AgentCallRequest) -> AgentCall:
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
@@ -23,34 +31,34 @@ def call(use: Use) -> Call:
         files[".gemini/GEMINI.md"] = use.system
     arguments = ["--yolo", "--skip-trust", "--output-format", "stream-json", "--model", use.model]
     arguments += ["--resume", "latest"] if use.again else []
-    env = {"GOOGLE_GEMINI_BASE_URL": use.address, "GEMINI_API_KEY": KEY}
-    return Call(arguments=arguments, env=env, files=files, stdin=use.prompt)
+    env = {"GOOGLE_GEMINI_BASE_URL": use.address, "GEMINI_API_KEY": PLACEHOLDER_KEY}
+    return AgentCall(arguments=arguments, env=env, files=files, stdin=use.prompt)
 
 
-def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
+def read_gemini_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
     """Words come in pieces, with the turn's end after them."""
-    pieces: list[str] = []
-    said = Said()
-    for event in lines(printed):
+    text_pieces: list[str] = []
+    error_report = AgentReport()
+    for event in iterate_last_json_lines(printed):
         if event.get("type") == "result" and event.get("status") == "error":
-            cause = text_in(event, "error", "message") or "it reports an error"
-            said = Said(exit="crashed", cause=cause)
+            cause = find_text(event, "error", "message") or "it reports an error"
+            error_report = AgentReport(exit="crashed", cause=cause)
         elif event.get("type") == "message" and event.get("role") == "assistant":
-            pieces.append(text_in(event, "content") or "")
-        elif pieces:
+            text_pieces.append(find_text(event, "content") or "")
+        elif text_pieces:
             break
-    text = "".join(reversed(pieces)) or None
-    return Said(text=text, exit=said.exit, cause=said.cause)
+    text = "".join(reversed(text_pieces)) or None
+    return AgentReport(text=text, exit=error_report.exit, cause=error_report.cause)
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="gemini-cli",
         program="gemini",
         package="@google/gemini-cli",
         install="npm install -g @google/gemini-cli",
-        call=call,
-        understand=understand,
+        call=build_gemini_call,
+        understand=read_gemini_report,
         recordings=(".gemini/tmp/*/chats/*.json*",),
     )
 )

@@ -8,13 +8,20 @@ from collections.abc import Sequence
 import msgspec
 
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents.adapter import Adapter, Call, Said, Use, openai, text_in
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    find_text,
+    openai_environment,
+)
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
-LIMITS = {"LimitsExceeded", "StepLimitExceeded", "CostLimitExceeded"}
+LIMIT_STATUSES = {"LimitsExceeded", "StepLimitExceeded", "CostLimitExceeded"}
 
 
-def call(use: Use) -> Call:
+def build_mini_call(use: AgentCallRequest) -> AgentCall:
     folder = f"{use.home}/.mini"
     arguments = ["--model", f"openai/{use.model}", "--yolo", "--exit-immediately"]
     arguments += ["--output", f"{folder}/work.traj.json", f"--task={use.prompt}"]
@@ -22,38 +29,38 @@ def call(use: Use) -> Call:
     if use.system:
         template = json.dumps(f"{{% raw %}}{use.system}{{% endraw %}}")
         arguments += ["--config", f"agent.system_template={template}"]
-    env = openai(use) | {
+    env = openai_environment(use) | {
         "MSWEA_CONFIGURED": "true",
         "MSWEA_COST_TRACKING": "ignore_errors",
         "MSWEA_GLOBAL_CONFIG_DIR": folder,
     }
-    return Call(arguments=arguments, env=env)
+    return AgentCall(arguments=arguments, env=env)
 
 
-def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
+def read_mini_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
     for recording in recordings:
         try:
-            told = msgspec.json.decode(recording.content).get("info")
+            info = msgspec.json.decode(recording.content).get("info")
         except (ValueError, RecursionError, AttributeError):
             continue
-        status, text = text_in(told, "exit_status"), text_in(told, "submission")
-        if status in LIMITS:
-            return Said(text=text, exit="out_of_budget", cause="turn limit")
+        status, text = find_text(info, "exit_status"), find_text(info, "submission")
+        if status in LIMIT_STATUSES:
+            return AgentReport(text=text, exit="out_of_budget", cause="turn limit")
         if status and status != "Submitted":
-            return Said(text=text, exit="crashed", cause=status)
-        return Said(text=text)
-    return Said()
+            return AgentReport(text=text, exit="crashed", cause=status)
+        return AgentReport(text=text)
+    return AgentReport()
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="mini-swe-agent",
         program="mini",
         package="mini-swe-agent",
         install="pipx install mini-swe-agent && pipx inject mini-swe-agent mcp",
         oldest="2.0",
-        call=call,
-        understand=understand,
+        call=build_mini_call,
+        understand=read_mini_report,
         recordings=(".mini/*.traj.json",),
         again=False,
     )

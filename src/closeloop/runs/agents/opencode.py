@@ -6,18 +6,26 @@ import json
 from collections.abc import Sequence
 
 from closeloop.model.protocols import Recording
-from closeloop.runs.agents.adapter import KEY, Adapter, Call, Said, Use, lines, text_in
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    PLACEHOLDER_KEY,
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    find_text,
+    iterate_last_json_lines,
+)
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
-OFF = ("AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH", "SHARE")
+DISABLED_FEATURES = ("AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH", "SHARE")
 
 
-def call(use: Use) -> Call:
+def build_opencode_call(use: AgentCallRequest) -> AgentCall:
     model = {"name": use.model, "limit": {"context": 200_000, "output": 16_000}}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "gateway",
-        "options": {"baseURL": f"{use.address}/v1", "apiKey": KEY},
+        "options": {"baseURL": f"{use.address}/v1", "apiKey": PLACEHOLDER_KEY},
         "models": {use.model: model},
     }
     config = {
@@ -32,29 +40,29 @@ def call(use: Use) -> Call:
     if use.system:
         files[".config/opencode/AGENTS.md"] = use.system
     arguments = ["run", "--format", "json", *(["--continue"] if use.again else [])]
-    env = {f"OPENCODE_DISABLE_{name}": "1" for name in OFF}
-    return Call(arguments=arguments, env=env, files=files, stdin=use.prompt)
+    env = {f"OPENCODE_DISABLE_{name}": "1" for name in DISABLED_FEATURES}
+    return AgentCall(arguments=arguments, env=env, files=files, stdin=use.prompt)
 
 
-def understand(printed: bytes, recordings: Sequence[Recording]) -> Said:
-    for event in lines(printed):
+def read_opencode_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
+    for event in iterate_last_json_lines(printed):
         if event.get("type") == "error":
             error = event.get("error")
-            cause = text_in(error, "data", "message") or text_in(error, "name")
-            return Said(exit="crashed", cause=cause or "it reports an error")
+            cause = find_text(error, "data", "message") or find_text(error, "name")
+            return AgentReport(exit="crashed", cause=cause or "it reports an error")
         if event.get("type") == "text":
-            return Said(text=text_in(event, "part", "text"))
-    return Said()
+            return AgentReport(text=find_text(event, "part", "text"))
+    return AgentReport()
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="opencode",
         program="opencode",
         package="opencode-ai",
         install="npm install -g opencode-ai",
-        call=call,
-        understand=understand,
+        call=build_opencode_call,
+        understand=read_opencode_report,
         recordings=(".local/share/opencode/opencode.db*", ".local/share/opencode/storage/*.json"),
     )
 )

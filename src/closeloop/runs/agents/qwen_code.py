@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import json
 
-from closeloop.runs.agents.adapter import Adapter, Call, Use, openai
-from closeloop.runs.agents.claude_code import understand
-from closeloop.runs.agents.headless import Headless
+from closeloop.runs.agents.agent_adapter import (
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    openai_environment,
+)
+from closeloop.runs.agents.claude_code import read_claude_report
+from closeloop.runs.agents.headless_agent import HeadlessAgent
 
-SETTINGS = {
+QWEN_SETTINGS = {
     "general": {"disableAutoUpdate": True, "disableUpdateNag": True, "enableAutoUpdate": False},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
 }
 
 
-def call(use: Use) -> Call:
-    files = {".qwen/settings.json": json.dumps(SETTINGS)}
+def build_qwen_call(use: AgentCallRequest) -> AgentCall:
+    files = {".qwen/settings.json": json.dumps(QWEN_SETTINGS)}
     if use.system:
         files[".qwen/QWEN.md"] = use.system
     arguments = ["--auth-type", "openai", "--yolo", "--output-format", "stream-json"]
     arguments += ["--model", use.model, "--max-session-turns", str(use.turns)]
     arguments += ["--continue"] if use.again else []
-    env = openai(use) | {"OPENAI_MODEL": use.model}
-    return Call(arguments=arguments, env=env, files=files, stdin=use.prompt)
+    env = openai_environment(use) | {"OPENAI_MODEL": use.model}
+    return AgentCall(arguments=arguments, env=env, files=files, stdin=use.prompt)
 
 
-agent = Headless(
+agent = HeadlessAgent(
     Adapter(
         name="qwen-code",
         program="qwen",
         package="@qwen-code/qwen-code",
         install="npm install -g @qwen-code/qwen-code",
-        call=call,
-        understand=understand,
+        call=build_qwen_call,
+        understand=read_claude_report,
         recordings=(".qwen/projects/*/chats/*.jsonl", ".qwen/projects/*/subagents/*.json*"),
     )
 )

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 import anyio.to_thread
 
 from closeloop.model.change import Change
-from closeloop.model.globs import literal
+from closeloop.model.globs import escape_glob
 from closeloop.model.task import Task
 from closeloop.runs.integrity.restore import Steering, is_manifest, restored_paths, why_restored
-from closeloop.runs.protected import parse_change, paths_of
+from closeloop.runs.touched_paths import list_patch_paths, parse_change
 from closeloop.runs.workspaces import Workspace
 
 INLINE_TESTS = ("#[cfg(test)]", "#[test]")
@@ -23,18 +23,18 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     """
     change = parse_change(patch)
     aside = restored_paths(steering, change) if change else {}
-    await workspace.apply(patch, exclude=[literal(path) for path in aside])
+    await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in aside])
     if change is not None:
         await _restore_renamed(workspace, change, steering, aside)
         await _restore_parts(workspace, change, steering)
-    hidden = set(paths_of(task.acceptance.patch))
+    hidden = set(list_patch_paths(task.acceptance.patch))
     kept = [
         path
-        for path in paths_of(task.reference)
+        for path in list_patch_paths(task.reference)
         if path in hidden or why_restored(steering, path) is None
     ]
     if task.reference is not None and len(kept) < len(steering.references):
-        await workspace.apply(task.reference, exclude=[literal(path) for path in kept])
+        await workspace.apply_patch(task.reference, exclude=[escape_glob(path) for path in kept])
 
 
 async def _restore_renamed(

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from closeloop.model.attempt import IntegrityCheck, Outcome, TestResult, TestRun
 from closeloop.model.task import Acceptance
 from closeloop.runs.integrity.restore import SHADOWS, Steering
-from closeloop.runs.protected import path_of_test
-from closeloop.runs.testing.verdict import tests_to_fix
+from closeloop.runs.testing.suite_verdict import tests_to_fix
+from closeloop.runs.touched_paths import path_in_test_id
 
 RULE = "tampered-result"
 MAX_SECONDS = 20.0
@@ -31,11 +31,11 @@ def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> Cho
         fixed = [name for name in passed if name not in earlier]
     unsteady = {*before.flaky, *after.flaky}
     fixed = [name for name in fixed if name not in unsteady]
-    near = {path_of_test(name) for name in fixed}
+    near = {path_in_test_id(name) for name in fixed}
     rest = [test for test in passed.values() if test.id not in {*fixed, *unsteady}]
     random.SystemRandom().shuffle(rest)
-    rest.sort(key=lambda test: path_of_test(test.id) not in near)
-    return fixed, list(_affordable(rest))
+    rest.sort(key=lambda test: path_in_test_id(test.id) not in near)
+    return fixed, list(_choose_affordable(rest))
 
 
 def checks_without_running(
@@ -46,8 +46,8 @@ def checks_without_running(
         return
     shadows = {path: why for path, why in aside.items() if why.startswith(SHADOWS)}
     others = {path: why for path, why in aside.items() if path not in shadows}
-    yield IntegrityCheck(name="restored", state="held", detail=_listed(others))
-    yield IntegrityCheck(name="unshadowed", state="held", detail=_listed(shadows))
+    yield IntegrityCheck(name="restored", state="held", detail=_list_reasons(others))
+    yield IntegrityCheck(name="unshadowed", state="held", detail=_list_reasons(shadows))
     if after.tests:
         forged = more_passes_than_printed(before, after)
         yield IntegrityCheck(
@@ -67,7 +67,7 @@ def more_passes_than_printed(before: TestRun, after: TestRun) -> str | None:
     return None
 
 
-def doubt(outcome: Outcome, checks: Sequence[IntegrityCheck]) -> Outcome:
+def doubt_pass(outcome: Outcome, checks: Sequence[IntegrityCheck]) -> Outcome:
     """A pass with a violated condition is a fail."""
     violated = [check for check in checks if check.state == "violated"]
     if outcome.result != "pass" or not violated:
@@ -84,7 +84,7 @@ def evidence_of(outcome: Outcome, after: TestRun, checks: Sequence[IntegrityChec
     return "reported" if after.tests else "weak"
 
 
-def _affordable(tests: Sequence[TestResult]) -> Iterator[str]:
+def _choose_affordable(tests: Sequence[TestResult]) -> Iterator[str]:
     seconds = 0.0
     for test in tests[:MAX_TESTS]:
         seconds += test.seconds or 0.0
@@ -93,7 +93,7 @@ def _affordable(tests: Sequence[TestResult]) -> Iterator[str]:
         yield test.id
 
 
-def _listed(reasons: dict[str, str]) -> str:
+def _list_reasons(reasons: dict[str, str]) -> str:
     lines = [f"{path} ({why})" for path, why in reasons.items()]
     more = f" and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
     return ", ".join(lines[:NAMED]) + more

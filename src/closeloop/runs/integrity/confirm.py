@@ -15,14 +15,14 @@ from typing import Literal
 import anyio.to_thread
 
 from closeloop.model.attempt import IntegrityCheck
-from closeloop.model.plural import plural
-from closeloop.model.record import Record, digest
-from closeloop.model.task import Acceptance, Runner
+from closeloop.model.plural import count_with_noun
+from closeloop.model.record import Record, content_digest
+from closeloop.model.task import Acceptance, TestRunner
 from closeloop.runs.integrity.probe import Probe, ProbeKind, ProbeRequest, ProbeTest, Results
-from closeloop.runs.protected import path_of_test
-from closeloop.runs.sandbox.cage import Cage
-from closeloop.runs.testing.instrument import runner_of
-from closeloop.runs.testing.run import REPORT_LIMIT
+from closeloop.runs.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.runs.testing.runner_instrumentation import detect_runner
+from closeloop.runs.testing.suite_run import MAX_REPORT_BYTES
+from closeloop.runs.touched_paths import path_in_test_id
 
 SOURCE_LIMIT = 64 << 20
 NAMED = 3
@@ -77,7 +77,7 @@ class Violation(Record):
 
 
 async def run_probe(
-    cage: Cage,
+    cage: WorkspaceSandbox,
     acceptance: Acceptance,
     chosen: tuple[Sequence[str], Sequence[str]],
     token: str,
@@ -86,11 +86,11 @@ async def run_probe(
     """Make one room's part of a probe of these tests (those that a pass hangs on, and others)."""
     assert acceptance.run is not None
     fail_to_pass, others = chosen
-    runner = runner_of(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
+    runner = detect_runner(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
     # Everything random follows from the token: nothing in the workspace may show it.
-    folder = f".closeloop-{digest('folder', token, str(room))[:32]}"
+    folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
@@ -103,16 +103,19 @@ async def run_probe(
         token=token,
         room=room,
     )
-    maker = _maker(runner)
+    maker = _find_probe_maker(runner)
     probe = await anyio.to_thread.run_sync(maker.build_probe, request)
     if probe is None:
         return ProbeRun()
     await _write_files(cage, {**probe.files, f"{folder}/output": ""})
-    ended = await cage.execute(
-        _line(probe, request), seconds=2 * acceptance.timeout, env=probe.env, keep=REPORT_LIMIT
+    ended = await cage.execute_command(
+        _build_command_line(probe, request),
+        seconds=2 * acceptance.timeout,
+        env=probe.env,
+        keep=MAX_REPORT_BYTES,
     )
     try:
-        output = (await cage.read(f"{folder}/output", REPORT_LIMIT)).decode(errors="replace")
+        output = (await cage.read(f"{folder}/output", MAX_REPORT_BYTES)).decode(errors="replace")
     except OSError:
         output = ""
     return ProbeRun(
@@ -134,7 +137,7 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
     """For nothing at all, one violation."""
     if not run.results:
         how = run.stopped or f"exit code {run.exit_code}"
-        return [_violation("confirmed", None, f"the second process reported no test ({how})")]
+        return [_make_violation("confirmed", None, f"the second process reported no test ({how})")]
     violations = []
     for test in run.tests:
         status = run.results.get(test.name)
@@ -149,10 +152,10 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
             text = f"{named} passes though it must fail{f' ({test.how})' if test.how else ''}"
         else:
             continue
-        violations.append(_violation(_CONDITIONS[test.kind], test, text))
+        violations.append(_make_violation(_CONDITIONS[test.kind], test, text))
     if run.exit_code == 0 and any(test.expect == "fail" for test in run.tests):
         text = "the second process exited with 0 although tests in it must fail"
-        violations.append(_violation("controls", None, text))
+        violations.append(_make_violation("controls", None, text))
     return violations
 
 
@@ -182,15 +185,15 @@ async def confirm_tests(
     if violations:
         control = await probe_rooms(reference)
         known = frozenset(fail_to_pass) if reference is None else None
-        counted = [one for one in violations if _counts(one, runs, control, known)]
-        shared = {_subject(one.test) for one in violations if one not in counted and one.test}
-        runs = [] if not counted and not _results(control) else runs
+        counted = [one for one in violations if _counts_as_tampering(one, runs, control, known)]
+        shared = {_probe_subject(one.test) for one in violations if one not in counted and one.test}
+        runs = [] if not counted and not _merge_results(control) else runs
         violations = counted
-    tests = [test for run in runs for test in run.tests if _subject(test) not in shared]
-    return [_check(kind, tests, violations) for kind in _CONDITIONS]
+    tests = [test for run in runs for test in run.tests if _probe_subject(test) not in shared]
+    return [_build_check(kind, tests, violations) for kind in _CONDITIONS]
 
 
-def _counts(
+def _counts_as_tampering(
     violation: Violation,
     runs: Sequence[ProbeRun],
     control: Sequence[ProbeRun],
@@ -200,7 +203,7 @@ def _counts(
 
     `unknown`: where the control is the base, the tests that fail there for a good reason.
     """
-    test, results, expected = violation.test, _results(runs), _results(control)
+    test, results, expected = violation.test, _merge_results(runs), _merge_results(control)
     if test is None:
         shared = find_violations(control)
         return bool(expected) and all(other.test is not None for other in shared)
@@ -232,7 +235,7 @@ def _is_proved(test: ProbeTest, control: Sequence[ProbeRun], *, known: bool) -> 
 
     `known`: it is the reference. The base shows only what does not hang on the change.
     """
-    results = _results(control)
+    results = _merge_results(control)
     if known or test.kind == "control":
         return test.name in results
     proofs = {one.name: one.expect for run in control for one in run.tests}
@@ -242,7 +245,7 @@ def _is_proved(test: ProbeTest, control: Sequence[ProbeRun], *, known: bool) -> 
     )
 
 
-def _results(runs: Sequence[ProbeRun]) -> Results:
+def _merge_results(runs: Sequence[ProbeRun]) -> Results:
     return {name: status for run in runs for name, status in run.results.items()}
 
 
@@ -251,12 +254,12 @@ def _function_of(violation: Violation) -> str | None:
     return violation.test.name.partition("[")[0] if violation.test else None
 
 
-def _subject(test: ProbeTest) -> tuple[ProbeKind, str]:
+def _probe_subject(test: ProbeTest) -> tuple[ProbeKind, str]:
     """What a part of a probe is about: several may be about one test."""
     return test.kind, test.original or test.name
 
 
-def _check(
+def _build_check(
     kind: ProbeKind, tests: Sequence[ProbeTest], violations: Sequence[Violation]
 ) -> IntegrityCheck:
     name = _CONDITIONS[kind]
@@ -264,28 +267,30 @@ def _check(
     if found:
         more = f" (and {len(found) - NAMED} more)" if len(found) > NAMED else ""
         return IntegrityCheck(name=name, state="violated", detail="; ".join(found[:NAMED]) + more)
-    those = {_subject(test) for test in tests if test.kind == kind}
+    those = {_probe_subject(test) for test in tests if test.kind == kind}
     if not those:
         return IntegrityCheck(name=name, state="not applicable")
-    return IntegrityCheck(name=name, state="held", detail=plural(len(those), "test"))
+    return IntegrityCheck(name=name, state="held", detail=count_with_noun(len(those), "test"))
 
 
-async def _read_sources(cage: Cage, runner: Runner, tests: Sequence[str]) -> dict[str, str]:
+async def _read_sources(
+    cage: WorkspaceSandbox, runner: TestRunner, tests: Sequence[str]
+) -> dict[str, str]:
     """The texts of the files that tests are in, as they stand in the clean room."""
     if runner in WHOLE_LANGUAGE:
         patterns = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
     else:
         files = {_file_of(test, runner) for test in tests}
-        patterns = [f"-path {shlex.quote('*/' + _escape(file))}" for file in sorted(files)]
+        patterns = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
     if not patterns:
         return {}
     skipped = " -o ".join(f"-name {name}" for name in (".git", "node_modules", "target", "vendor"))
     search = f"find . \\( {skipped} \\) -prune -o -type f \\( {' -o '.join(patterns)} \\) -print0"
-    ended = await cage.execute(f"{search} | tar --null -T - -cf -", keep=SOURCE_LIMIT)
-    return await anyio.to_thread.run_sync(_unpack, ended.output.content)
+    ended = await cage.execute_command(f"{search} | tar --null -T - -cf -", keep=SOURCE_LIMIT)
+    return await anyio.to_thread.run_sync(_unpack_texts, ended.output.content)
 
 
-def _unpack(archive: bytes) -> dict[str, str]:
+def _unpack_texts(archive: bytes) -> dict[str, str]:
     texts: dict[str, str] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -299,7 +304,7 @@ def _unpack(archive: bytes) -> dict[str, str]:
     return texts
 
 
-async def _write_files(cage: Cage, files: Mapping[str, str]) -> None:
+async def _write_files(cage: WorkspaceSandbox, files: Mapping[str, str]) -> None:
     """All at once, as an archive that is unpacked inside."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -313,7 +318,7 @@ async def _write_files(cage: Cage, files: Mapping[str, str]) -> None:
         raise OSError(f"A probe could not be written: {ran.output.strip()[-300:]}")
 
 
-def _line(probe: Probe, request: ProbeRequest) -> str:
+def _build_command_line(probe: Probe, request: ProbeRequest) -> str:
     return PIPED.format(
         pipe=shlex.quote(request.pipe),
         output=shlex.quote(f"{request.folder}/output"),
@@ -321,7 +326,7 @@ def _line(probe: Probe, request: ProbeRequest) -> str:
     )
 
 
-def _maker(runner: Runner) -> ModuleType:
+def _find_probe_maker(runner: TestRunner) -> ModuleType:
     """The module that makes probes for a runner; grammars are loaded with it."""
     from closeloop.runs.integrity import golang, javascript, python, rust
 
@@ -330,20 +335,20 @@ def _maker(runner: Runner) -> ModuleType:
     )
 
 
-def _guess_runner(tests: Sequence[str]) -> Runner | None:
+def _guess_runner(tests: Sequence[str]) -> TestRunner | None:
     """Whose ids these are, where the command hides its runner."""
     return "pytest" if any(".py::" in test for test in tests) else None
 
 
-def _file_of(test: str, runner: Runner) -> str:
+def _file_of(test: str, runner: TestRunner) -> str:
     if runner == "unittest":
         return "/".join(test.split(".")[:-2]) + ".py"
-    return path_of_test(test)
+    return path_in_test_id(test)
 
 
-def _escape(file: str) -> str:
+def _escape_glob(file: str) -> str:
     return re.sub(r"([*?\[\\])", r"\\\1", file)
 
 
-def _violation(condition: Condition, test: ProbeTest | None, evidence: str) -> Violation:
+def _make_violation(condition: Condition, test: ProbeTest | None, evidence: str) -> Violation:
     return Violation(condition=condition, test=test, evidence=evidence)

@@ -19,7 +19,7 @@ from closeloop.runs.integrity.go_imports import GoImports, needed_imports, read_
 from closeloop.runs.integrity.perturb_go import guard_panics, perturb_go_test
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 from closeloop.runs.integrity.source_edits import (
-    Edit,
+    SourceEdit,
     apply_edits,
     make_generator,
     make_name,
@@ -28,7 +28,7 @@ from closeloop.runs.integrity.source_edits import (
     replace_node,
 )
 from closeloop.runs.integrity.tool_command import ToolCall, find_tool_call, split_option
-from closeloop.runs.testing.sheet import Status, lines_of
+from closeloop.runs.testing.suite_report import Status, split_terminal_lines
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -68,14 +68,14 @@ class GoTestFile(Record):
         return self.path.rpartition("/")[0]
 
 
-class _Function(Record):
+class _ProbeFunction(Record):
     """A function of the probe and what must become of it."""
 
     text: str
     tests: tuple[ProbeTest, ...]
 
 
-class _ProbeFile(Record):
+class _GoProbeFile(Record):
     """What becomes of one test file."""
 
     source: GoTestFile
@@ -113,11 +113,11 @@ def read_results(report: bytes) -> Results:
     Of several results of one test the worst counts: each is printed once by an honest run.
     """
     results: Results = {}
-    for line in lines_of(report):
+    for line in split_terminal_lines(report):
         for begun in _BEGUN.finditer(line):
             results.setdefault(begun[1], "error")
     ended: Results = {}
-    for line in lines_of(report):
+    for line in split_terminal_lines(report):
         for result in _RESULT.finditer(line):
             status = _STATUS[result[1]]
             if ended.get(result[2]) != "failed":
@@ -157,7 +157,7 @@ def _possible_places(test: str, test_files: Mapping[str, GoTestFile]) -> list[tu
 
 def _build_file(
     request: ProbeRequest, source: GoTestFile, wanted: Mapping[str, list[str]]
-) -> _ProbeFile | None:
+) -> _GoProbeFile | None:
     text = request.sources[source.path]
     root = parse_source("tree_sitter_go", text.encode())
     originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
@@ -171,7 +171,7 @@ def _build_file(
         functions += _write_copies(request, source, node, wanted[_name_of(node)], imports)
     make_generator(request.token, "order", source.path).shuffle(functions)
     head = text if needed is None else _write_head(root, {**needed, "testing": "testing"})
-    return _ProbeFile(
+    return _GoProbeFile(
         source=source,
         text="\n\n".join([head, *(function.text for function in functions), ""]),
         is_in_place=needed is None,
@@ -193,7 +193,7 @@ def _file_name(request: ProbeRequest, source: GoTestFile) -> str:
     return f"zz_{make_name(request.token, 'file', source.path)}_test.go"
 
 
-def _path(request: ProbeRequest, probe_file: _ProbeFile) -> str:
+def _path(request: ProbeRequest, probe_file: _GoProbeFile) -> str:
     source = probe_file.source
     new = f"{source.folder}/{_file_name(request, source)}".lstrip("/")
     return source.path if probe_file.is_in_place else new
@@ -201,7 +201,7 @@ def _path(request: ProbeRequest, probe_file: _ProbeFile) -> str:
 
 def _write_copies(
     request: ProbeRequest, source: GoTestFile, node: Node, ids: list[str], imports: GoImports
-) -> list[_Function]:
+) -> list[_ProbeFunction]:
     """Write one true copy of a test function, and wrong ones if it must be made to pass."""
     own_id = f"{source.package}/{_name_of(node)}"
     name, text = _rename_copy(request, source, node, guard_panics(node))
@@ -209,7 +209,7 @@ def _write_copies(
         ProbeTest(name=f"{name}{test[len(own_id) :]}", kind="copy", expect="pass", original=test)
         for test in ids
     )
-    functions = [_Function(text=text, tests=copies)]
+    functions = [_ProbeFunction(text=text, tests=copies)]
     fail_to_pass = [test for test in ids if test in request.fail_to_pass[:MAX_PERTURBED]]
     if not fail_to_pass:
         return functions
@@ -225,12 +225,12 @@ def _write_copies(
             # A function of which only some subtests pass may fail by itself, or not any more.
             certain=change.certain and own_id in ids,
         )
-        functions.append(_Function(text=text, tests=(perturbed,)))
+        functions.append(_ProbeFunction(text=text, tests=(perturbed,)))
     return functions
 
 
 def _rename_copy(
-    request: ProbeRequest, source: GoTestFile, node: Node, edits: tuple[Edit, ...]
+    request: ProbeRequest, source: GoTestFile, node: Node, edits: tuple[SourceEdit, ...]
 ) -> tuple[str, str]:
     """Return the random name and the text of a changed copy of a function."""
     title, kind = node.child_by_field_name("name"), _KIND.match(_name_of(node))
@@ -247,7 +247,7 @@ def _prefix(request: ProbeRequest) -> str:
     return make_name(request.token, "prefix").capitalize()
 
 
-def _write_controls(request: ProbeRequest, source: GoTestFile) -> list[_Function]:
+def _write_controls(request: ProbeRequest, source: GoTestFile) -> list[_ProbeFunction]:
     """Sums that are right, and sums that are wrong."""
     rng = make_generator(request.token, "controls", source.path)
     functions = []
@@ -259,7 +259,7 @@ def _write_controls(request: ProbeRequest, source: GoTestFile) -> list[_Function
         claim = f'if got += {second}; got != {total} {{ t.Errorf("got %d", got) }}'
         text = f"func {name}(t *testing.T) {{\n\tgot := {first}\n\t{claim}\n}}"
         control = ProbeTest(name=name, kind="control", expect=expect)
-        functions.append(_Function(text=text, tests=(control,)))
+        functions.append(_ProbeFunction(text=text, tests=(control,)))
     return functions
 
 
@@ -273,7 +273,7 @@ def _script_path(request: ProbeRequest) -> str:
     return f"{request.folder}/run.sh"
 
 
-def _build_script(request: ProbeRequest, made: Iterable[_ProbeFile]) -> dict[str, str]:
+def _build_script(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> dict[str, str]:
     """Write a script that puts the package's sources back before it runs the test program."""
     lines, originals = [], {}
     for probe_file in made:
@@ -291,7 +291,7 @@ def _build_script(request: ProbeRequest, made: Iterable[_ProbeFile]) -> dict[str
     return {path.removeprefix(f"{request.root}/"): text for path, text in written.items()}
 
 
-def _build_command(request: ProbeRequest, made: Iterable[_ProbeFile]) -> str:
+def _build_command(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> str:
     """Call `go test` once for each module, and exit with 1 if each call does."""
     call = find_tool_call(request.command, "go")
     packages: dict[str, set[str]] = {}

@@ -25,8 +25,8 @@ from closeloop.runs.integrity.javascript_files import (
 from closeloop.runs.integrity.javascript_tests import drop_edit, rename_edits
 from closeloop.runs.integrity.javascript_values import make_changer, random_word
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
-from closeloop.runs.integrity.source_edits import Edit, apply_edits, insert_text, node_text
-from closeloop.runs.testing.sheet import Status
+from closeloop.runs.integrity.source_edits import SourceEdit, apply_edits, insert_text, node_text
+from closeloop.runs.testing.suite_report import Status
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -97,7 +97,7 @@ def _copy_file(
         changer=make_changer(names.rng),
         room=request.room,
     )
-    edits: list[Edit] = []
+    edits: list[SourceEdit] = []
     tests: list[ProbeTest] = []
     originals = {**test_file.others, **test_file.deciding}
     for declaration in test_file.declarations:
@@ -129,7 +129,7 @@ def _copy_file(
 
 
 def _finish_copy(
-    test_file: ProbedFile, edits: list[Edit], tests: list[ProbeTest], kit: ProbeKit, pipe: str
+    test_file: ProbedFile, edits: list[SourceEdit], tests: list[ProbeTest], kit: ProbeKit, pipe: str
 ) -> tuple[str, list[ProbeTest]]:
     """The text with control tests and our functions, and no type checker that would mind."""
     content, names = test_file.content, kit.names

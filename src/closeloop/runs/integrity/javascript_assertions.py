@@ -23,7 +23,7 @@ from closeloop.runs.integrity.javascript_matchers import (
 )
 from closeloop.runs.integrity.javascript_tests import arguments_of
 from closeloop.runs.integrity.javascript_values import ERROR_CLASSES, ValueChanger, change_value
-from closeloop.runs.integrity.source_edits import Edit, Perturbation, insert_text, node_text
+from closeloop.runs.integrity.source_edits import Perturbation, SourceEdit, insert_text, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -173,7 +173,7 @@ def invert_assertion(assertion: Assertion) -> Perturbation | None:
         return _rename(assertion, ASSERT_TURNED[assertion.name])
     denial = next((link for link in assertion.links if link.name == "not"), None)
     if denial is not None:
-        edit = Edit(start=denial.before, end=denial.place.end_byte, text="")
+        edit = SourceEdit(start=denial.before, end=denial.place.end_byte, text="")
     elif assertion.style == "jest":
         assert assertion.matcher is not None
         edit = insert_text(assertion.matcher.before, ".not")
@@ -192,7 +192,7 @@ def _rename(assertion: Assertion, name: str) -> Perturbation | None:
     if assertion.matcher is None:
         return None
     old = assertion.matcher.place
-    edit = Edit(start=old.start_byte, end=old.end_byte, text=name)
+    edit = SourceEdit(start=old.start_byte, end=old.end_byte, text=name)
     how = f"{name} for {assertion.name}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
 
@@ -202,7 +202,7 @@ def _replace_arguments(assertion: Assertion, text: str) -> Perturbation | None:
     listed = call.child_by_field_name("arguments") if call is not None else None
     if listed is None:
         return None
-    edit = Edit(start=listed.start_byte, end=listed.end_byte, text=f"({text})")
+    edit = SourceEdit(start=listed.start_byte, end=listed.end_byte, text=f"({text})")
     how = f"{assertion.name}({text[:60]}) for {assertion.name}{node_text(listed)[:60]}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
 
@@ -235,7 +235,7 @@ def _change_choice(assertion: Assertion, argument: Node, rng: random.Random) -> 
     if text not in ERROR_CLASSES:
         return None
     other = rng.choice([name for name in ERROR_CLASSES if name != text])
-    edit = Edit(start=argument.start_byte, end=argument.end_byte, text=other)
+    edit = SourceEdit(start=argument.start_byte, end=argument.end_byte, text=other)
     return Perturbation(edits=(edit,), how=f"{other} for {text}", certain=assertion.is_certain)
 
 

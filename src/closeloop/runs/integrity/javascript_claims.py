@@ -32,8 +32,8 @@ from closeloop.runs.integrity.javascript_tests import Declaration, arguments_of
 from closeloop.runs.integrity.javascript_values import ValueChanger, change_value
 from closeloop.runs.integrity.probe import ProbeTest
 from closeloop.runs.integrity.source_edits import (
-    Edit,
     Perturbation,
+    SourceEdit,
     apply_edits,
     insert_text,
     node_text,
@@ -82,7 +82,7 @@ class Claim(Record):
 class ClaimedTest(Record):
     """A test whose assertions report one by one."""
 
-    edits: list[Edit]
+    edits: list[SourceEdit]
     claims: list[Claim]
 
 
@@ -91,7 +91,7 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
 
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
-    edits: list[Edit] = []
+    edits: list[SourceEdit] = []
     claims: list[Claim] = []
     callback = declaration.callback
     if callback is None:
@@ -141,7 +141,7 @@ def _perturb_assertion(site: Site, rng: random.Random, kit: ProbeKit) -> Perturb
     return change_expectation(assertion, rng, kit.changer) or invert_assertion(assertion)
 
 
-def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[Edit]:
+def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
     """Let a right value go through the changer, where a wrong one would."""
     if any(edit.text.startswith(f"{kit.changer.name}(") for edit in way.edits):
         opening, closing = way.edits
@@ -186,7 +186,7 @@ def _change_check(site: Site, rng: random.Random) -> Perturbation | None:
 
 def _prove_check(
     declaration: Declaration, site: Site, way: Perturbation, kit: ProbeKit
-) -> tuple[list[Edit], tuple[ProbeTest, ...]]:
+) -> tuple[list[SourceEdit], tuple[ProbeTest, ...]]:
     """Tests beside a test that show that its helper tells two values apart.
 
     Which of the two is the right one cannot be seen there.

@@ -21,10 +21,14 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from closeloop.model.record import Record
-from closeloop.model.task import Runner
+from closeloop.model.task import TestRunner
 from closeloop.runs.integrity.probe import ProbeRequest
-from closeloop.runs.testing.instrument import RunnerCall, runner_calls, script_with_arguments
-from closeloop.runs.testing.shell import Word
+from closeloop.runs.testing.command_words import ShellWord
+from closeloop.runs.testing.runner_instrumentation import (
+    RunnerCall,
+    add_script_arguments,
+    runner_calls,
+)
 
 _PIPE = """\
 const { openSync, writeSync, constants } = fs
@@ -112,7 +116,7 @@ var __NAME__ = (({ openSync, writeSync }, pipe) => {
 })((process.getBuiltinModule || (typeof jest === 'object' && jest.requireActual) || __LOAD__)('fs'),
   __PIPE__);
 """
-_REPORTERS: dict[Runner, tuple[str, str]] = {
+_REPORTERS: dict[TestRunner, tuple[str, str]] = {
     "jest": ("cjs", f"{_REQUIRED}{_PIPE}{_JEST}"),
     "mocha": ("cjs", f"{_REQUIRED}{_PIPE}{_MOCHA}"),
     "vitest": ("mjs", f"{_IMPORTED}{_PIPE}{_VITEST}"),
@@ -120,7 +124,7 @@ _REPORTERS: dict[Runner, tuple[str, str]] = {
 }
 
 # Options that choose other tests, report elsewhere or stop early; 1: with a value behind them.
-_DROPPED: dict[Runner, dict[str, int]] = {
+_DROPPED: dict[TestRunner, dict[str, int]] = {
     "jest": {
         **dict.fromkeys(("-t", "--testNamePattern", "--reporters", "--outputFile"), 1),
         **dict.fromkeys(
@@ -187,13 +191,13 @@ def invoke_runner(request: ProbeRequest, files: list[str], prefix: str) -> Runne
             command = _rewritten(command, call, options, chosen)
         return RunnerInvocation(command=command, files=written)
     if runner == "node":
-        changed = script_with_arguments(command, chosen)
+        changed = add_script_arguments(command, chosen)
         return RunnerInvocation(command=changed, env={"NODE_OPTIONS": options}, files=written)
-    changed = script_with_arguments(command, f"{options} {chosen}")
+    changed = add_script_arguments(command, f"{options} {chosen}")
     return None if changed == command else RunnerInvocation(command=changed, files=written)
 
 
-def _arguments(runner: Runner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
+def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
     """Options, and what names the files: jest and vitest find a part of a path anywhere."""
     stems = " ".join(PurePosixPath(file).name.partition(".")[0] for file in files)
     paths = " ".join(map(shlex.quote, files))
@@ -230,7 +234,7 @@ def _rewritten(command: str, call: RunnerCall, options: str, chosen: str) -> str
     return "".join((*pieces, command[at:]))
 
 
-def _own_words(call: RunnerCall) -> tuple[Word, ...]:
+def _own_words(call: RunnerCall) -> tuple[ShellWord, ...]:
     """The runner and what it is told; the options of Node stand on both sides of `--test`."""
     names = [word.text.rsplit("/", 1)[-1] for word in call.words]
     if call.runner == "node":
@@ -239,7 +243,7 @@ def _own_words(call: RunnerCall) -> tuple[Word, ...]:
 
 
 def _words_to_drop(
-    command: str, call: RunnerCall, words: tuple[Word, ...]
+    command: str, call: RunnerCall, words: tuple[ShellWord, ...]
 ) -> Iterator[tuple[int, int]]:
     """Spans of files and of filters. What may be the value of an option stays."""
     dropped = _DROPPED[call.runner]

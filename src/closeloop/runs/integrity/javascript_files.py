@@ -17,7 +17,7 @@ from closeloop.runs.integrity.javascript_tests import (
     find_declarations,
     imported_names,
     match_declarations,
-    parse_source,
+    parse_script,
 )
 from closeloop.runs.integrity.javascript_values import random_word
 from closeloop.runs.integrity.probe import ProbeRequest
@@ -81,7 +81,7 @@ def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
     test_files = []
     for path in (*deciding, *[path for path in others if path not in deciding][:MAX_OTHER_FILES]):
         content = request.sources[path].encode("utf-8", "surrogateescape")
-        root = None if b"import.meta.vitest" in content else parse_source(path, content)
+        root = None if b"import.meta.vitest" in content else parse_script(path, content)
         if root is None:
             continue
         declarations = find_declarations(root)

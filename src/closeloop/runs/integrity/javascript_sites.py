@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from closeloop.model.record import Record
 from closeloop.runs.integrity.javascript_assertions import read_chain
 from closeloop.runs.integrity.javascript_tests import descendants, first_child
-from closeloop.runs.integrity.source_edits import Edit, insert_text, node_text
+from closeloop.runs.integrity.source_edits import SourceEdit, insert_text, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -114,7 +114,7 @@ def may_leave(statement: Node) -> bool:
     return "return_statement" in kinds
 
 
-def wrap_site(site: Site, record: str, label: str) -> Iterator[Edit]:
+def wrap_site(site: Site, record: str, label: str) -> Iterator[SourceEdit]:
     """Let an assertion report by itself whether it held, and its test go on in any case."""
     held, failed = f"; {record}('{label}', true) }}", f"{record}('{label}', false) }}"
     node, expression = site.node, site.node
@@ -125,19 +125,19 @@ def wrap_site(site: Site, record: str, label: str) -> Iterator[Edit]:
     if not site.is_body:
         expression = first_child(node) or node
     yield from make_async(site.function)
-    yield Edit(start=node.start_byte, end=expression.start_byte, text="{ try { await (")
+    yield SourceEdit(start=node.start_byte, end=expression.start_byte, text="{ try { await (")
     ending = f"){held} catch (error) {{ {failed}{'' if site.is_body else ' return'} }}"
-    yield Edit(start=expression.end_byte, end=node.end_byte, text=ending)
+    yield SourceEdit(start=expression.end_byte, end=node.end_byte, text=ending)
 
 
-def make_async(function: Node) -> Iterator[Edit]:
+def make_async(function: Node) -> Iterator[SourceEdit]:
     if not node_text(function).startswith("async"):
         yield insert_text(function.start_byte, "async ")
 
 
 def append_statement(
     function: Node, text: str, *, body_is_wrapped: bool
-) -> tuple[list[Edit], list[Edit]]:
+) -> tuple[list[SourceEdit], list[SourceEdit]]:
     """Add a statement behind all that a function does, or before what it returns.
 
     The edits that come before and behind those of `wrap_site`; `body_is_wrapped`: an arrow

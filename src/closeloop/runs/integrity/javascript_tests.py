@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.model.record import Record
-from closeloop.runs.integrity.source_edits import Edit, load_parser, node_text
+from closeloop.runs.integrity.source_edits import SourceEdit, load_parser, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -80,7 +80,7 @@ def first_child(node: Node | None) -> Node | None:
     return node.named_child(0) if node is not None and node.named_child_count else None
 
 
-def parse_source(path: str, content: bytes) -> Node | None:
+def parse_script(path: str, content: bytes) -> Node | None:
     """The root of a file's syntax tree; None for another language, or text that is broken."""
     if len(content) > LARGEST_SOURCE_BYTES:
         return None
@@ -292,9 +292,9 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(character, text)
 
 
-def rename_edits(declaration: Declaration, title: str) -> Iterator[Edit]:
+def rename_edits(declaration: Declaration, title: str) -> Iterator[SourceEdit]:
     """Give it another title, and let it run beside others: without `only`."""
-    yield Edit(
+    yield SourceEdit(
         start=declaration.title.start_byte, end=declaration.title.end_byte, text=f"'{title}'"
     )
     node = declaration.call.child_by_field_name("function")
@@ -302,12 +302,14 @@ def rename_edits(declaration: Declaration, title: str) -> Iterator[Edit]:
         below = node.child_by_field_name("object") or node.child_by_field_name("function")
         name = node.child_by_field_name("property")
         if below is not None and name is not None and node_text(name) == "only":
-            yield Edit(start=below.end_byte, end=name.end_byte, text="")
+            yield SourceEdit(start=below.end_byte, end=name.end_byte, text="")
         node = below
     if node is not None and node_text(node) in _FOCUSED:
-        yield Edit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[node_text(node)])
+        yield SourceEdit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[node_text(node)])
 
 
-def drop_edit(declaration: Declaration) -> Edit:
+def drop_edit(declaration: Declaration) -> SourceEdit:
     """Leave a declaration out, wherever an expression may stand."""
-    return Edit(start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0")
+    return SourceEdit(
+        start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0"
+    )

@@ -12,7 +12,7 @@ import string
 from typing import TYPE_CHECKING
 
 from closeloop.model.record import Record
-from closeloop.runs.integrity.source_edits import Edit, node_text
+from closeloop.runs.integrity.source_edits import SourceEdit, node_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -93,7 +93,9 @@ def random_letters(rng: random.Random) -> str:
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))
 
 
-def change_value(node: Node, rng: random.Random, *, far: bool = False) -> tuple[Edit, str] | None:
+def change_value(
+    node: Node, rng: random.Random, *, far: bool = False
+) -> tuple[SourceEdit, str] | None:
     """Another literal of the same type, and what was changed; None where it is no literal.
 
     `far`: so far from it that no rounding makes them equal, and that no text or list holds it by
@@ -122,7 +124,7 @@ def change_value(node: Node, rng: random.Random, *, far: bool = False) -> tuple[
             return None
 
 
-def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[Edit, str] | None:
+def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEdit, str] | None:
     """One item or property changed; none that a `...rest` behind it may replace."""
     parts = [child for child in node.named_children if child.type != "comment"]
     if not parts:
@@ -172,7 +174,7 @@ def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
     return f"{text[0]}{inside[:at]}{random_letters(rng)}{inside[at:]}{text[-1]}"
 
 
-def _change_pattern(node: Node, rng: random.Random) -> tuple[Edit, str] | None:
+def _change_pattern(node: Node, rng: random.Random) -> tuple[SourceEdit, str] | None:
     """Letters put in; None where the pattern need not match its letters one by one."""
     pattern = node.child_by_field_name("pattern")
     text = node_text(pattern)
@@ -183,6 +185,6 @@ def _change_pattern(node: Node, rng: random.Random) -> tuple[Edit, str] | None:
     return _replaced(pattern, f"{text[:at]}{random_letters(rng)}{text[at:]}")
 
 
-def _replaced(node: Node, text: str) -> tuple[Edit, str]:
+def _replaced(node: Node, text: str) -> tuple[SourceEdit, str]:
     how = f"{text[:SHOWN_CHARACTERS]} for {node_text(node)[:SHOWN_CHARACTERS]}"
-    return Edit(start=node.start_byte, end=node.end_byte, text=text), how
+    return SourceEdit(start=node.start_byte, end=node.end_byte, text=text), how

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from closeloop.runs.integrity.literals import change_literal
 from closeloop.runs.integrity.source_edits import (
-    Edit,
     Perturbation,
+    SourceEdit,
     insert_text,
     node_text,
     replace_node,
@@ -87,7 +87,7 @@ def _test_parameter(function: Node) -> str:
     return match[1] if match and match[1] != "_" else ""
 
 
-def guard_panics(function: Node, *, fail: bool = False) -> tuple[Edit, ...]:
+def guard_panics(function: Node, *, fail: bool = False) -> tuple[SourceEdit, ...]:
     """Let a panic fail its test instead of ending the process, and with it all other tests.
 
     A test that is to fail whatever happens gets a guard that fails it in any case.

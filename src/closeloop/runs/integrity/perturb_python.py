@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from closeloop.model.record import Record
+from closeloop.python_trees import parse_expression, parse_python
 from closeloop.runs.integrity.python_context import TestFunction
-from closeloop.runs.integrity.python_values import Names, change_literal
+from closeloop.runs.integrity.python_values import Names, change_python_literal
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -106,7 +107,7 @@ class Claim(Record):
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
 
-class _Site(Record):
+class _AssertionSite(Record):
     """A statement of a test that may be changed."""
 
     body: list[ast.stmt]
@@ -124,11 +125,11 @@ def write_claims(
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
     returns = any(isinstance(node, ast.Return) for node in ast.walk(function))
-    sites = list(_sites(function.body))
+    sites = list(_list_sites(function.body))
     claims = []
     for site in sites:
         wrong, coin = copy.deepcopy(site.statement), rng.random() < 0.5
-        how = _change_expected(wrong, names, rng) or _invert(wrong)
+        how = _change_expected(wrong, names, rng) or _invert_assertion(wrong)
         proofs = None
         if how is None and (how := _change_check(wrong, names, rng)) is not None:
             proofs = _prove_check(function, site.statement, wrong, rng)
@@ -136,7 +137,7 @@ def write_claims(
             continue
         (label, opposite), is_wrong = _make_labels(rng, turned=turned), coin != turned
         statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
-        site.body[site.body.index(site.statement)] = _reporting(statement, label, names)
+        site.body[site.body.index(site.statement)] = _wrap_in_report(statement, label, names)
         claim = Claim(
             label=label,
             opposite=opposite,
@@ -157,8 +158,8 @@ def _add_own(
     first, second, coin = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = coin != turned, _make_labels(rng, turned=turned)
     total = first + second + rng.randrange(1, 99) * is_wrong
-    statement = ast.parse(f"assert int('{first}') + {second} == {total}").body[0]
-    function.body.append(_reporting(statement, label, names))
+    statement = parse_python(f"assert int('{first}') + {second} == {total}").body[0]
+    function.body.append(_wrap_in_report(statement, label, names))
     how = "an assertion of its own that is wrong" if is_wrong else ""
     return Claim(label=label, opposite=opposite, how=how, sure=sure, certain=True)
 
@@ -175,38 +176,38 @@ def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
     keys = [
         call.args[1]
         for call in ast.walk(right)
-        if isinstance(call, ast.Call) and _called(call) == names.helper
+        if isinstance(call, ast.Call) and _called_name(call) == names.helper
     ]
     for key in keys:
         cast("ast.Constant", key).value = names.same_key
     return right if keys else original
 
 
-def _reporting(statement: ast.stmt, label: str, names: Names) -> ast.stmt:
+def _wrap_in_report(statement: ast.stmt, label: str, names: Names) -> ast.stmt:
     """The statement, and a report whether it held; the test goes on in any case."""
     text = (
         f"try:\n    pass\nexcept BaseException:\n    {names.report}({label!r}, False)\n"
         f"else:\n    {names.report}({label!r}, True)"
     )
-    written = cast("ast.Try", ast.parse(text).body[0])
+    written = cast("ast.Try", parse_python(text).body[0])
     written.body = [statement]
     return written
 
 
-def _sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_Site]:
+def _list_sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_AssertionSite]:
     """The statements whose failure nothing around them swallows."""
     for statement in list(body):
-        yield _Site(body=body, statement=statement, sure=sure)
+        yield _AssertionSite(body=body, statement=statement, sure=sure)
         match statement:
             case ast.Return() | ast.Raise():
                 return
             case ast.With() | ast.AsyncWith():
-                called = {_called(item.context_expr) for item in statement.items}
+                called = {_called_name(item.context_expr) for item in statement.items}
                 if not called & _SWALLOWING:
-                    yield from _sites(statement.body, sure=sure)
+                    yield from _list_sites(statement.body, sure=sure)
             case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
-                yield from _sites(statement.body, sure=False)
-                yield from _sites(statement.orelse, sure=False)
+                yield from _list_sites(statement.body, sure=False)
+                yield from _list_sites(statement.orelse, sure=False)
 
 
 def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
@@ -217,11 +218,11 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
     call = _call_of(statement)
     if call is None:
         return None
-    name = _called(call)
+    name = _called_name(call)
     if name == "assertTrue" and call.args:
         return _change_compared(call.args[0], names, rng)
     if name in _EQUALITIES and len(call.args) >= 2:
-        places = [place for place in (0, 1) if _literal(call.args[place]) is not None]
+        places = [place for place in (0, 1) if _literal_value(call.args[place]) is not None]
         place = places[-1] if places else 1
         far = name in _NEARLY
         call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
@@ -245,7 +246,7 @@ def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | 
         return None
     last = test.comparators[-1]
     if all(isinstance(op, ast.Eq) for op in test.ops):
-        if _literal(test.left) is not None and _literal(last) is None:
+        if _literal_value(test.left) is not None and _literal_value(last) is None:
             test.left, how = _changed_value(test.left, names, rng)
         else:
             test.comparators[-1], how = _changed_value(last, names, rng)
@@ -265,19 +266,19 @@ def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
     ):
         return None
     values = [cast("ast.Constant", item).value for item in node.elts]
-    changed = [change_literal(value, rng, far=True) for value in values]
+    changed = [change_python_literal(value, rng, far=True) for value in values]
     if not values or any(value in values for value in changed):
         return None
     node.elts = [ast.Constant(cast("Any", value)) for value in changed]
-    return f"{_shown(changed)} expected for {_shown(values)}"
+    return f"{_show_value(changed)} expected for {_show_value(values)}"
 
 
 def _change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
     """Another last argument for a helper that checks: `check(parse(text), 3)`."""
     call = _call_of(statement)
-    if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called(call) or ""):
+    if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called_name(call) or ""):
         return None
-    if _literal(call.args[-1]) is None:
+    if _literal_value(call.args[-1]) is None:
         return None
     call.args[-1], how = _changed_value(call.args[-1], names, rng)
     return how
@@ -308,13 +309,13 @@ def _prove_check(
 def _changed_value(
     node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
 ) -> tuple[ast.expr, str]:
-    literal = _literal(node)
+    literal = _literal_value(node)
     if literal is not None:
-        changed = change_literal(literal[0], rng, far=far)
+        changed = change_python_literal(literal[0], rng, far=far)
         if changed != literal[0]:
-            how = f"{_shown(changed)} expected for {_shown(literal[0])}"
-            return ast.parse(repr(changed), mode="eval").body, how
-    if isinstance(node, ast.Call) and _called(node) == "approx" and node.args:
+            how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
+            return parse_expression(repr(changed)), how
+    if isinstance(node, ast.Call) and _called_name(node) == "approx" and node.args:
         node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
         return node, how
     arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
@@ -328,7 +329,7 @@ def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random)
         call = item.context_expr
         if item.optional_vars is not None:
             continue  # what follows may look at the exception
-        if isinstance(call, ast.Call) and _called(call) in _EXPECTING and call.args:
+        if isinstance(call, ast.Call) and _called_name(call) in _EXPECTING and call.args:
             expected = ast.unparse(call.args[0])[:60]
             call.args[0] = _other_error(call, rng)
             return f"another exception expected for `{expected}`"
@@ -337,13 +338,13 @@ def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random)
 
 def _other_error(call: ast.Call, rng: random.Random) -> ast.expr:
     """An exception of the language that has nothing to do with the expected one."""
-    warns = _called(call) in _WARNING
+    warns = _called_name(call) in _WARNING
     expected = ast.unparse(call.args[0])
     others = [name for name in (_RARE_WARNINGS if warns else _RARE_ERRORS) if name not in expected]
     return ast.Name(rng.choice(others), ast.Load())
 
 
-def _invert(statement: ast.stmt) -> str | None:
+def _invert_assertion(statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -352,7 +353,7 @@ def _invert(statement: ast.stmt) -> str | None:
             statement.test = ast.UnaryOp(op=ast.Not(), operand=test)
         return "assertion inverted"
     call = _call_of(statement)
-    name = _called(call) if call is not None else None
+    name = _called_name(call) if call is not None else None
     if name in _INVERSES and call is not None and isinstance(call.func, ast.Attribute):
         call.func.attr = _INVERSES[name]
         return "assertion inverted"
@@ -366,7 +367,7 @@ def _call_of(statement: ast.stmt) -> ast.Call | None:
     return value if isinstance(value, ast.Call) else None
 
 
-def _called(node: ast.expr) -> str | None:
+def _called_name(node: ast.expr) -> str | None:
     """The last name of what is called: `raises` of `pytest.raises(…)`."""
     if not isinstance(node, ast.Call):
         return None
@@ -375,7 +376,7 @@ def _called(node: ast.expr) -> str | None:
     return node.func.id if isinstance(node.func, ast.Name) else None
 
 
-def _literal(node: ast.expr) -> tuple[object] | None:
+def _literal_value(node: ast.expr) -> tuple[object] | None:
     try:
         return (ast.literal_eval(node),)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -386,6 +387,6 @@ def _is_constant(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, int, float))
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     text = repr(value)
     return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}…`"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from closeloop.runs.integrity.literals import change_literal
 from closeloop.runs.integrity.source_edits import (
-    Edit,
     Perturbation,
+    SourceEdit,
     insert_text,
     node_text,
     replace_node,
@@ -166,7 +166,7 @@ def _invert(macro: Node) -> Iterator[Perturbation]:
     line = macro.start_point[0] + 1
     if name in _OPPOSITE and title is not None:
         end = title.end_byte
-        edit = Edit(start=end - len(name), end=end, text=_OPPOSITE[name])
+        edit = SourceEdit(start=end - len(name), end=end, text=_OPPOSITE[name])
         how = f"{_OPPOSITE[name]} for {name} in line {line}"
         yield Perturbation(edits=(edit,), how=how, certain=True)
     arguments = _split_arguments(macro)

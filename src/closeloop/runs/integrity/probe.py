@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from closeloop.model.record import Record
-from closeloop.model.task import Runner
-from closeloop.runs.testing.sheet import Status
+from closeloop.model.task import TestRunner
+from closeloop.runs.testing.suite_report import Status
 
 ProbeKind = Literal["copy", "perturbed", "control"]
 
@@ -45,7 +45,7 @@ class ProbeRequest(Record):
 
     command: str
     """The test command of the task."""
-    runner: Runner
+    runner: TestRunner
     fail_to_pass: tuple[str, ...]
     """Ids of the tests that the change must make pass; they pass now, or seem to."""
     others: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from closeloop.model.globs import matches
+from closeloop.model.globs import matches_globs
 from closeloop.runs.integrity.base_sources import BaseSources, SourceText, folders_above
 from closeloop.runs.integrity.data_paths import holds_expectations
 from closeloop.runs.integrity.path_literals import (
@@ -134,7 +134,7 @@ def _is_packaged(sources: BaseSources, path: str) -> bool:
     in_package = any(folder in packages for folder in folders)
     for metadata in sources.metadata:
         for word in _metadata_words(metadata):
-            if "*" in word and ("/" in word or in_package) and matches(path, (f"**/{word}",)):
+            if "*" in word and ("/" in word or in_package) and matches_globs(path, (f"**/{word}",)):
                 return True
             places = [path, *(folder for folder in folders if folder not in packages)]
             if any(place == word or place.endswith(f"/{word}") for place in places):

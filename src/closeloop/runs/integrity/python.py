@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from closeloop.model.record import Record
+from closeloop.python_trees import parse_python
 from closeloop.runs.integrity.perturb_python import Claim, write_claims
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 from closeloop.runs.integrity.python_context import (
@@ -37,7 +38,7 @@ from closeloop.runs.integrity.python_harness import (
     random_hex,
     result_name,
 )
-from closeloop.runs.testing.sheet import Status
+from closeloop.runs.testing.suite_report import Status
 
 MAX_PERTURBED = 40
 """Tests in which assertions are made wrong, at the most."""
@@ -70,7 +71,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     tests: list[ProbeTest] = []
     for path in sorted({place.path for place in known.values()}):
         here = {name: place for name, place in known.items() if place.path == path}
-        tree = _parse(request.sources[path])
+        tree = _parse_source(request.sources[path])
         if tree is None:
             continue
         made = new_file(path, tree, rng, next(iter(here.values())).package, request.room)
@@ -118,14 +119,14 @@ def find_test(name: str, request: ProbeRequest) -> TestPlace | None:
     """Where a test id of pytest or unittest leads; None where no source of it is at hand."""
     if request.runner == "unittest":
         *module, suite, function = name.split(".") if name.count(".") > 1 else ("", "", "")
-        path = _source("/".join(module) + ".py", request)
+        path = _find_source("/".join(module) + ".py", request)
         if path is None:
             return None
         package = tuple(module[:-1])
         return TestPlace(path=path, classes=(suite,), function=function, package=package)
     head, bracket, parameters = name.partition("[")
     file, *parts = head.split("::")
-    path = _source(file, request)
+    path = _find_source(file, request)
     if path is None or not parts:
         return None
     *classes, function = parts
@@ -134,7 +135,7 @@ def find_test(name: str, request: ProbeRequest) -> TestPlace | None:
     )
 
 
-def _source(file: str, request: ProbeRequest) -> str | None:
+def _find_source(file: str, request: ProbeRequest) -> str | None:
     """The path of a file that an id names from the runner's root, which may not be ours."""
     if file in request.sources:
         return file
@@ -142,9 +143,9 @@ def _source(file: str, request: ProbeRequest) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _parse(source: str) -> ast.Module | None:
+def _parse_source(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source.removeprefix("\ufeff"))
+        return parse_python(source.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -295,7 +296,7 @@ def _add_controls(made: ProbeFile, rng: random.Random) -> list[ProbeTest]:
     if unittest:
         body = text.replace("\n", "\n ")
         text = f"class {suite}(__import__('unittest').TestCase):\n {body}"
-    for node in ast.parse(text).body:
+    for node in parse_python(text).body:
         made.tree.body.insert(rng.randint(first_place(made.tree), len(made.tree.body)), node)
     return [
         ProbeTest(

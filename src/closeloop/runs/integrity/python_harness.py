@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from closeloop.model.record import Record
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest
 from closeloop.runs.integrity.python_values import Names, random_names, render_helper
-from closeloop.runs.testing.instrument import add_arguments, python_of
+from closeloop.runs.testing.runner_instrumentation import add_runner_arguments, find_python_command
 
 ROOMS = 2
 # Written for any Python that the project has, not for ours.
@@ -115,15 +115,15 @@ def assemble_probe(
     module = f"m{random_hex(rng)}"
     own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
     if request.runner == "unittest":
-        modules = [(_import_root(file, request.root), _module(file)) for file in made]
+        modules = [(_import_root(file, request.root), _module_name(file)) for file in made]
         reporter = UNITTEST_RUNNER.format(pipe=request.pipe, modules=modules)
-        python = python_of(request.command) or "python"
+        python = find_python_command(request.command) or "python"
         command, env, module = f"{python} {request.folder}/{module}.py", {}, "__main__"
     else:
         listed = [f"{request.root}/{file.path}" for file in made]
         reporter = PYTEST_PLUGIN.format(pipe=request.pipe, files=listed)
         option, env = f"-p {module}", {"PYTHONPATH": request.folder}
-        extended = add_arguments(request.command, "pytest", option)
+        extended = add_runner_arguments(request.command, "pytest", option)
         if extended is None:
             env["PYTEST_ADDOPTS"] = option
         command = re.sub(
@@ -132,7 +132,7 @@ def assemble_probe(
             extended or request.command,
         )
     leading = {file.original: _render_leading(file) for file in made if file.original}
-    files = {file.path: _render(file, module) for file in made}
+    files = {file.path: _render_file(file, module) for file in made}
     return Probe(
         files={own: reporter, **leading, **files},
         command=command,
@@ -142,7 +142,7 @@ def assemble_probe(
     )
 
 
-def _render(made: ProbeFile, reporter: str) -> str:
+def _render_file(made: ProbeFile, reporter: str) -> str:
     """The file's text, with our own helpers in front. Tests keep their order: some rely on it."""
     text = ast.unparse(ast.fix_missing_locations(made.tree))
     future = re.findall(r"^from __future__ import .*$", text, re.MULTILINE)
@@ -165,7 +165,7 @@ def _import_root(file: ProbeFile, root: str) -> str:
     return "/".join((root, *folders[: len(folders) - len(file.package or ())]))
 
 
-def _module(file: ProbeFile) -> str:
+def _module_name(file: ProbeFile) -> str:
     return ".".join((*(file.package or ()), file.path.rpartition("/")[2].removesuffix(".py")))
 
 
@@ -174,7 +174,7 @@ def result_name(
 ) -> str:
     """As the report of the probe names a test."""
     if made.package is not None:
-        return ".".join((_module(made), *classes, function))
+        return ".".join((_module_name(made), *classes, function))
     return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
 
 

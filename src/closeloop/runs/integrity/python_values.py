@@ -73,7 +73,7 @@ def random_names(rng: random.Random) -> Names:
         report=f"_{rng.getrandbits(48):012x}",
         near=rng.choice((-3, -2, -1, 1, 2, 3, 7, 10, 100)),
         far=rng.randrange(1_003, 9_973),
-        text=_word(rng),
+        text=_random_word(rng),
         place=rng.randrange(6),
         inner=rng.random() < 0.5,
     )
@@ -85,7 +85,7 @@ def render_helper(names: Names) -> str:
     return HELPER.format(name=values.pop("helper"), **values)
 
 
-def change_literal(value: object, rng: random.Random, *, far: bool = False) -> object:
+def change_python_literal(value: object, rng: random.Random, *, far: bool = False) -> object:
     """Another value of the same type, not equal to the first; the value itself where none is.
 
     `far`: so far from it that no tolerance makes them equal, and that no text holds it by chance.
@@ -100,9 +100,9 @@ def change_literal(value: object, rng: random.Random, *, far: bool = False) -> o
         case str():
             return _change_text(value, rng, far=far)
         case bytes():
-            return value + _word(rng).encode()
+            return value + _random_word(rng).encode()
         case None:
-            return _word(rng)
+            return _random_word(rng)
         case dict() | list() | tuple() | set():
             return _change_collection(value, rng, far=far)
         case _:
@@ -118,25 +118,25 @@ def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
         sign = rng.choice(signs.replace(value[at].lower(), ""))
         return value[:at] + (sign.upper() if value[at].isupper() else sign) + value[at + 1 :]
     at = rng.randint(0, len(value))
-    return value[:at] + _word(rng) + value[at:]
+    return value[:at] + _random_word(rng) + value[at:]
 
 
 def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
     """With one of its items changed; an empty one gets an item."""
-    text = _word(rng)
+    text = _random_word(rng)
     if isinstance(value, dict):
         key = rng.choice(list(value)) if value else text
-        return {**value, key: change_literal(value.get(key), rng, far=far)}
+        return {**value, key: change_python_literal(value.get(key), rng, far=far)}
     if isinstance(value, set):
         return {*value, text}
     at = rng.randrange(len(value)) if value else 0
     items = [
-        change_literal(item, rng, far=far) if index == at else item
+        change_python_literal(item, rng, far=far) if index == at else item
         for index, item in enumerate(value)
     ]
     return type(value)(items or [text])
 
 
-def _word(rng: random.Random) -> str:
+def _random_word(rng: random.Random) -> str:
     """Letters that no text holds by chance."""
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))

@@ -16,18 +16,18 @@ import msgspec
 
 from closeloop.model.attempt import TestRun
 from closeloop.model.change import Change
-from closeloop.model.globs import literal, matches
+from closeloop.model.globs import escape_glob, matches_globs
 from closeloop.model.record import Record
 from closeloop.model.task import Task
 from closeloop.runs.integrity.base_sources import BaseSources, read_base_sources
 from closeloop.runs.integrity.data_readers import make_data_finder
 from closeloop.runs.integrity.run_through import SCRIPT_NAMES, BaseTree, run_through
-from closeloop.runs.protected import (
+from closeloop.runs.touched_paths import (
     changed_paths,
-    files_named,
+    list_patch_paths,
+    list_test_files,
     parse_change,
-    path_of_test,
-    paths_of,
+    path_in_test_id,
 )
 
 STEERING = (
@@ -111,19 +111,19 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
     wanted = task.acceptance
     named = (*wanted.fail_to_pass, *(wanted.pass_to_pass or ()))
     ran = [test.id for test in before.tests] if before else []
-    hidden = paths_of(wanted.patch)
-    known = [*files_named((*named, *ran), wanted.runner), *map(literal, hidden)]
-    declared = (*task.protected, *files_named(named, wanted.runner), *map(literal, hidden))
+    hidden = list_patch_paths(wanted.patch)
+    known = [*list_test_files((*named, *ran), wanted.runner), *map(escape_glob, hidden)]
+    declared = (*task.protected, *list_test_files(named, wanted.runner), *map(escape_glob, hidden))
     commands = [command for command in (wanted.run, *wanted.commands) if command]
     steering = Steering(
         base=base,
         declared=declared,
-        references=frozenset(paths_of(task.reference)),
+        references=frozenset(list_patch_paths(task.reference)),
         subject=frozenset(),
-        owned=frozenset(_owned(task, commands, base, hidden)),
+        owned=frozenset(_list_owned_paths(task, commands, base, hidden)),
         test_folders=frozenset(filter(None, map(_test_folder, known))),
         called=run_through(commands, base) if base else {},
-        mentioned=frozenset(_words((*commands, *_configuration(base)))),
+        mentioned=frozenset(_split_words((*commands, *_read_configuration(base)))),
         prompt=task.prompt,
         find_data_reader=lambda _: None,
         checked=bool(wanted.run or wanted.commands),
@@ -143,23 +143,23 @@ def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
 
 def why_restored(steering: Steering, path: str) -> str | None:
     """Why a changed file does not count; None for one that does."""
-    if matches(path, steering.declared):
+    if matches_globs(path, steering.declared):
         return "protected by the task"
     if not steering.checked or path in steering.owned or path in steering.subject:
         return None
     expected = path in steering.references
     fresh = steering.base is not None and not steering.base.has(path)
-    if matches(path, INSTALLED) and not expected:
+    if matches_globs(path, INSTALLED) and not expected:
         return "compiled code or an installed package"
     if fresh and not expected and (name := shadowed_module(steering, path)):
         return f"{SHADOWS} {name}"
     if is_test_path(steering, path) and not (fresh and steering.added_tests_count):
         return ADDED_TEST if fresh else CHANGED_TEST
-    if matches(path, STEERING):
+    if matches_globs(path, STEERING):
         return "steers how tests run"
     if path in steering.called and not expected and not _is_named(steering, path):
         return f"run by {steering.called[path]}"
-    if matches(path, MANIFESTS) and steering.references:
+    if matches_globs(path, MANIFESTS) and steering.references:
         return "steers how tests run, in part"
     if not (fresh and steering.added_tests_count) and (test := steering.find_data_reader(path)):
         return f"{TEST_DATA} ({test})"
@@ -168,13 +168,15 @@ def why_restored(steering: Steering, path: str) -> str | None:
 
 def is_manifest(path: str) -> bool:
     """Whether some sections of a file steer tests, and others do not."""
-    return matches(path, MANIFESTS)
+    return matches_globs(path, MANIFESTS)
 
 
 def is_test_path(steering: Steering, path: str) -> bool:
     """Whether a path is a test by its name, or lies in a folder that holds tests."""
     folder = _test_folder(path)
-    return matches(path, TEST_FILES) or (folder is not None and folder in steering.test_folders)
+    return matches_globs(path, TEST_FILES) or (
+        folder is not None and folder in steering.test_folders
+    )
 
 
 def shadowed_module(steering: Steering, path: str) -> str | None:
@@ -225,7 +227,7 @@ def _read_sources(
             return True
         if name == "conftest.py" or (path in steering.called and SCRIPT_NAMES.fullmatch(name)):
             return True
-        return matches(path, known_tests) and _TEST_CODE.search(text) is not None
+        return matches_globs(path, known_tests) and _TEST_CODE.search(text) is not None
 
     return read_base_sources(steering.base.root, patches, is_test)
 
@@ -234,29 +236,29 @@ def _with_subject(steering: Steering, task: Task) -> Steering:
     """Where a reference changes nothing but tests and what steers them, these are the task."""
     changed = parse_change(task.reference)
     aside = restored_paths(steering, changed) if changed else {}
-    own = {path for path in steering.references if not matches(path, steering.declared)}
+    own = {path for path in steering.references if not matches_globs(path, steering.declared)}
     about = own if own and own <= aside.keys() else frozenset[str]()
     return msgspec.structs.replace(steering, subject=frozenset(about))
 
 
-def _owned(
+def _list_owned_paths(
     task: Task, commands: Sequence[str], base: BaseTree | None, hidden: Iterable[str]
 ) -> Iterator[str]:
     """Files that the acceptance names, and neither base, hidden tests nor reference have."""
-    tests = map(path_of_test, task.acceptance.fail_to_pass)
-    known = {*hidden, *paths_of(task.reference)}
-    for path in (*_words(commands), *tests):
+    tests = map(path_in_test_id, task.acceptance.fail_to_pass)
+    known = {*hidden, *list_patch_paths(task.reference)}
+    for path in (*_split_words(commands), *tests):
         if "." in path and base is not None and not base.has(path) and path not in known:
             yield path
 
 
-def _words(texts: Iterable[str]) -> Iterator[str]:
+def _split_words(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         for word in re.split(r"[\s'\"=:;,|&()\[\]]+", text):
             yield word.removeprefix("./").rstrip("/")
 
 
-def _configuration(base: BaseTree | None) -> Iterator[str]:
+def _read_configuration(base: BaseTree | None) -> Iterator[str]:
     """What the base says of the folders that its tests import from."""
     for name in CONFIGURATION:
         text = (base.read(name) if base else None) or ""

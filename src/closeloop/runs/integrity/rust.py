@@ -27,7 +27,7 @@ from closeloop.runs.integrity.perturb_rust import (
 )
 from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 from closeloop.runs.integrity.source_edits import (
-    Edit,
+    SourceEdit,
     apply_edits,
     insert_text,
     make_generator,
@@ -37,7 +37,7 @@ from closeloop.runs.integrity.source_edits import (
     replace_node,
 )
 from closeloop.runs.integrity.tool_command import find_tool_call, split_option
-from closeloop.runs.testing.cargo import read_cargo
+from closeloop.runs.testing.cargo_report import read_cargo
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -73,7 +73,7 @@ class _FoundTest(Record):
         return min(node.start_byte for node in (self.function, *self.attributes))
 
 
-class _ProbeFile(Record):
+class _RustProbeFile(Record):
     """What becomes of one file."""
 
     original: str
@@ -141,10 +141,10 @@ def _is_plain(test: _FoundTest) -> bool:
     return is_test and is_bare and not any(re.search(r"rstest|case", name) for name in names)
 
 
-def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _ProbeFile:
+def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFile:
     path, target = found[0].location.path, found[0].location.target
     source = request.sources[path].encode()
-    inserted, tests = list[Edit](), list[ProbeTest]()
+    inserted, tests = list[SourceEdit](), list[ProbeTest]()
     for test in filter(_is_plain, found):
         inserted += _write_copies(request, source, test, tests)
     inserted += _write_controls(request, found[0], tests)
@@ -153,7 +153,7 @@ def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _ProbeFile:
         new = CargoTarget(kind="test", name=name, root=f"{target.folder}/{name}.rs")
     else:
         new = target
-    return _ProbeFile(
+    return _RustProbeFile(
         original=path,
         path=new.root if new != target else path,
         text=apply_edits(source, inserted).decode("utf-8", "replace"),
@@ -164,7 +164,7 @@ def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _ProbeFile:
 
 def _write_copies(
     request: ProbeRequest, source: bytes, test: _FoundTest, tests: list[ProbeTest]
-) -> Iterable[Edit]:
+) -> Iterable[SourceEdit]:
     """Write a true copy of a test behind it, and wrong ones if it must be made to pass."""
     name, text = _rename_copy(request, source, test, ())
     tests.append(ProbeTest(name=name, kind="copy", expect="pass", original=test.id))
@@ -188,7 +188,7 @@ def _write_copies(
 
 
 def _rename_copy(
-    request: ProbeRequest, source: bytes, test: _FoundTest, edits: tuple[Edit, ...]
+    request: ProbeRequest, source: bytes, test: _FoundTest, edits: tuple[SourceEdit, ...]
 ) -> tuple[str, str]:
     """Return the path in its target and the text of a changed copy of a test."""
     title = test.function.child_by_field_name("name")
@@ -212,7 +212,7 @@ def _prefix(request: ProbeRequest) -> str:
 
 def _write_controls(
     request: ProbeRequest, beside: _FoundTest, tests: list[ProbeTest]
-) -> Iterable[Edit]:
+) -> Iterable[SourceEdit]:
     """Sums that are right and sums that are wrong, by each macro that tests use."""
     location = beside.location
     rng = make_generator(request.token, "controls", location.path)
@@ -237,7 +237,7 @@ def _script_path(request: ProbeRequest) -> str:
     return f"{request.folder}/run.sh"
 
 
-def _build_script(request: ProbeRequest, made: Iterable[_ProbeFile]) -> dict[str, str]:
+def _build_script(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> dict[str, str]:
     """Write a script that puts the sources back before it runs a test program."""
     lines, written = [], {}
     for number, probe_file in enumerate(made):
@@ -252,7 +252,7 @@ def _build_script(request: ProbeRequest, made: Iterable[_ProbeFile]) -> dict[str
     return {path.removeprefix(f"{request.root}/"): text for path, text in written.items()}
 
 
-def _build_command(request: ProbeRequest, made: Iterable[_ProbeFile]) -> str:
+def _build_command(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> str:
     """Call `cargo test` for the targets concerned, with the command's own options."""
     call = find_tool_call(request.command, "cargo")
     kept, harness = _kept_arguments(call.arguments)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from closeloop.model.record import Record
 from closeloop.runs.integrity.perturb_rust import list_siblings, read_attribute_name
 from closeloop.runs.integrity.source_edits import (
-    Edit,
+    SourceEdit,
     apply_edits,
     insert_text,
     node_text,
@@ -66,7 +66,7 @@ def _restore(agent: Node, base: Node, agent_text: str, base_text: str) -> str | 
     for item in _list_test_items(agent, ()):
         originals = missing.get((item.container, item.key), [])
         text = originals.pop(0).text if originals else ""
-        edits.append(Edit(start=item.start, end=item.end, text=text))
+        edits.append(SourceEdit(start=item.start, end=item.end, text=text))
     for (container, _), items in missing.items():
         for item in items:
             if container not in ends:

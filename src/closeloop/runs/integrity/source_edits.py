@@ -8,13 +8,13 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from closeloop.model.record import Record, digest
+from closeloop.model.record import Record, content_digest
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 
-class Edit(Record):
+class SourceEdit(Record):
     """Bytes of a source to be replaced by others."""
 
     start: int
@@ -25,7 +25,7 @@ class Edit(Record):
 class Perturbation(Record):
     """How to make a test wrong on purpose."""
 
-    edits: tuple[Edit, ...]
+    edits: tuple[SourceEdit, ...]
     how: str
     certain: bool = True
     """By logic, the changed test fails wherever the original passes."""
@@ -60,15 +60,15 @@ def node_text(node: Node | None) -> str:
     return "" if node is None else (node.text or b"").decode("utf-8", "replace")
 
 
-def replace_node(node: Node, text: str) -> Edit:
-    return Edit(start=node.start_byte, end=node.end_byte, text=text)
+def replace_node(node: Node, text: str) -> SourceEdit:
+    return SourceEdit(start=node.start_byte, end=node.end_byte, text=text)
 
 
-def insert_text(place: int, text: str) -> Edit:
-    return Edit(start=place, end=place, text=text)
+def insert_text(place: int, text: str) -> SourceEdit:
+    return SourceEdit(start=place, end=place, text=text)
 
 
-def apply_edits(source: bytes, edits: Iterable[Edit], start: int = 0) -> bytes:
+def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> bytes:
     """Apply edits to a source whose first byte is at `start`.
 
     Of edits that overlap, the outer one holds: what lies in a part that is replaced is left out.
@@ -83,9 +83,11 @@ def apply_edits(source: bytes, edits: Iterable[Edit], start: int = 0) -> bytes:
 
 def make_generator(token: str, *parts: str) -> random.Random:
     """Return a random generator that nobody can foresee who does not know the token."""
-    return random.Random(digest(token, *parts))  # noqa: S311 (the token is from `secrets`)
+    return random.Random(content_digest(token, *parts))  # noqa: S311 (the token is from `secrets`)
 
 
 def make_name(token: str, *parts: str) -> str:
     """Return random letters that disclose neither the token nor what they name."""
-    return digest("name", token, *parts)[:12].translate(str.maketrans("0123456789", "ghijklmnop"))
+    return content_digest("name", token, *parts)[:12].translate(
+        str.maketrans("0123456789", "ghijklmnop")
+    )

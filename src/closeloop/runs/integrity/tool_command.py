@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from closeloop.model.record import Record
-from closeloop.runs.testing.shell import Word, simple_commands
+from closeloop.runs.testing.command_words import ShellWord, simple_commands
 
 _STATE = frozenset({"cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "shopt"})
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
@@ -40,7 +40,7 @@ def find_tool_call(command: str, program: str) -> ToolCall:
     return ToolCall(setup=tuple(setup), start=f"{program} test")
 
 
-def _find_subcommand(words: list[Word], program: str) -> int | None:
+def _find_subcommand(words: list[ShellWord], program: str) -> int | None:
     """Where `test` stands: behind the program and a toolchain such as `+nightly`."""
     for at, word in enumerate(words):
         if word.text.rpartition("/")[2] == program:
@@ -52,7 +52,7 @@ def _find_subcommand(words: list[Word], program: str) -> int | None:
     return None
 
 
-def _list_arguments(command: str, words: list[Word]) -> Iterator[str]:
+def _list_arguments(command: str, words: list[ShellWord]) -> Iterator[str]:
     target_follows = False
     for word in words:
         text = command[word.start : word.end]

@@ -1,5 +1,5 @@
 """Models: providers over HTTP, and scripts that need none."""
 
-from closeloop.runs.models.opening import digest_of, open_model, settings_of
+from closeloop.runs.models.model_opening import digest_model, find_model_settings, open_model
 
-__all__ = ["digest_of", "open_model", "settings_of"]
+__all__ = ["digest_model", "find_model_settings", "open_model"]

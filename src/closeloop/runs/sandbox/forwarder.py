@@ -14,21 +14,23 @@ import sys
 import threading
 from contextlib import suppress
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 def main() -> None:
-    doors = {listen(int(port)): path for port, path in json.loads(sys.argv[1]).items()}
-    command = os.fork()  # before there are threads; who connects early waits in the queue
-    if command == 0:
-        become(sys.argv[2:])
-    for listener, path in doors.items():
-        threading.Thread(target=welcome, args=(listener, path), daemon=True).start()
-    code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    socket_by_listener = {
+        listen_on_port(int(port)): path for port, path in json.loads(sys.argv[1]).items()
+    }
+    command_pid = os.fork()  # before there are threads; who connects early waits in the queue
+    if command_pid == 0:
+        exec_command(sys.argv[2:])
+    for listener, path in socket_by_listener.items():
+        threading.Thread(target=accept_clients, args=(listener, path), daemon=True).start()
+    code = os.waitstatus_to_exitcode(os.waitpid(command_pid, 0)[1])
     os._exit(code if code >= 0 else 128 - code)
 
 
-def listen(port: int) -> socket.socket:
+def listen_on_port(port: int) -> socket.socket:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -36,7 +38,7 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-def become(argv: list[str]) -> None:
+def exec_command(argv: list[str]) -> None:
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
         signal.signal(ignored, signal.SIG_DFL)
     try:
@@ -46,28 +48,28 @@ def become(argv: list[str]) -> None:
         os._exit(127)
 
 
-def welcome(listener: socket.socket, path: str) -> None:
+def accept_clients(listener: socket.socket, path: str) -> None:
     while True:
         client = listener.accept()[0]
-        threading.Thread(target=connect, args=(client, path), daemon=True).start()
+        threading.Thread(target=connect_client, args=(client, path), daemon=True).start()
 
 
-def connect(client: socket.socket, path: str) -> None:
+def connect_client(client: socket.socket, path: str) -> None:
     """Carry both ways until either side has closed."""
     server = socket.socket(socket.AF_UNIX)
     with client, server, suppress(OSError):
         # Answers come in small pieces, which must not wait for each other.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.connect(path)
-        back = threading.Thread(target=carry, args=(server, client), daemon=True)
+        back = threading.Thread(target=carry_bytes, args=(server, client), daemon=True)
         back.start()
-        carry(client, server)
+        carry_bytes(client, server)
         back.join()
 
 
-def carry(source: socket.socket, target: socket.socket) -> None:
+def carry_bytes(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
-        while chunk := source.recv(CHUNK):
+        while chunk := source.recv(CHUNK_BYTES):
             target.sendall(chunk)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)

@@ -44,43 +44,47 @@ PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR, CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 442, 444, 445, 446
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OWN_ID = 1000
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+DEVICE_NAMES = ("null", "zero", "full", "random", "urandom", "tty")
 
 FILE_READ, FILE_WRITE = 0b101, 0b10
 """Execute and read a file; write it."""
 FOLDER_READ = FILE_READ | 1 << 3
-ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 """Every right on files that a version of Landlock knows."""
-TRUNCATE, DEVICE_CONTROL = 1 << 14, 1 << 15
-CONNECT = 0b10
+TRUNCATE_RIGHT, DEVICE_CONTROL_RIGHT = 1 << 14, 1 << 15
+CONNECT_RIGHT = 0b10
 """To a port, on whichever machine: the kernel does not look at addresses."""
 
 
 def main() -> NoReturn:
     specification = json.loads(sys.argv[1])
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL if specification["isolated"] else signal.SIGTERM)
+    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL if specification["isolated"] else signal.SIGTERM)
     if os.getppid() != specification["parent"]:
         sys.exit(1)
     for name in ("status", "seccomp"):
         if specification[name] is not None:
             os.set_inheritable(specification[name], False)
-    code = run_isolated(specification) if specification["isolated"] else run_plain(specification)
+    code = (
+        run_in_namespaces(specification) if specification["isolated"] else run_plain(specification)
+    )
     os.write(specification["status"], json.dumps({"exit-code": code}).encode())
     os._exit(code)
 
 
-def run_isolated(specification: dict[str, Any]) -> int:
+def run_in_namespaces(specification: dict[str, Any]) -> int:
     """The command below the first process of a new process namespace, which dies with us."""
     user, group = os.geteuid(), os.getegid()
     flags = NEWUSER | NEWNS | NEWPID | NEWIPC | NEWUTS
-    call(LIBC.unshare, flags | (0 if specification["network"] else NEWNET))
+    call_or_raise(LIBC.unshare, flags | (0 if specification["network"] else NEWNET))
     for path, content in (
         ("setgroups", "deny"),
         ("uid_map", f"{OWN_ID} {user} 1"),
         ("gid_map", f"{OWN_ID} {group} 1"),
     ):
-        write(f"/proc/self/{path}", content)
-    limit(specification)  # only now: the kernel counts processes within the new namespace
+        write_file(f"/proc/self/{path}", content)
+    set_resource_limits(
+        specification
+    )  # only now: the kernel counts processes within the new namespace
     socket.sethostname("agent")
     if not specification["network"]:
         raise_loopback()
@@ -88,36 +92,36 @@ def run_isolated(specification: dict[str, Any]) -> int:
     first = os.fork()
     if first:
         os.write(hold, b"1")
-        return wait(first)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        return wait_for_child(first)
+    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.close(hold)
     if not os.read(alive, 1):  # our parent died before it could be watched
         os._exit(1)
     os.close(alive)
-    guarded(build_root, specification)
-    os._exit(wait(start(specification)))
+    run_step(build_root, specification)
+    os._exit(wait_for_child(start_command(specification)))
 
 
 def run_plain(specification: dict[str, Any]) -> int:
     """The command below us, who adopt and in the end kill whatever it leaves behind."""
-    limit(specification)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, end_all)
-    code = wait(start(specification))
-    sweep()
+    set_resource_limits(specification)
+    call_prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, kill_and_exit)
+    code = wait_for_child(start_command(specification))
+    kill_children()
     return code
 
 
-def start(specification: dict[str, Any]) -> int:
+def start_command(specification: dict[str, Any]) -> int:
     """Fork the command, fenced in by Landlock."""
     pid = os.fork()
     if pid:
         return pid
     for ignored in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # by us, or by Python
         signal.signal(ignored, signal.SIG_DFL)
-    guarded(restrict, specification)
-    guarded(enter, specification)
-    guarded(filter_system_calls, specification)
+    run_step(restrict_with_landlock, specification)
+    run_step(enter_directory, specification)
+    run_step(filter_system_calls, specification)
     argv = specification["argv"]
     try:
         os.execvp(argv[0], argv)  # noqa: S606
@@ -126,11 +130,11 @@ def start(specification: dict[str, Any]) -> int:
         os._exit(127)
 
 
-def enter(specification: dict[str, Any]) -> None:
+def enter_directory(specification: dict[str, Any]) -> None:
     os.chdir(specification["directory"])
 
 
-def wait(pid: int) -> int:
+def wait_for_child(pid: int) -> int:
     """Reap until this child ends: its exit code, as shells count."""
     while True:
         ended, status = os.wait()
@@ -139,7 +143,7 @@ def wait(pid: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def sweep() -> None:
+def kill_children() -> None:
     """Kill children until none is left; orphans below them become ours in turn."""
     while True:
         with open("/proc/thread-self/children") as listing:  # noqa: PTH123
@@ -151,84 +155,88 @@ def sweep() -> None:
             return
 
 
-def end_all(*_: object) -> None:
-    sweep()
+def kill_and_exit(*_: object) -> None:
+    kill_children()
     os._exit(1)
 
 
 def build_root(specification: dict[str, Any]) -> None:
     """A file system of our own: what is shown, /proc and /dev, and nothing else."""
     new = specification["stage"]
-    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount_filesystem(None, "/", None, MS_REC | MS_PRIVATE)
     if specification["overlay"]:
         os.chdir(specification["folder"])
-        mount("overlay", specification["mount"], "overlay", 0, specification["overlay"])
-    mount("tmpfs", new, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
+        mount_filesystem("overlay", specification["mount"], "overlay", 0, specification["overlay"])
+    mount_filesystem("tmpfs", new, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
     for link, target in specification["links"]:
         os.makedirs(os.path.dirname(new + link), exist_ok=True)  # noqa: PTH103, PTH120
         os.symlink(target, new + link)  # noqa: PTH211
     for source, target, writable in specification["shown"]:
-        bind(source, new + target, writable)
+        bind_mount(source, new + target, writable)
     os.makedirs(f"{new}/dev/shm", exist_ok=True)  # noqa: PTH103, S108
-    for name in DEVICES:
-        bind(f"/dev/{name}", f"{new}/dev/{name}", True)
+    for name in DEVICE_NAMES:
+        bind_mount(f"/dev/{name}", f"{new}/dev/{name}", True)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         os.symlink(f"/proc/self/fd/{number}", f"{new}/dev/{name}")  # noqa: PTH211
     os.symlink("/proc/self/fd", f"{new}/dev/fd")  # noqa: PTH211
-    mount("tmpfs", f"{new}/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=256m,mode=755")  # noqa: S108
+    mount_filesystem("tmpfs", f"{new}/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=256m,mode=755")  # noqa: S108
     os.makedirs(f"{new}/dev/pts")  # noqa: PTH103
     os.symlink("pts/ptmx", f"{new}/dev/ptmx")  # noqa: PTH211
-    mount("devpts", f"{new}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666")
+    mount_filesystem(
+        "devpts", f"{new}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666"
+    )
     os.makedirs(f"{new}/proc")  # noqa: PTH103
-    mount("proc", f"{new}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount_filesystem("proc", f"{new}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for path in specification["hidden"]:
-        mount("/dev/null", new + path, None, MS_BIND)
+        mount_filesystem("/dev/null", new + path, None, MS_BIND)
     for path in (f"{new}/proc", new):  # root may write to the kernel's settings in /proc
         set_read_only(path, 0)
     os.chdir(new)
-    call(LIBC.syscall, PIVOT_ROOT[os.uname().machine], b".", b".")
-    call(LIBC.umount2, b".", MNT_DETACH)
+    call_or_raise(LIBC.syscall, PIVOT_ROOT[os.uname().machine], b".", b".")
+    call_or_raise(LIBC.umount2, b".", MNT_DETACH)
     os.chdir("/")
 
 
-def bind(source: str, target: str, writable: bool) -> None:
+def bind_mount(source: str, target: str, writable: bool) -> None:
     if os.path.isdir(source):  # noqa: PTH112
         os.makedirs(target, exist_ok=True)  # noqa: PTH103
     elif not os.path.exists(target):  # noqa: PTH110
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
-    mount(source, target, None, MS_BIND | MS_REC)
+    mount_filesystem(source, target, None, MS_BIND | MS_REC)
     if not writable:
         set_read_only(target, AT_RECURSIVE)
 
 
 def set_read_only(path: str, flags: int) -> None:
     attributes = struct.pack("QQQQ", MS_RDONLY, 0, 0, 0)
-    call(LIBC.syscall, MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, attributes, len(attributes))
+    call_or_raise(
+        LIBC.syscall, MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, attributes, len(attributes)
+    )
 
 
-def restrict(specification: dict[str, Any]) -> None:
+def restrict_with_landlock(specification: dict[str, Any]) -> None:
     """Landlock: only what is named may be read or written, as far as this kernel can tell."""
     drop_capabilities()
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    call_prctl(PR_SET_NO_NEW_PRIVS, 1)
     version = LIBC.syscall(CREATE_RULESET, None, 0, 1)
     if version < 1:
         if specification["isolated"]:
             return
         raise OSError(ctypes.get_errno(), "Landlock is not available")
-    rights = ALL[max(known for known in ALL if known <= version)]
-    fenced = not specification["network"] and not specification["isolated"]
-    network = 0b11 if version >= 4 and fenced else 0
+    rights = ALL_RIGHTS[max(known for known in ALL_RIGHTS if known <= version)]
+    is_fenced = not specification["network"] and not specification["isolated"]
+    network = 0b11 if version >= 4 and is_fenced else 0
     scope = 0b11 if version >= 6 else 0
     attributes = struct.pack("QQQ", rights, network, scope)[
         : 24 if version >= 6 else 16 if version >= 4 else 8
     ]
-    rules = call(LIBC.syscall, CREATE_RULESET, attributes, len(attributes), 0)
+    rules = call_or_raise(LIBC.syscall, CREATE_RULESET, attributes, len(attributes), 0)
     for path, writable in specification["rules"]:
-        allow(rules, path, rights if writable else FOLDER_READ, rights)
+        allow_path(rules, path, rights if writable else FOLDER_READ, rights)
     for port in specification["ports"] if network else ():
-        call(LIBC.syscall, ADD_RULE, rules, 2, struct.pack("=QQ", CONNECT, port), 0)
-    call(LIBC.syscall, RESTRICT_SELF, rules, 0)
+        call_or_raise(LIBC.syscall, ADD_RULE, rules, 2, struct.pack("=QQ", CONNECT_RIGHT, port), 0)
+    call_or_raise(LIBC.syscall, RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
@@ -240,7 +248,7 @@ def filter_system_calls(specification: dict[str, Any]) -> None:
     os.close(specification["seccomp"])
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
-    call(LIBC.prctl, PR_SET_SECCOMP, 2, header, 0, 0)
+    call_or_raise(LIBC.prctl, PR_SET_SECCOMP, 2, header, 0, 0)
 
 
 def drop_capabilities() -> None:
@@ -249,15 +257,15 @@ def drop_capabilities() -> None:
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def allow(rules: int, path: str, wanted: int, known: int) -> None:
+def allow_path(rules: int, path: str, wanted: int, known: int) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     if not os.path.isdir(path):  # noqa: PTH112
-        wanted &= FILE_READ | FILE_WRITE | TRUNCATE | DEVICE_CONTROL
+        wanted &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
     rule = struct.pack("=Qi", wanted & known, handle)
-    call(LIBC.syscall, ADD_RULE, rules, 1, rule, 0)
+    call_or_raise(LIBC.syscall, ADD_RULE, rules, 1, rule, 0)
     os.close(handle)
 
 
@@ -267,7 +275,7 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
 
 
-def guarded(step: Callable[[dict[str, Any]], None], specification: dict[str, Any]) -> None:
+def run_step(step: Callable[[dict[str, Any]], None], specification: dict[str, Any]) -> None:
     """In a forked child: a cage that cannot be built is our failure, not the command's."""
     try:
         step(specification)
@@ -276,29 +284,33 @@ def guarded(step: Callable[[dict[str, Any]], None], specification: dict[str, Any
         os._exit(1)
 
 
-def limit(specification: dict[str, Any]) -> None:
+def set_resource_limits(specification: dict[str, Any]) -> None:
     for name, most in specification["rlimits"].items():
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
-        low = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(number, (low, low))
+        new_limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(number, (new_limit, new_limit))
 
 
-def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+def mount_filesystem(
+    source: str | None, target: str, kind: str | None, flags: int, data: str = ""
+) -> None:
     arguments = [text.encode() if text is not None else None for text in (source, target, kind)]
-    call(LIBC.mount, *arguments, ctypes.c_ulong(flags), data.encode(), about=f"mount {target}")
+    call_or_raise(
+        LIBC.mount, *arguments, ctypes.c_ulong(flags), data.encode(), about=f"mount {target}"
+    )
 
 
-def prctl(option: int, value: int) -> None:
-    call(LIBC.prctl, option, value, 0, 0, 0)
+def call_prctl(option: int, value: int) -> None:
+    call_or_raise(LIBC.prctl, option, value, 0, 0, 0)
 
 
-def write(path: str, content: str) -> None:
+def write_file(path: str, content: str) -> None:
     with open(path, "w") as file:  # noqa: PTH123
         file.write(content)
 
 
-def call(function: Any, *arguments: Any, about: str = "") -> int:
+def call_or_raise(function: Any, *arguments: Any, about: str = "") -> int:
     result: int = function(*arguments)
     if result < 0:
         number = ctypes.get_errno()

@@ -41,7 +41,7 @@ class CallNumbers(NamedTuple):
     aarch64: int | None
 
 
-REFUSED = {
+REFUSED_CALLS = {
     # Keyrings of the kernel, which may hold the user's keys.
     "add_key": CallNumbers(248, 286, 217),
     "request_key": CallNumbers(249, 287, 218),
@@ -78,7 +78,7 @@ REFUSED = {
     "syslog": CallNumbers(103, 103, 116),
 }
 """These fail with EPERM."""
-ABSENT = {
+ABSENT_CALLS = {
     "io_uring_setup": CallNumbers(425, 425, 425),
     "io_uring_enter": CallNumbers(426, 426, 426),
     "io_uring_register": CallNumbers(427, 427, 427),
@@ -122,8 +122,8 @@ def compile_filter(machine: str, tcp_only: bool) -> bytes:
 def _filter_calls(architecture: int, tcp_only: bool) -> list[Instruction]:
     """Decide about a call of one calling convention."""
     answers: list[tuple[CallNumbers, list[Instruction]]] = [
-        *((numbers, [_refuse(errno.EPERM)]) for numbers in REFUSED.values()),
-        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in ABSENT.values()),
+        *((numbers, [_refuse(errno.EPERM)]) for numbers in REFUSED_CALLS.values()),
+        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in ABSENT_CALLS.values()),
         (CLONE, _refuse_user_namespace()),
         (UNSHARE, _refuse_user_namespace()),
         (IOCTL, _refuse_terminal_input()),
@@ -146,10 +146,10 @@ def _find_rule(rules: Sequence[tuple[int, list[Instruction]]]) -> list[Instructi
         middle = len(rules) // 2
         lower, upper = _find_rule(rules[:middle]), _find_rule(rules[middle:])
         return [(JUMP_AT_LEAST, len(lower), 0, rules[middle][0]), *lower, *upper]
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for number, answer in rules:
-        found += [(JUMP_EQUAL, 0, len(answer), number), *answer]
-    return [*found, (RETURN, 0, 0, ALLOW)]
+        instructions += [(JUMP_EQUAL, 0, len(answer), number), *answer]
+    return [*instructions, (RETURN, 0, 0, ALLOW)]
 
 
 def _refuse_user_namespace() -> list[Instruction]:

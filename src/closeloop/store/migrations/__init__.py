@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from closeloop.model.errors import BadInput
 from closeloop.store import schema
+from closeloop.store.fact_protection import protection_statements
 from closeloop.store.migrations import (
     m0001_spine,
     m0002_sessions,
@@ -29,7 +30,6 @@ from closeloop.store.migrations import (
     m0014_reports,
     m0015_private,
 )
-from closeloop.store.protection import protection
 
 MIGRATIONS = (
     m0001_spine,
@@ -49,7 +49,7 @@ MIGRATIONS = (
     m0015_private,
 )
 
-WORDS = {
+DIALECT_WORDS = {
     "sqlite": {
         "{number}": "INTEGER PRIMARY KEY",
         "{text}": "TEXT",
@@ -68,23 +68,23 @@ WORDS = {
 _ADVISORY_LOCK = 0x636C6F7365
 
 
-def migrate(engine: Engine, where: str) -> bool:
+def migrate_schema(engine: Engine, where: str) -> bool:
     """Return whether there was anything to do. Safe from several processes at once.
 
     BadInput for a database that is not ours to use.
     """
     with engine.connect() as connection:
-        if _version(connection, where) == len(MIGRATIONS):
+        if _schema_version(connection, where) == len(MIGRATIONS):
             return False
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        done = _version(connection, where)
+        done = _schema_version(connection, where)
         for number, step in enumerate(MIGRATIONS[done:], start=done + 1):
             for statement in step.STATEMENTS:
-                connection.exec_driver_sql(_spoken(statement, connection.dialect.name))
+                connection.exec_driver_sql(_translate_statement(statement, connection.dialect.name))
             for table in step.FACTS:
-                for statement in protection(table, connection.dialect.name):
+                for statement in protection_statements(table, connection.dialect.name):
                     connection.exec_driver_sql(statement)
             rewrite = getattr(step, "rewrite", None)
             if rewrite is not None:
@@ -93,10 +93,10 @@ def migrate(engine: Engine, where: str) -> bool:
     return True
 
 
-def demand_current(engine: Engine, where: str) -> None:
+def require_current_schema(engine: Engine, where: str) -> None:
     """BadInput where a database that can only be read is not of this closeloop's schema."""
     with engine.connect() as connection:
-        version = _version(connection, where)
+        version = _schema_version(connection, where)
     if version < len(MIGRATIONS):
         raise BadInput(
             f"{where} can only be read, and its schema ({version}) is older than this closeloop's "
@@ -104,14 +104,15 @@ def demand_current(engine: Engine, where: str) -> None:
         )
 
 
-def _version(connection: Connection, where: str) -> int:
+def _schema_version(connection: Connection, where: str) -> int:
     tables = set(inspect(connection).get_table_names())
     if schema.migrations.name not in tables:
-        taken = tables & set(schema.metadata.tables)
-        if taken or (tables and connection.dialect.name == "sqlite"):
+        foreign_tables = tables & set(schema.metadata.tables)
+        if foreign_tables or (tables and connection.dialect.name == "sqlite"):
             raise BadInput(
-                f"{where} belongs to something else, as it has a table {min(taken or tables)!r}: "
-                "give closeloop a database of its own in the setting `store`."
+                f"{where} belongs to something else, as it has a table"
+                f" {min(foreign_tables or tables)!r}: give closeloop a database of its own in the"
+                " setting `store`."
             )
         return 0
     numbers = connection.execute(select(schema.migrations.c.number)).scalars()
@@ -124,7 +125,7 @@ def _version(connection: Connection, where: str) -> int:
     return version
 
 
-def _spoken(statement: str, dialect: str) -> str:
-    for word, spoken in WORDS[dialect].items():
-        statement = statement.replace(word, spoken)
+def _translate_statement(statement: str, dialect: str) -> str:
+    for word, replacement in DIALECT_WORDS[dialect].items():
+        statement = statement.replace(word, replacement)
     return statement

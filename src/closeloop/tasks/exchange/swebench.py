@@ -12,20 +12,20 @@ from typing import Any
 import msgspec
 
 from closeloop.model.errors import BadInput
-from closeloop.model.patches import parse
-from closeloop.model.reading import read_json
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.record import Record
-from closeloop.model.task import Acceptance, Runner, Task
-from closeloop.tasks.digests import with_digests
-from closeloop.tasks.exchange.named import Named
+from closeloop.model.record_reading import parse_json
+from closeloop.model.task import Acceptance, Task, TestRunner
+from closeloop.tasks.exchange.required_tests import RequiredTests
+from closeloop.tasks.task_digests import with_digests
 
-LONGEST_LINE = 64 << 20
-_OWNED = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
+MAX_LINE_BYTES = 64 << 20
+_OWNER_AND_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}")
+_COMMIT_ID = re.compile(r"[0-9a-f]{40}")
+_UNITTEST_NAME = re.compile(r"(\w+) \(([\w.]+)\)")
 
 
-class Setting(Record):
+class SwebenchOptions(Record):
     """What the format does not say: where repositories are, and how tests are run."""
 
     clones: Path | None = None
@@ -34,7 +34,7 @@ class Setting(Record):
     setup: tuple[str, ...] = ()
 
 
-class Source(Record):
+class SwebenchSource(Record):
     """What the format says of a repository, which a task does not."""
 
     repo: str
@@ -42,21 +42,21 @@ class Source(Record):
     created_at: str = ""
 
 
-def read_swebench(path: Path, setting: Setting) -> Iterator[Task | str]:
+def read_swebench_tasks(path: Path, setting: SwebenchOptions) -> Iterator[Task | str]:
     """The tasks of a file, line by line; of what is none, why."""
     try:
         with path.open("rb") as opened:
-            for number, line in enumerate(_lines(opened), 1):
+            for number, line in enumerate(_read_lines(opened), 1):
                 name = f"{path}, line {number}"
                 try:
-                    yield _task(_fields(line, name), setting, name)
+                    yield _task_from_row(_decode_row(line, name), setting, name)
                 except BadInput as fault:
                     yield str(fault)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def swebench_line(task: Task, names: Named, source: Source) -> bytes:
+def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSource) -> bytes:
     """One task, as SWE-bench's loader takes it; BadInput where it has no way to say it."""
     wanted = task.acceptance
     if task.base is None or task.reference is None or not wanted.run:
@@ -78,18 +78,18 @@ def swebench_line(task: Task, names: Named, source: Source) -> bytes:
         "PASS_TO_PASS": json.dumps(names.pass_to_pass),
         "environment_setup_commit": task.base,
         "install_config": {"install": list(task.setup), "test_cmd": wanted.run},
-        **_evaluation(task),
+        **_evaluation_fields(task),
     }
     # In plain ASCII: its loader takes U+2028 and its like for the end of a line.
     return json.dumps(row).encode() + b"\n"
 
 
-def _evaluation(task: Task) -> dict[str, str]:
+def _evaluation_fields(task: Task) -> dict[str, str]:
     """How version 5 runs and reads the tests, in the image that our Harbor export builds."""
     wanted = task.acceptance
     if (wanted.runner or "pytest") != "pytest" or "pytest" not in (wanted.run or ""):
         return {}
-    files = parse(wanted.patch or "").files
+    files = parse_patch(wanted.patch or "").files
     paths = " ".join(shlex.quote(file.path) for file in files if file.status != "deleted")
     script = f"""\
 #!/bin/bash
@@ -111,74 +111,77 @@ PYTEST_ADDOPTS=-rA {wanted.run}
     }
 
 
-def _lines(opened: Any) -> Iterator[bytes]:
-    while line := opened.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise BadInput(f"A line of it is longer than {LONGEST_LINE >> 20} MB: no task is.")
+def _read_lines(opened: Any) -> Iterator[bytes]:
+    while line := opened.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise BadInput(f"A line of it is longer than {MAX_LINE_BYTES >> 20} MB: no task is.")
         if line.strip():
             yield line
 
 
-def _fields(line: bytes, name: str) -> dict[str, Any]:
-    value = read_json(line, name)
+def _decode_row(line: bytes, name: str) -> dict[str, Any]:
+    value = parse_json(line, name)
     if not isinstance(value, dict):
         raise BadInput(f"{name} is no JSON object: a task is one.")
     return value
 
 
-def _task(row: dict[str, Any], setting: Setting, name: str) -> Task:
-    repo, base = _text(row, "repo", name), _text(row, "base_commit", name)
-    if not _OWNED.fullmatch(repo) or ".." in repo:
+def _task_from_row(row: dict[str, Any], setting: SwebenchOptions, name: str) -> Task:
+    repo, base = _required_text(row, "repo", name), _required_text(row, "base_commit", name)
+    if not _OWNER_AND_NAME.fullmatch(repo) or ".." in repo:
         raise BadInput(f"{name}: 'repo' must be owner/name, not {repo[:80]!r}.")
-    if not _COMMIT.fullmatch(base):
+    if not _COMMIT_ID.fullmatch(base):
         raise BadInput(f"{name}: 'base_commit' must be the whole id of a commit.")
-    failing, passing = _tests(row, "FAIL_TO_PASS", name), _tests(row, "PASS_TO_PASS", name)
+    failing, passing = (
+        _required_tests(row, "FAIL_TO_PASS", name),
+        _required_tests(row, "PASS_TO_PASS", name),
+    )
     if not failing:
         raise BadInput(f"{name}: FAIL_TO_PASS is empty: nothing would tell a fix from none.")
-    run, setup = _ways(row, setting)
-    runner: Runner | None = "unittest" if _UNITTEST.fullmatch(failing[0]) else None
+    run, setup = _run_and_setup(row, setting)
+    runner: TestRunner | None = "unittest" if _UNITTEST_NAME.fullmatch(failing[0]) else None
     task = Task(
-        id=task_id(_text(row, "instance_id", name)),
-        prompt=_text(row, "problem_statement", name).strip(),
-        repo=_clone(repo, setting.clones),
+        id=normalise_task_id(_required_text(row, "instance_id", name)),
+        prompt=_required_text(row, "problem_statement", name).strip(),
+        repo=_clone_location(repo, setting.clones),
         base=base,
         setup=setup,
         acceptance=Acceptance(
             run=run,
             runner=runner,
-            fail_to_pass=tuple(map(_test, failing)),
-            pass_to_pass=tuple(map(_test, passing)),
-            patch=_patch(row, "test_patch", name),
+            fail_to_pass=tuple(map(_normalise_test_name, failing)),
+            pass_to_pass=tuple(map(_normalise_test_name, passing)),
+            patch=_required_patch(row, "test_patch", name),
         ),
-        reference=_patch(row, "patch", name),
-        origin=f"swe-bench:{_text(row, 'instance_id', name)[:200]}",
+        reference=_required_patch(row, "patch", name),
+        origin=f"swe-bench:{_required_text(row, 'instance_id', name)[:200]}",
     )
     return with_digests(task)
 
 
-def task_id(text: str) -> str:
+def normalise_task_id(text: str) -> str:
     """A name of others as an id of ours."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "task"
 
 
-def _text(row: dict[str, Any], field: str, name: str) -> str:
+def _required_text(row: dict[str, Any], field: str, name: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{name}: {field!r} is missing.")
     return value
 
 
-def _patch(row: dict[str, Any], field: str, name: str) -> str:
-    text = _text(row, field, name)
+def _required_patch(row: dict[str, Any], field: str, name: str) -> str:
+    text = _required_text(row, field, name)
     text = text if text.endswith("\n") else f"{text}\n"
     try:
-        parse(text)
+        parse_patch(text)
     except BadInput as fault:
         raise BadInput(f"{name}: {field!r}: {fault}") from fault
     return text
 
 
-def _tests(row: dict[str, Any], field: str, name: str) -> list[str]:
+def _required_tests(row: dict[str, Any], field: str, name: str) -> list[str]:
     value = row.get(field, [])
     try:
         value = msgspec.json.decode(value) if isinstance(value, str) else value
@@ -187,24 +190,24 @@ def _tests(row: dict[str, Any], field: str, name: str) -> list[str]:
         raise BadInput(f"{name}: {field!r} must be a list of tests.") from error
 
 
-def _test(name: str) -> str:
+def _normalise_test_name(name: str) -> str:
     """Django's `test_x (a.B)` is what unittest calls `a.B.test_x`."""
-    found = _UNITTEST.fullmatch(name)
-    return f"{found[2]}.{found[1]}" if found else name
+    match = _UNITTEST_NAME.fullmatch(name)
+    return f"{match[2]}.{match[1]}" if match else name
 
 
-def _ways(row: dict[str, Any], setting: Setting) -> tuple[str, tuple[str, ...]]:
+def _run_and_setup(row: dict[str, Any], setting: SwebenchOptions) -> tuple[str, tuple[str, ...]]:
     """How to run and set up, where the line says so; else as the project does."""
-    told = row.get("install_config")
-    told = told if isinstance(told, dict) else {}
-    run, install = told.get("test_cmd"), told.get("install")
+    install_config = row.get("install_config")
+    install_config = install_config if isinstance(install_config, dict) else {}
+    run, install = install_config.get("test_cmd"), install_config.get("install")
     lines = [install] if isinstance(install, str) else install
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         lines = list(setting.setup)
     return run if isinstance(run, str) and run else setting.run, tuple(lines)
 
 
-def _clone(repo: str, clones: Path | None) -> str:
+def _clone_location(repo: str, clones: Path | None) -> str:
     if clones is None:
         return f"https://github.com/{repo}"
     owner, _, short = repo.partition("/")

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from closeloop.model.errors import BadInput
 from closeloop.model.record import Record
 from closeloop.model.task import Task
-from closeloop.tasks.stress.imports import far_away, shared_helper
-from closeloop.tasks.stress.planted import lookalike, neighbour
-from closeloop.tasks.stress.words import constraints, missing_decision
+from closeloop.tasks.stress.import_variants import name_distant_entry, protect_shared_helper
+from closeloop.tasks.stress.planted_variants import plant_lookalike, plant_neighbour
+from closeloop.tasks.stress.prompt_variants import add_constraints, remove_decision
 
-Stress = Literal[
+StressMode = Literal[
     "context-blindness",
     "instruction-drift",
     "silent-regression",
@@ -29,36 +29,36 @@ Stress = Literal[
 ]
 
 
-class Stressed(Record):
+class StressVariant(Record):
     """A variant of a task, and the files that its base needs besides."""
 
     task: Task
     planted: dict[str, str] = {}
 
 
-_MAKERS: dict[Stress, Callable[[Task, Path], tuple[Task, dict[str, str]]]] = {
-    "context-blindness": far_away,
-    "instruction-drift": constraints,
-    "silent-regression": shared_helper,
-    "scope-creep": neighbour,
-    "hallucinated-api": lookalike,
-    "ambiguity": missing_decision,
+_VARIANT_MAKERS: dict[StressMode, Callable[[Task, Path], tuple[Task, dict[str, str]]]] = {
+    "context-blindness": name_distant_entry,
+    "instruction-drift": add_constraints,
+    "silent-regression": protect_shared_helper,
+    "scope-creep": plant_neighbour,
+    "hallucinated-api": plant_lookalike,
+    "ambiguity": remove_decision,
 }
-MODES = tuple(_MAKERS)
+STRESS_MODES = tuple(_VARIANT_MAKERS)
 
 
-def stress(task: Task, mode: Stress, tree: Path) -> Stressed:
+def stress_task(task: Task, mode: StressMode, tree: Path) -> StressVariant:
     """A variant that stresses one mode, given the files of its base; BadInput where none is."""
     if task.reference is None or not task.acceptance.run:
         raise BadInput(f"{task.id} has no reference or no tests: nothing would prove a variant.")
-    made, planted = _MAKERS[mode](task, tree)
+    variant, planted = _VARIANT_MAKERS[mode](task, tree)
     if planted.keys() & {str(path.relative_to(tree)) for path in tree.rglob("*")}:
         raise BadInput(f"{task.id} has a file already where one would be planted.")
     tags = dict.fromkeys([*task.tags, "stress", mode])
-    made = replace(
-        made,
+    variant = replace(
+        variant,
         id=f"{task.id[:80]}-{mode}",
         tags=tuple(tags),
         origin=f"stress:{mode} of task:{task.id} {task.origin}",
     )
-    return Stressed(task=made, planted=planted)
+    return StressVariant(task=variant, planted=planted)

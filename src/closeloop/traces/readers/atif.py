@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces.atif.files import MOST_FILES, beside, is_trajectory, named_in
-from closeloop.traces.atif.run import Run
-from closeloop.traces.builder import Builder
+from closeloop.traces.atif.atif_session import AtifSessionBuilder
+from closeloop.traces.atif.trajectory_files import (
+    MAX_FILES,
+    find_trajectory_file,
+    is_trajectory,
+    iter_referenced_paths,
+)
+from closeloop.traces.trace_builder import TraceBuilder
 
 name = "atif"
 version = 2
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     if b"ATIF-v" not in source.head:
         return False
     lines = source.lines
@@ -28,41 +33,47 @@ def recognises(source: Source) -> bool:
     return is_trajectory(source.document)
 
 
-def parts(source: Source) -> Sequence[Path]:
-    return list(_named(source))
+def parts(source: RecordingSource) -> Sequence[Path]:
+    return list(_iter_named_files(source))
 
 
-def _named(source: Source) -> Iterator[Path]:
+def _iter_named_files(source: RecordingSource) -> Iterator[Path]:
     """The files that a trajectory names and those that they name, the nearest first."""
-    found = {source.path}
+    seen = {source.path}
     waiting = [source.path]
     while waiting:
         path = waiting.pop(0)
         document = source.document if path == source.path else source.beside(path).document
-        for named in dict.fromkeys(named_in(document)):
-            inner = beside(path, named)
-            if inner is not None and inner not in found and len(found) <= MOST_FILES:
-                found.add(inner)
+        for named in dict.fromkeys(iter_referenced_paths(document)):
+            inner = find_trajectory_file(path, named)
+            if inner is not None and inner not in seen and len(seen) <= MAX_FILES:
+                seen.add(inner)
                 waiting.append(inner)
                 yield inner
 
 
-def owner(source: Source) -> Path | None:
+def owner(source: RecordingSource) -> Path | None:
     folder, own = source.path.parent, source.path.name
     # `run.json` may own `run.agent.json`: no other file of the folder needs a look.
     ends = [place for place, letter in enumerate(own) if letter == "."]
     mine = sorted(folder / f"{own[:end]}.json" for end in ends)
     for path in (*mine, folder / "trajectory.json", folder.parent / "trajectory.json"):
-        if path != source.path and path.is_file() and source.path in _named(source.beside(path)):
+        if (
+            path != source.path
+            and path.is_file()
+            and source.path in _iter_named_files(source.beside(path))
+        ):
             return path
     return None
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     document = source.document
     for trajectory in source.records() if document is None else [document]:
         if is_trajectory(trajectory):
-            yield Run(source, trajectory, Builder(name, version)).session()
+            yield AtifSessionBuilder(
+                source, trajectory, TraceBuilder(name, version)
+            ).build_session()
         else:
             key = "a record that is no trajectory"
             source.skipped[key] = source.skipped.get(key, 0) + 1

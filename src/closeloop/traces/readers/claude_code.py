@@ -9,18 +9,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
-from closeloop.model.record import digest
+from closeloop.model.protocols import RecordingSource
+from closeloop.model.record import content_digest
 from closeloop.model.session import Session
-from closeloop.traces.claude.files import WARMUP, children_of, in_order, is_warmup, opening
-from closeloop.traces.claude.sitting import Sitting
-from closeloop.traces.source import FileSource
+from closeloop.traces.claude.claude_session import ClaudeSessionBuilder
+from closeloop.traces.claude.session_files import (
+    WARMUP,
+    is_warmup,
+    list_child_files,
+    merge_records_by_time,
+    read_first_message,
+)
+from closeloop.traces.file_source import FileSource
 
 name = "claude-code"
 version = 2
 
-_SPOKEN = ("user", "assistant", "system", "attachment", "progress")
-_BESIDES = {
+_MESSAGE_TYPES = ("user", "assistant", "system", "attachment", "progress")
+_METADATA_FIELDS = {
     # Lines that may stand before the first message, each with a field that tells them apart.
     "summary": "leafUuid",
     "file-history-snapshot": "snapshot",
@@ -33,26 +39,26 @@ _BESIDES = {
     "agent-name": "sessionId",
     "pr-link": "sessionId",
 }
-_NAME = re.compile(r"[\w.-]{1,128}")
+_SAFE_NAME = re.compile(r"[\w.-]{1,128}")
 _LONG_FIRST_LINE = (b'"parentUuid":', b'"isSidechain":', b'"sessionId":', b'"message":')
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     lines = source.lines
     if not lines:
         # The first line alone may be longer than the head of a file.
         start = source.head[:4096]
         return start[:1] == b"{" and all(word in source.head for word in _LONG_FIRST_LINE)
-    if any(_is_spoken(line) for line in lines):
+    if any(_is_message_line(line) for line in lines):
         return True
     return all(
-        isinstance(line, dict) and _BESIDES.get(str(line.get("type")), "\0") in line
+        isinstance(line, dict) and _METADATA_FIELDS.get(str(line.get("type")), "\0") in line
         for line in lines
     )
 
 
-def _is_spoken(line: Any) -> bool:
-    if not isinstance(line, dict) or line.get("type") not in _SPOKEN:
+def _is_message_line(line: Any) -> bool:
+    if not isinstance(line, dict) or line.get("type") not in _MESSAGE_TYPES:
         return False
     message = line.get("message", {})
     return (
@@ -64,20 +70,20 @@ def _is_spoken(line: Any) -> bool:
     )
 
 
-def parts(source: Source) -> Sequence[Path]:
+def parts(source: RecordingSource) -> Sequence[Path]:
     """The files of its sub-agents: in a folder of the session's name, or (older) beside it."""
-    first = opening(source)
+    first = read_first_message(source)
     session = _file_name(first.get("sessionId"))
     if session is None or first.get("isSidechain") is True:
         return ()
     folder = source.path.parent
-    beside = _agents(folder, _stamp(folder)).get(session, ())
+    beside = _agent_files_by_session(folder, _modification_time(folder)).get(session, ())
     below = folder / session / "subagents"
     return [*beside, *(sorted(below.rglob("*.jsonl")) if below.is_dir() else ())]
 
 
-def owner(source: Source) -> Path | None:
-    first = opening(source)
+def owner(source: RecordingSource) -> Path | None:
+    first = read_first_message(source)
     session = _file_name(first.get("sessionId"))
     if session is None or first.get("isSidechain") is not True:
         return None
@@ -89,10 +95,10 @@ def owner(source: Source) -> Path | None:
 
 
 def _file_name(value: Any) -> str | None:
-    return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+    return value if isinstance(value, str) and _SAFE_NAME.fullmatch(value) else None
 
 
-def _stamp(folder: Path) -> int:
+def _modification_time(folder: Path) -> int:
     try:
         return folder.stat().st_mtime_ns
     except OSError:
@@ -100,60 +106,64 @@ def _stamp(folder: Path) -> int:
 
 
 @lru_cache(maxsize=16)
-def _agents(folder: Path, stamp: int) -> dict[str, list[Path]]:
+def _agent_files_by_session(folder: Path, stamp: int) -> dict[str, list[Path]]:
     """The sub-agents' files of a folder by session; looked at again only when it has changed."""
-    found: dict[str, list[Path]] = {}
+    files_by_session: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("agent-*.jsonl")):
-        first = opening(FileSource(path))
+        first = read_first_message(FileSource(path))
         session = first.get("sessionId")
         if first.get("isSidechain") is True and isinstance(session, str):
-            found.setdefault(session, []).append(path)
-    return found
+            files_by_session.setdefault(session, []).append(path)
+    return files_by_session
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the file, but for those that have a file of their own beside."""
-    first = opening(source)
+    first = read_first_message(source)
     if is_warmup(first):
         source.skipped[WARMUP] = source.skipped.get(WARMUP, 0) + 1
         return
-    children = children_of(source, parts(source))
-    sittings: dict[str, Sitting] = {}
+    children = list_child_files(source, parts(source))
+    builders: dict[str, ClaudeSessionBuilder] = {}
     current = None
-    for lane, record in in_order(source, children):
+    for lane, record in merge_records_by_time(source, children):
         if not isinstance(record, dict):
             source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
             continue
         session = record.get("sessionId") or None
         if current is None or (isinstance(session, str) and session != current.id):
-            known = len(sittings)
-            current = _sitting(sittings, session, source)
-            if len(sittings) > known:
+            builders_before = len(builders)
+            current = _session_builder(builders, session, source)
+            if len(builders) > builders_before:
                 current.alone = first.get("isSidechain") is True
                 current.files = {child[2] for child in children}
-                _link(current, record.get("parentUuid"), sittings)
-        current.take(lane, record)
-    for sitting in sittings.values():
-        if not sitting.empty:
-            sitting.id = sitting.id or digest(source.head)[:32]
-            yield sitting.session(name)
+                _link_continuation(current, record.get("parentUuid"), builders)
+        current.add_record(lane, record)
+    for builder in builders.values():
+        if not builder.is_empty:
+            builder.id = builder.id or content_digest(source.head)[:32]
+            yield builder.build_session(name)
 
 
-def _sitting(known: dict[str, Sitting], session: Any, source: Source) -> Sitting:
-    named = session if isinstance(session, str) else ""
-    if named not in known:
+def _session_builder(
+    known: dict[str, ClaudeSessionBuilder], session: Any, source: RecordingSource
+) -> ClaudeSessionBuilder:
+    session_id = session if isinstance(session, str) else ""
+    if session_id not in known:
         # Lines before the first with an id belong to the session that then begins.
-        sitting = known.pop("", None) or Sitting(named, source, name, version)
-        sitting.id = named
+        builder = known.pop("", None) or ClaudeSessionBuilder(session_id, source, name, version)
+        builder.id = session_id
         # A resumed session may begin with records of another: that one's file tells of them.
-        own = source.path.parent / f"{named}.jsonl"
-        elsewhere = _file_name(named) is not None and own != source.path and own.is_file()
-        sitting.copied = elsewhere and owner(source) is None
-        known[named] = sitting
-    return known[named]
+        own = source.path.parent / f"{session_id}.jsonl"
+        elsewhere = _file_name(session_id) is not None and own != source.path and own.is_file()
+        builder.copied = elsewhere and owner(source) is None
+        known[session_id] = builder
+    return known[session_id]
 
 
-def _link(sitting: Sitting, parent: Any, known: dict[str, Sitting]) -> None:
+def _link_continuation(
+    sitting: ClaudeSessionBuilder, parent: Any, known: dict[str, ClaudeSessionBuilder]
+) -> None:
     """Name the session that this one goes on from, where that is told of in the same file."""
     for other in islice(known.values(), 100):
         if other is not sitting and isinstance(parent, str) and parent in other.after:

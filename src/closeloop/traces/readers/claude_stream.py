@@ -10,23 +10,27 @@ from typing import Any
 import msgspec
 
 from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import Source
-from closeloop.model.record import digest
+from closeloop.model.protocols import RecordingSource
+from closeloop.model.record import content_digest
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Message
-from closeloop.model.usage import total
-from closeloop.traces import single
-from closeloop.traces.builder import ROOT
-from closeloop.traces.claude.ending import ended, join, last_words
-from closeloop.traces.claude.talk import Talk
-from closeloop.traces.claude.usage import number, usage_of
-from closeloop.traces.results import mark_corrections
-from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import raw
+from closeloop.model.usage_totals import sum_usage
+from closeloop.traces import single_file
+from closeloop.traces.call_results import mark_corrections
+from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
+from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
+from closeloop.traces.claude.session_ending import (
+    join_child_lanes,
+    mark_final_claim,
+    session_outcome,
+)
+from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",
@@ -34,18 +38,20 @@ _EXITS: dict[str, Exit] = {
     "error_max_budget_usd": "out_of_budget",
     "error_during_execution": "crashed",
 }
-_TOLD_ELSEWHERE = ("tool_progress", "keep_alive")
-_TASKS_TOLD_ELSEWHERE = ("task_started", "task_progress", "task_updated", "status")
+_REDUNDANT_TYPES = ("tool_progress", "keep_alive")
+_REDUNDANT_SUBTYPES = ("task_started", "task_progress", "task_updated", "status")
 _START = re.compile(rb'\{"type":\s?"system",\s?"subtype":\s?"init",')
-_FRAME = ("session_id", "subtype", "type", "uuid")
+_FRAME_KEYS = ("session_id", "subtype", "type", "uuid")
 
 
-def recognises(source: Source) -> bool:
-    lines = _beginning(source)
+def recognises(source: RecordingSource) -> bool:
+    lines = _first_records(source)
     if not lines:
         # A terminal's own words may stand before the first line, or that line may be a long one.
         return bool(_START.search(source.head)) and b'"session_id":' in source.head
-    return any(_is_ours(line) for line in lines) and not any(_is_qwen(line) for line in lines)
+    return any(_is_claude_line(line) for line in lines) and not any(
+        _is_qwen(line) for line in lines
+    )
 
 
 def _is_qwen(line: Any) -> bool:
@@ -53,7 +59,7 @@ def _is_qwen(line: Any) -> bool:
     return isinstance(line, dict) and "qwen_code_version" in line
 
 
-def _beginning(source: Source) -> Sequence[Any]:
+def _first_records(source: RecordingSource) -> Sequence[Any]:
     lines = source.lines
     if len(lines) == 1 and isinstance(lines[0], list):
         return lines[0][:12]
@@ -63,7 +69,7 @@ def _beginning(source: Source) -> Sequence[Any]:
     return lines
 
 
-def _is_ours(line: Any) -> bool:
+def _is_claude_line(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("session_id"), str):
         return False
     kind = line.get("type")
@@ -76,28 +82,30 @@ def _is_ours(line: Any) -> bool:
     return kind == "result" and "num_turns" in line and "subtype" in line
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the stream, in the order they begin."""
-    streams: dict[str, _Stream] = {}
+    streams: dict[str, _ClaudeStreamBuilder] = {}
     current = None
-    for record in _records(source):
+    for record in _iter_records(source):
         if not isinstance(record, dict):
             source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
             continue
         session = record.get("session_id")
         if current is None or (isinstance(session, str) and session != current.id):
-            named = session if isinstance(session, str) else ""
-            current = streams.get(named) or streams.pop("", None) or _Stream(source)
-            current.id = named
-            streams[named] = current
-        current.take(record)
+            session_id = session if isinstance(session, str) else ""
+            current = (
+                streams.get(session_id) or streams.pop("", None) or _ClaudeStreamBuilder(source)
+            )
+            current.id = session_id
+            streams[session_id] = current
+        current.add_record(record)
     for stream in streams.values():
         if stream.talk.builder.events or stream.results:
-            yield stream.session()
+            yield stream.build_session()
 
 
-def _records(source: Source) -> Iterator[Any]:
-    first = _beginning(source)
+def _iter_records(source: RecordingSource) -> Iterator[Any]:
+    first = _first_records(source)
     lines = source.lines
     if first and (not lines or first is not lines):
         document = source.document
@@ -106,12 +114,12 @@ def _records(source: Source) -> Iterator[Any]:
         yield from source.records()
 
 
-class _Stream:
+class _ClaudeStreamBuilder:
     """Takes the lines of one session."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordingSource) -> None:
         self.id = ""
-        self.talk = Talk(name, version, source.skipped)
+        self.talk = ClaudeConversationBuilder(name, version, source.skipped)
         self.start: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
         self.spent: list[Usage] = []
@@ -119,30 +127,30 @@ class _Stream:
         self._starts: dict[str, dict[str, Any]] = {}
         self._denied: set[str] = set()
 
-    def take(self, record: dict[str, Any]) -> None:
-        kind, at = record.get("type"), self.talk.moment(record.get("timestamp"))
-        lane = self._lane(record)
+    def add_record(self, record: dict[str, Any]) -> None:
+        kind, at = record.get("type"), self.talk.record_time(record.get("timestamp"))
+        lane = self._lane_of_record(record)
         if kind == "assistant":
-            self.talk.agent(lane, record, at)
+            self.talk.add_agent_message(lane, record, at)
         elif kind == "user":
-            self.talk.user(lane, record, record.get("tool_use_result"), at)
+            self.talk.add_user_record(lane, record, record.get("tool_use_result"), at)
         elif kind == "system":
-            self._system(lane, record, at)
+            self._add_system_record(lane, record, at)
         elif kind == "result":
-            self._result(record)
+            self._add_run_result(record)
         elif kind == "stream_event":
-            self._partial(lane, record.get("event"))
-        elif kind not in _TOLD_ELSEWHERE:
-            self.talk.unknown(kind, record, lane, at)
+            self._add_stream_event(lane, record.get("event"))
+        elif kind not in _REDUNDANT_TYPES:
+            self.talk.add_unknown(kind, record, lane, at)
 
-    def _lane(self, record: dict[str, Any]) -> str:
+    def _lane_of_record(self, record: dict[str, Any]) -> str:
         """A sub-agent's lines name the call that began it."""
         call = record.get("parent_tool_use_id")
         if not isinstance(call, str) or not call:
-            return ROOT
-        return self.talk.open(shortened(call, most=200))
+            return ROOT_LANE
+        return self.talk.open_lane(truncate_middle(call, most=200))
 
-    def _partial(self, lane: str, event: Any) -> None:
+    def _add_stream_event(self, lane: str, event: Any) -> None:
         """Messages as they come in. Only their ends matter: they have the real counts."""
         if not isinstance(event, dict):
             return
@@ -154,26 +162,30 @@ class _Stream:
             before = message.get("usage")
             counted = {**(before if isinstance(before, dict) else {}), **usage}
             reason = delta.get("stop_reason")
-            self.talk.count(lane, {**message, "usage": counted, "stop_reason": reason}, None, None)
+            self.talk.add_turn(
+                lane, {**message, "usage": counted, "stop_reason": reason}, None, None
+            )
 
-    def _system(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
         subtype = record.get("subtype")
         if subtype == "init":
             self.start = self.start or record
             return
-        if subtype in _TASKS_TOLD_ELSEWHERE:
+        if subtype in _REDUNDANT_SUBTYPES:
             return
         if subtype == "task_notification":
-            self.talk.settle(record.get("task_id"), _notified(record))
-        text = raw({name: value for name, value in record.items() if name not in _FRAME})
+            self.talk.finish_background_task(record.get("task_id"), _notification_text(record))
+        text = json_excerpt(
+            {name: value for name, value in record.items() if name not in _FRAME_KEYS}
+        )
         if subtype == "compact_boundary":
-            self.talk.compacted(text, lane, at, summary=False)
+            self.talk.add_compaction(text, lane, at, summary=False)
         else:
-            self.talk.note(text, shortened(f"system: {subtype}", most=100), lane, at)
+            self.talk.add_note(text, truncate_middle(f"system: {subtype}", most=100), lane, at)
 
-    def _result(self, record: dict[str, Any]) -> None:
+    def _add_run_result(self, record: dict[str, Any]) -> None:
         """The end of a run; one program may answer several prompts, and counts on."""
-        used = _used(record)
+        used = _run_usage(record)
         before = self.spent[-1] if self.spent else None
         if before is not None and (used.cost or 0) >= (before.cost or 0):
             self.spent.pop()
@@ -181,67 +193,67 @@ class _Stream:
         self.results.append(record)
         denials = record.get("permission_denials")
         for denial in denials if isinstance(denials, list) else ():
-            self.talk.note(raw(denial), "permission denied")
+            self.talk.add_note(json_excerpt(denial), "permission denied")
             self._denied.add(str(denial.get("tool_use_id")) if isinstance(denial, dict) else "")
 
-    def session(self) -> Session:
+    def build_session(self) -> Session:
         talk = self.talk
         for event in talk.builder.events:
             if isinstance(event, Command) and event.call in self._denied and not event.stopped:
                 talk.builder.finish(event, stopped="not permitted")
-        join(talk)
+        join_child_lanes(talk)
         mark_corrections(talk.builder)
-        outcome, cause = self._ended()
-        words = last_words(talk, finished=outcome == "finished")
-        said = self.results[-1].get("result") if self.results else None
-        if isinstance(said, str) and said.strip() and words is None:
-            words = shortened(said, talk.skipped)
-            place = talk.builder.number
-            talk.builder.add(Message(number=place, lane=ROOT, role="agent", text=words))
-            last_words(talk, finished=outcome == "finished")
+        outcome, cause = self._session_outcome()
+        words = mark_final_claim(talk, finished=outcome == "finished")
+        result_text = self.results[-1].get("result") if self.results else None
+        if isinstance(result_text, str) and result_text.strip() and words is None:
+            words = truncate_middle(result_text, talk.skipped)
+            place = talk.builder.next_number
+            talk.builder.add(Message(number=place, lane=ROOT_LANE, role="agent", text=words))
+            mark_final_claim(talk, finished=outcome == "finished")
         release, model, cwd = (
-            shortened(value, most=1000) if isinstance(value, str) else None
+            truncate_middle(value, most=1000) if isinstance(value, str) else None
             for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
         )
-        said_most = max(talk.models, key=lambda one: talk.models[one], default=model)
-        trace = talk.builder.trace(talk.skipped)
+        main_model = max(talk.models, key=lambda one: talk.models[one], default=model)
+        trace = talk.builder.build_trace(talk.skipped)
         return Session(
-            id=shortened(self.id, most=400) or digest(msgspec.msgpack.encode(trace)),
+            id=truncate_middle(self.id, most=400) or content_digest(msgspec.msgpack.encode(trace)),
             agent="claude-code",
             trace=trace,
             agent_version=release,
-            model=said_most and shortened(said_most, most=1000),
+            model=main_model and truncate_middle(main_model, most=1000),
             started=talk.started,
             ended=talk.ended,
             exit=outcome,
             cause=cause,
-            usage=total(self.spent) if self.spent else talk.builder.usage(),
+            usage=sum_usage(self.spent) if self.spent else talk.builder.total_usage(),
             summary=words,
             directory=cwd,
             copy="printed",
         )
 
-    def _ended(self) -> tuple[Exit, str | None]:
+    def _session_outcome(self) -> tuple[Exit, str | None]:
         if not self.results:
             if self.talk.trouble is not None:
-                return ended(self.talk)
+                return session_outcome(self.talk)
             return "crashed", "The stream ends without a result."
         last = self.results[-1]
         subtype, text = str(last.get("subtype")), last.get("result")
         if subtype == "success" and last.get("is_error") is True:
             words = text if isinstance(text, str) else "The run ended in an error."
-            return "machine", shortened(words, most=300)
+            return "machine", truncate_middle(words, most=300)
         outcome = _EXITS.get(subtype, "crashed")
-        return outcome, None if outcome == "finished" else shortened(subtype, most=100)
+        return outcome, None if outcome == "finished" else truncate_middle(subtype, most=100)
 
 
-def _notified(record: dict[str, Any]) -> str:
+def _notification_text(record: dict[str, Any]) -> str:
     """A notice of the stream in the words of the session file's."""
     status, summary = record.get("status"), record.get("summary")
     return f"<status>{status}</status>\n<summary>{summary}</summary>"
 
 
-def _used(record: dict[str, Any]) -> Usage:
+def _run_usage(record: dict[str, Any]) -> Usage:
     """Of all models, so of sub-agents too; a result without that tells of the main lane only."""
     cost = record.get("total_cost_usd")
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e9:
@@ -249,20 +261,22 @@ def _used(record: dict[str, Any]) -> Usage:
     models = record.get("modelUsage")
     each = [
         Usage(
-            input_tokens=number(one.get("inputTokens")),
-            output_tokens=number(one.get("outputTokens")),
-            cache_read_tokens=number(one.get("cacheReadInputTokens")),
-            cache_write_tokens=number(one.get("cacheCreationInputTokens")),
+            input_tokens=non_negative_int(one.get("inputTokens")),
+            output_tokens=non_negative_int(one.get("outputTokens")),
+            cache_read_tokens=non_negative_int(one.get("cacheReadInputTokens")),
+            cache_write_tokens=non_negative_int(one.get("cacheCreationInputTokens")),
         )
         for one in (models.values() if isinstance(models, dict) else ())
         if isinstance(one, dict)
     ]
     usage = record.get("usage")
     if each:
-        counted = total(each)
+        counted = sum_usage(each)
     else:
-        given = usage if isinstance(usage, dict) else {}
-        counted = usage_of(given, number(given.get("output_tokens")))
+        usage_fields = usage if isinstance(usage, dict) else {}
+        counted = usage_from_claude(
+            usage_fields, non_negative_int(usage_fields.get("output_tokens"))
+        )
     if cost is None:
         return counted
     return msgspec.structs.replace(counted, cost=float(cost), cost_from="reported")

@@ -11,37 +11,42 @@ from typing import Any
 import msgspec
 
 from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
-from closeloop.model.usage import total
-from closeloop.traces import single
-from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.calls import Origin, exit_code_in
-from closeloop.traces.copilot.calls import ended_by, events_for, shell_in, usage_in
-from closeloop.traces.results import mark_corrections, result_of
-from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import (
-    arguments,
-    between,
-    count,
-    exit_code,
-    items,
-    label,
-    mapping,
-    moment,
-    raw,
-    text,
+from closeloop.model.usage_totals import sum_usage
+from closeloop.traces import single_file
+from closeloop.traces.call_results import mark_corrections, result_fields
+from closeloop.traces.copilot.copilot_calls import (
+    events_from_copilot_call,
+    exit_from_error,
+    running_shell_id,
+    usage_from_copilot,
+)
+from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.traces.tool_calls import CallOrigin, find_exit_code
+from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.untrusted_json import (
+    as_count,
+    as_exit_code,
+    as_label,
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    seconds_between,
+    storable_arguments,
+    time_from_text,
 )
 
 name = "copilot-cli"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_FAMILIES = frozenset({"session", "user", "assistant", "tool", "system", "hook", "permission",
+_EVENT_FAMILIES = frozenset({"session", "user", "assistant", "tool", "system", "hook", "permission",
                        "subagent", "skill", "abort", "model", "user_input", "mcp", "commands",
                        "capabilities"})  # fmt: skip
-_ECHOES = frozenset({"hook.start", "hook.end", "hook.progress", "assistant.turn_start",
+_ECHO_EVENTS = frozenset({"hook.start", "hook.end", "hook.progress", "assistant.turn_start",
                      "assistant.turn_end", "assistant.message_start", "assistant.message_delta",
                      "assistant.reasoning_delta", "assistant.streaming_delta",
                      "assistant.tool_call_delta", "tool.execution_partial_result",
@@ -50,7 +55,7 @@ _ECHOES = frozenset({"hook.start", "hook.end", "hook.progress", "assistant.turn_
                      "session.usage_checkpoint", "model.call_start", "assistant.idle",
                      "session.compaction_start", "subagent.completed"})  # fmt: skip
 """What says again what other events say, or only that something goes on."""
-_ASIDES = {
+_ASIDE_NOTES = {
     "session.model_change": "model change", "session.mode_changed": "mode change",
     "session.info": "info", "session.warning": "warning", "session.error": "error",
     "session.resume": "resumed", "session.compaction_complete": "compaction",
@@ -62,13 +67,13 @@ _ASIDES = {
     "session.title_changed": "title", "subagent.failed": "error",
     "subagent.selected": "agent change", "subagent.deselected": "agent change",
 }  # fmt: skip
-_WORDS = ("summaryContent", "message", "reason", "content", "newModel", "newMode", "intent",
+_TEXT_KEYS = ("summaryContent", "message", "reason", "content", "newModel", "newMode", "intent",
           "title", "name", "errorMessage", "error", "agentName")  # fmt: skip
-_NOBODY = "The user is not available to respond"
+_NO_USER_PREFIX = "The user is not available to respond"
 _ANSWER = re.compile(r"\AUser (?:responded|selected|answered): ")
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     lines = source.lines
     if not lines or not all(_is_event(line) for line in lines[:4]):
         return False
@@ -79,7 +84,7 @@ def _is_event(line: Any) -> bool:
     return (
         isinstance(line, dict)
         and isinstance(line.get("type"), str)
-        and line["type"].partition(".")[0] in _FAMILIES
+        and line["type"].partition(".")[0] in _EVENT_FAMILIES
         and ("." in line["type"] or line["type"] == "abort")
         and isinstance(line.get("data"), dict)
         and isinstance(line.get("id"), str)
@@ -87,22 +92,22 @@ def _is_event(line: Any) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Session]:
-    told = _Telling(source.skipped)
+def read(source: RecordingSource) -> Iterator[Session]:
+    builder = _CopilotSessionBuilder(source.skipped)
     for record in source.records():
         if isinstance(record, dict):
-            told.record(record)
+            builder.add_record(record)
         else:
-            told.skip("a line that is no event")
-    if told.builder.events or told.start:
-        yield told.session(source.path)
+            builder.count_skip("a line that is no event")
+    if builder.builder.events or builder.start:
+        yield builder.build_session(source.path)
 
 
-class _Telling:
+class _CopilotSessionBuilder:
     """A session while its events are read."""
 
     def __init__(self, skipped: dict[str, int]) -> None:
-        self.builder = Builder(name, version)
+        self.builder = TraceBuilder(name, version)
         self.skipped = skipped
         self.start: dict[str, Any] = {}
         self.result: dict[str, Any] = {}
@@ -123,271 +128,303 @@ class _Telling:
         self.open = False
         """Whether the agent is in the middle of a turn."""
 
-    def skip(self, why: str) -> None:
+    def count_skip(self, why: str) -> None:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
-    def clean(self, value: str) -> str:
-        return shortened(value, self.skipped)
+    def truncate_text(self, value: str) -> str:
+        return truncate_middle(value, self.skipped)
 
-    def record(self, record: Mapping[str, Any]) -> None:
-        kind, data = record.get("type"), mapping(record.get("data"))
-        at = moment(record.get("timestamp"))
+    def add_record(self, record: Mapping[str, Any]) -> None:
+        kind, data = record.get("type"), as_mapping(record.get("data"))
+        at = time_from_text(record.get("timestamp"))
         if at is not None:
             self.times = [min(self.times[0], at), max(self.times[-1], at)] if self.times else [at]
-        self._state(kind, data)
-        if isinstance(kind, str) and kind in _ECHOES:
+        self._update_state(kind, data)
+        if isinstance(kind, str) and kind in _ECHO_EVENTS:
             return
-        lane = self._lane(record, data)
+        lane = self._lane_of_record(record, data)
         handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is not None:
             handler(self, data, lane, at)
-        elif isinstance(kind, str) and kind in _ASIDES:
-            words = next((w for n in _WORDS if (w := text(data.get(n)))), None) or raw(data)
-            self.note(words, _ASIDES[kind], lane, at)
+        elif isinstance(kind, str) and kind in _ASIDE_NOTES:
+            words = next(
+                (w for n in _TEXT_KEYS if (w := as_text(data.get(n)))), None
+            ) or json_excerpt(data)
+            self.add_note(words, _ASIDE_NOTES[kind], lane, at)
         elif kind == "result" and "data" not in record:
             self.result = dict(record)
         elif record.get("ephemeral") is not True:
             # What is sent once and kept nowhere only says that something goes on.
-            self.note(raw(record), f"unknown: {kind}"[:100], lane, at)
+            self.add_note(json_excerpt(record), f"unknown: {kind}"[:100], lane, at)
 
-    def _state(self, kind: Any, data: Mapping[str, Any]) -> None:
+    def _update_state(self, kind: Any, data: Mapping[str, Any]) -> None:
         if kind in ("assistant.turn_start", "assistant.turn_end"):
             self.open = kind == "assistant.turn_start"
         elif kind == "abort":
             self.open = False
-            self.ending = ("gave_up", f"interrupted: {text(data.get('reason')) or 'no reason'}")
+            self.ending = ("gave_up", f"interrupted: {as_text(data.get('reason')) or 'no reason'}")
         elif kind == "user.message":
             self.ending = ("finished", None)
         elif kind == "session.error":
-            self.ending = (ended_by(data), text(data.get("message")))
+            self.ending = (exit_from_error(data), as_text(data.get("message")))
 
-    def _lane(self, record: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-        key = label(record.get("agentId")) or label(data.get("parentToolCallId"))
+    def _lane_of_record(self, record: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+        key = as_label(record.get("agentId")) or as_label(data.get("parentToolCallId"))
         if key is None or record.get("type") == "subagent.started":
-            return ROOT
+            return ROOT_LANE
         if key not in self.lanes:
-            self.lanes[key] = self.builder.lane(f"agent {key}", ROOT)
-            self._join(key, self.lanes[key])
+            self.lanes[key] = self.builder.open_lane(f"agent {key}", ROOT_LANE)
+            self._join_handoff(key, self.lanes[key])
         return self.lanes[key]
 
-    def _join(self, call: str | None, lane: str) -> None:
+    def _join_handoff(self, call: str | None, lane: str) -> None:
         number = self.calls.get(call or "")
         event = self.builder.events[number - 1] if number else None
         if isinstance(event, Handoff) and event.lane != lane:
             self.builder.events[event.number - 1] = msgspec.structs.replace(event, child=lane)
 
-    def note(self, words: str, about: str, lane: str, at: datetime | None) -> None:
-        self.builder.note(self.clean(words), about=self.clean(about), lane=lane, at=at)
+    def add_note(self, words: str, about: str, lane: str, at: datetime | None) -> None:
+        self.builder.add_note(
+            self.truncate_text(words), about=self.truncate_text(about), lane=lane, at=at
+        )
 
-    def began(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def begin_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         if self.start:
-            self.note(raw(data), "resumed", lane, at)
+            self.add_note(json_excerpt(data), "resumed", lane, at)
         self.start = self.start or dict(data)
-        self.model = label(data.get("selectedModel")) or self.model
+        self.model = as_label(data.get("selectedModel")) or self.model
 
-    def prompted(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = text(data.get("content"))
+    def add_system_prompt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        said = as_text(data.get("content"))
         if said is None:
             return
-        said = self.clean(said)
+        said = self.truncate_text(said)
         if self.system is None:
             self.system = said
         elif self.system != said:
-            self.note(said, "system prompt", lane, at)
+            self.add_note(said, "system prompt", lane, at)
 
-    def user(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said, origin = text(data.get("content")), text(data.get("source"))
+    def add_user_message(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        said, origin = as_text(data.get("content")), as_text(data.get("source"))
         if said is not None and origin not in (None, "user"):
-            self.note(said, f"added by {origin}"[:100], lane, at)
+            self.add_note(said, f"added by {origin}"[:100], lane, at)
         elif said is not None:
-            self.builder.hear(self.clean(said), lane=lane, at=at)
-        for attached in items(data.get("attachments")):
-            self.note(raw(attached), "attachment", lane, at)
+            self.builder.add_incoming_message(self.truncate_text(said), lane=lane, at=at)
+        for attached in as_list(data.get("attachments")):
+            self.add_note(json_excerpt(attached), "attachment", lane, at)
 
-    def assistant(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        builder, model = self.builder, label(data.get("model"))
-        out = count(data.get("outputTokens")) or None
-        call = label(data.get("apiCallId")) or label(data.get("messageId"))
-        turn = builder.turn(lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call)
-        thought, said = text(data.get("reasoningText")), text(data.get("content"))
+    def add_assistant_message(
+        self, data: Mapping[str, Any], lane: str, at: datetime | None
+    ) -> None:
+        builder, model = self.builder, as_label(data.get("model"))
+        out = as_count(data.get("outputTokens")) or None
+        call = as_label(data.get("apiCallId")) or as_label(data.get("messageId"))
+        turn = builder.add_turn(
+            lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call
+        )
+        thought, said = as_text(data.get("reasoningText")), as_text(data.get("content"))
         if thought and thought.strip():
             builder.add(
                 Thought(
-                    number=builder.number, lane=lane, turn=turn, at=at, text=self.clean(thought)
+                    number=builder.next_number,
+                    lane=lane,
+                    turn=turn,
+                    at=at,
+                    text=self.truncate_text(thought),
                 )
             )
         if said and said.strip():
             if model:
                 self.words[model] = self.words.get(model, 0) + len(said)
-            if lane == ROOT:
-                self.last = builder.number
-            self._said(self.clean(said), lane, at, role="agent", turn=turn)
-        for request in items(data.get("toolRequests")):
-            asked = mapping(request)
-            self.call(asked.get("toolCallId"), asked.get("name"), asked, (lane, turn, at))
+            if lane == ROOT_LANE:
+                self.last = builder.next_number
+            self._add_message(self.truncate_text(said), lane, at, role="agent", turn=turn)
+        for request in as_list(data.get("toolRequests")):
+            request_fields = as_mapping(request)
+            self.add_call(
+                request_fields.get("toolCallId"),
+                request_fields.get("name"),
+                request_fields,
+                (lane, turn, at),
+            )
 
-    def call(
+    def add_call(
         self, identity: Any, tool: Any, data: Mapping[str, Any], place: tuple[str, int | None, Any]
     ) -> int:
         lane, turn, at = place
-        call, given = label(identity), arguments(data.get("arguments"), self.skipped)
+        call, call_arguments = (
+            as_label(identity),
+            storable_arguments(data.get("arguments"), self.skipped),
+        )
         words = data.get("arguments")
-        if given is None and isinstance(words, str):
-            given = {"input": self.clean(words)}
-        origin = Origin(number=self.builder.number, lane=lane, turn=turn, at=at, call=call)
-        first, *_ = map(self.builder.add, events_for(label(tool) or "unnamed", given, origin))
+        if call_arguments is None and isinstance(words, str):
+            call_arguments = {"input": self.truncate_text(words)}
+        origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at, call=call)
+        first, *_ = map(
+            self.builder.add,
+            events_from_copilot_call(as_label(tool) or "unnamed", call_arguments, origin),
+        )
         if call is not None:
             self.calls[call] = first.number
         return first.number
 
-    def waiting(self, identity: Any, lane: str) -> AnyEvent | None:
+    def find_open_call(self, identity: Any, lane: str) -> AnyEvent | None:
         """A call that has no result yet, in its lane or wherever it was asked for."""
-        call = label(identity)
-        asked = self.calls.get(call or "")
-        found = self.builder.waiting(lane, call)
-        if found is None and asked is not None:
-            found = self.builder.waiting(self.builder.events[asked - 1].lane, call)
-        return found
+        call = as_label(identity)
+        number = self.calls.get(call or "")
+        event = self.builder.find_open_call(lane, call)
+        if event is None and number is not None:
+            event = self.builder.find_open_call(self.builder.events[number - 1].lane, call)
+        return event
 
-    def started(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        event = self.waiting(data.get("toolCallId"), lane)
+    def start_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        event = self.find_open_call(data.get("toolCallId"), lane)
         if event is None or event.number in self.running:
             place = (lane, None, at)
-            self.running.add(self.call(data.get("toolCallId"), data.get("toolName"), data, place))
+            self.running.add(
+                self.add_call(data.get("toolCallId"), data.get("toolName"), data, place)
+            )
         else:
             self.running.add(event.number)
             self.builder.events[event.number - 1] = msgspec.structs.replace(event, at=at)
 
-    def completed(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        event = self.waiting(data.get("toolCallId"), lane)
+    def finish_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        event = self.find_open_call(data.get("toolCallId"), lane)
         if event is None:
-            self.note(raw(data), "result without a call", lane, at)
+            self.add_note(json_excerpt(data), "result without a call", lane, at)
             return
         ok = data.get("success") if isinstance(data.get("success"), bool) else None
-        result, error = mapping(data.get("result")), mapping(data.get("error"))
-        words = text(result.get("content")) or text(error.get("message"))
-        output = self.clean(words) if words else "" if ok is not None else None
+        result, error = as_mapping(data.get("result")), as_mapping(data.get("error"))
+        words = as_text(result.get("content")) or as_text(error.get("message"))
+        output = self.truncate_text(words) if words else "" if ok is not None else None
         # `success` says that the tool worked, not that a command did: its words say that.
-        more = result_of(event, output, ok)
+        event_fields = result_fields(event, output, ok)
         refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
         if refused and isinstance(event, Command):
-            more["stopped"] = "rejected"
-        event = self.builder.finish(event, **more, seconds=between(event.at, at))
-        while isinstance(event, Edit) and (other := self.waiting(event.call, lane)) is not None:
-            self.builder.finish(other, **result_of(other, output, ok))
-        if isinstance(event, Command) and (shell := shell_in(output)):
+            event_fields["stopped"] = "rejected"
+        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, at))
+        while (
+            isinstance(event, Edit) and (other := self.find_open_call(event.call, lane)) is not None
+        ):
+            self.builder.finish(other, **result_fields(other, output, ok))
+        if isinstance(event, Command) and (shell := running_shell_id(output)):
             self.shells[shell] = event.number
         elif isinstance(event, ToolUse) and self.shells and output:
-            self._went_on(label((event.arguments or {}).get("shellId")), output)
+            self._continue_command(as_label((event.arguments or {}).get("shellId")), output)
         if isinstance(event, Message) and event.intent == "question" and output:
             answer = _ANSWER.sub("", output)
-            if answer.startswith(_NOBODY):
-                self.note(answer, "question unanswered", lane, at)
+            if answer.startswith(_NO_USER_PREFIX):
+                self.add_note(answer, "question unanswered", lane, at)
             else:
-                self._said(answer, lane, at, role="user", intent="answer" if ok else None)
+                self._add_message(answer, lane, at, role="user", intent="answer" if ok else None)
         if refused:
             why = (output or "").partition("User feedback: ")[2] or output or ""
-            self._said(why, lane, at, role="user", intent="correction")
+            self._add_message(why, lane, at, role="user", intent="correction")
 
-    def _went_on(self, shell: str | None, output: str) -> None:
+    def _continue_command(self, shell: str | None, output: str) -> None:
         """What another call tells of a command that was left running; its end, once it ends."""
-        code, number = exit_code_in(output), self.shells.get(shell or "")
+        code, number = find_exit_code(output), self.shells.get(shell or "")
         event = self.builder.events[number - 1] if number else None
         if isinstance(event, Command) and code is not None:
             del self.shells[shell or ""]
-            told = self.clean(f"{event.output or ''}\n{output}")
-            self.builder.finish(event, output=told, exit_code=code, exit_from="parsed")
+            full_output = self.truncate_text(f"{event.output or ''}\n{output}")
+            self.builder.finish(event, output=full_output, exit_code=code, exit_from="parsed")
 
-    def _said(self, words: str, lane: str, at: datetime | None, **more: Any) -> None:
-        number = self.builder.number
+    def _add_message(self, words: str, lane: str, at: datetime | None, **more: Any) -> None:
+        number = self.builder.next_number
         self.builder.add(Message(number=number, lane=lane, at=at, text=words, **more))
 
-    def aborted(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        why = self.clean(text(data.get("reason")) or "aborted")
-        self._said(why, lane, at, role="user", intent="interrupt")
+    def add_interrupt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        why = self.truncate_text(as_text(data.get("reason")) or "aborted")
+        self._add_message(why, lane, at, role="user", intent="interrupt")
 
-    def child(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def open_child_lane(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         """A sub-agent begins: its lane, and the call that sent it off."""
-        call = label(data.get("toolCallId"))
+        call = as_label(data.get("toolCallId"))
         if call is None:
             return
         number = self.calls.get(call)
-        parent = self.builder.events[number - 1].lane if number else ROOT
+        parent = self.builder.events[number - 1].lane if number else ROOT_LANE
         key = self.lanes.get(call) or f"agent {call}"
-        self.lanes[call] = self.builder.lane(
-            key, parent if parent != key else None, label(data.get("agentName"))
+        self.lanes[call] = self.builder.open_lane(
+            key, parent if parent != key else None, as_label(data.get("agentName"))
         )
-        self._join(call, key)
+        self._join_handoff(call, key)
 
-    def usage(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        self.usages.setdefault(lane, []).append(usage_in(data))
+    def add_usage(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        self.usages.setdefault(lane, []).append(usage_from_copilot(data))
 
-    def shutdown(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        metrics = mapping(data.get("modelMetrics"))
-        self.totals = [usage_in(mapping(mapping(one).get("usage"))) for one in metrics.values()]
+    def end_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        metrics = as_mapping(data.get("modelMetrics"))
+        self.totals = [
+            usage_from_copilot(as_mapping(as_mapping(one).get("usage"))) for one in metrics.values()
+        ]
         if metrics and not self.words:
-            self.model = self.model or label(next(iter(metrics)))
+            self.model = self.model or as_label(next(iter(metrics)))
         if data.get("shutdownType") == "error":
-            self.ending = ("crashed", text(data.get("errorReason")))
+            self.ending = ("crashed", as_text(data.get("errorReason")))
 
-    def finished(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        if said := text(data.get("summary")):
-            self._said(self.clean(said), lane, at, role="agent", intent="claim")
+    def add_claim(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        if said := as_text(data.get("summary")):
+            self._add_message(self.truncate_text(said), lane, at, role="agent", intent="claim")
 
-    def decided(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        kind = text(mapping(data.get("result")).get("kind"))
+    def add_permission_decision(
+        self, data: Mapping[str, Any], lane: str, at: datetime | None
+    ) -> None:
+        kind = as_text(as_mapping(data.get("result")).get("kind"))
         if kind and kind.startswith("denied"):
-            self.note(kind, "permission", lane, at)
+            self.add_note(kind, "permission", lane, at)
 
-    def session(self, path: Path) -> Session:
+    def build_session(self, path: Path) -> Session:
         mark_corrections(self.builder)
-        events, context = self.builder.events, mapping(self.start.get("context"))
-        said = events[self.last - 1] if self.last is not None else None
+        events, context = self.builder.events, as_mapping(self.start.get("context"))
+        last_message = events[self.last - 1] if self.last is not None else None
         exit_, cause = self.ending
         if exit_ == "finished" and self.open:
             exit_, cause = "crashed", "the recording ends in the middle of a turn"
         claimed = any(isinstance(event, Message) and event.intent == "claim" for event in events)
-        if said is not None and exit_ == "finished" and not claimed:
-            events[said.number - 1] = msgspec.structs.replace(said, intent="claim")
-        every = [usage for usages in self.usages.values() for usage in usages]
-        known = [usage for usage in self.totals or every if usage != Usage()]
-        if exit_ == "finished" and exit_code(self.result.get("exitCode")):
+        if last_message is not None and exit_ == "finished" and not claimed:
+            events[last_message.number - 1] = msgspec.structs.replace(last_message, intent="claim")
+        all_usages = [usage for usages in self.usages.values() for usage in usages]
+        known_usages = [usage for usage in self.totals or all_usages if usage != Usage()]
+        if exit_ == "finished" and as_exit_code(self.result.get("exitCode")):
             exit_, cause = "crashed", f"Copilot ended with exit code {self.result['exitCode']}."
-        repository = label(context.get("repository"))
-        named = label(self.start.get("sessionId")) or label(self.result.get("sessionId"))
+        repository = as_label(context.get("repository"))
+        session_id = as_label(self.start.get("sessionId")) or as_label(self.result.get("sessionId"))
         return Session(
-            id=named or (path.parent.name if path.name == "events.jsonl" else path.stem),
+            id=session_id or (path.parent.name if path.name == "events.jsonl" else path.stem),
             agent="copilot-cli",
-            trace=self.builder.trace(self.skipped),
-            agent_version=label(self.start.get("copilotVersion")),
+            trace=self.builder.build_trace(self.skipped),
+            agent_version=as_label(self.start.get("copilotVersion")),
             model=max(self.words, key=self.words.__getitem__) if self.words else self.model,
             system=self.system,
-            started=moment(self.start.get("startTime")) or (self.times[0] if self.times else None),
+            started=time_from_text(self.start.get("startTime"))
+            or (self.times[0] if self.times else None),
             ended=self.times[-1] if self.times else None,
             exit=exit_,
-            cause=self.clean(cause) if cause else None,
-            usage=total(known) if known else self.builder.usage(),
-            summary=said.text if isinstance(said, Message) else None,
-            directory=label(context.get("cwd")),
-            branch=label(context.get("branch")),
-            commit=label(context.get("headCommit")),
+            cause=self.truncate_text(cause) if cause else None,
+            usage=sum_usage(known_usages) if known_usages else self.builder.total_usage(),
+            summary=last_message.text if isinstance(last_message, Message) else None,
+            directory=as_label(context.get("cwd")),
+            branch=as_label(context.get("branch")),
+            commit=as_label(context.get("headCommit")),
             links={"repository": repository} if repository else {},
             copy="printed" if self.result else None,
         )
 
 
-_Handler = Callable[[_Telling, Mapping[str, Any], str, datetime | None], None]
+_Handler = Callable[[_CopilotSessionBuilder, Mapping[str, Any], str, datetime | None], None]
 _HANDLERS: dict[str, _Handler] = {
-    "session.start": _Telling.began,
-    "system.message": _Telling.prompted,
-    "user.message": _Telling.user,
-    "assistant.message": _Telling.assistant,
-    "assistant.usage": _Telling.usage,
-    "tool.execution_start": _Telling.started,
-    "tool.execution_complete": _Telling.completed,
-    "subagent.started": _Telling.child,
-    "abort": _Telling.aborted,
-    "session.shutdown": _Telling.shutdown,
-    "session.task_complete": _Telling.finished,
-    "permission.completed": _Telling.decided,
+    "session.start": _CopilotSessionBuilder.begin_session,
+    "system.message": _CopilotSessionBuilder.add_system_prompt,
+    "user.message": _CopilotSessionBuilder.add_user_message,
+    "assistant.message": _CopilotSessionBuilder.add_assistant_message,
+    "assistant.usage": _CopilotSessionBuilder.add_usage,
+    "tool.execution_start": _CopilotSessionBuilder.start_call,
+    "tool.execution_complete": _CopilotSessionBuilder.finish_call,
+    "subagent.started": _CopilotSessionBuilder.open_child_lane,
+    "abort": _CopilotSessionBuilder.add_interrupt,
+    "session.shutdown": _CopilotSessionBuilder.end_session,
+    "session.task_complete": _CopilotSessionBuilder.add_claim,
+    "permission.completed": _CopilotSessionBuilder.add_permission_decision,
 }

@@ -9,52 +9,56 @@ from typing import Any
 import msgspec
 
 from closeloop.model.exchange import Exchange
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces import single
-from closeloop.traces.exchanges import READER, UNREADABLE, VERSION, session_of
-from closeloop.traces.untrusted import mapping
+from closeloop.traces import single_file
+from closeloop.traces.exchange_session import READER, UNREADABLE, VERSION, session_from_exchanges
+from closeloop.traces.untrusted_json import as_mapping
 
 name = READER
 version = VERSION
-LAYOUT = 1
+LAYOUT_VERSION = 1
 """Of the lines that are written, whatever is read from them."""
-parts, owner = single.parts, single.owner
-_SIGN = "closeloop_exchange"
+parts, owner = single_file.no_parts, single_file.no_owner
+_EXCHANGE_KEY = "closeloop_exchange"
 
 
-def recognises(source: Source) -> bool:
-    return _SIGN.encode() in source.head and any(_SIGN in mapping(one) for one in source.lines[:1])
+def recognises(source: RecordingSource) -> bool:
+    return _EXCHANGE_KEY.encode() in source.head and any(
+        _EXCHANGE_KEY in as_mapping(one) for one in source.lines[:1]
+    )
 
 
-def read(source: Source) -> Iterator[Session]:
-    yield session_of(list(_exchanges(source)), source.skipped)
+def read(source: RecordingSource) -> Iterator[Session]:
+    yield session_from_exchanges(list(_iter_exchanges(source)), source.skipped)
 
 
-def line(exchange: Exchange) -> bytes:
+def encode_exchange_line(exchange: Exchange) -> bytes:
     """An exchange as a line of such a file."""
-    told = msgspec.to_builtins(exchange, builtin_types=(bytes,))
-    told |= {key: _text(told[key]) for key in ("request", "response")}
-    return msgspec.json.encode({_SIGN: LAYOUT, **told}) + b"\n"
+    fields = msgspec.to_builtins(exchange, builtin_types=(bytes,))
+    fields |= {key: _body_to_json(fields[key]) for key in ("request", "response")}
+    return msgspec.json.encode({_EXCHANGE_KEY: LAYOUT_VERSION, **fields}) + b"\n"
 
 
-def _text(body: bytes) -> Any:
+def _body_to_json(body: bytes) -> Any:
     try:
         return body.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(body).decode()}
 
 
-def _exchanges(source: Source) -> Iterator[Exchange]:
-    for told in source.records():
+def _iter_exchanges(source: RecordingSource) -> Iterator[Exchange]:
+    for record in source.records():
         try:
-            bodies = {key: _bytes(mapping(told).get(key)) for key in ("request", "response")}
-            yield msgspec.convert({**mapping(told), **bodies}, Exchange)
+            bodies = {
+                key: _body_from_json(as_mapping(record).get(key)) for key in ("request", "response")
+            }
+            yield msgspec.convert({**as_mapping(record), **bodies}, Exchange)
         except (msgspec.ValidationError, ValueError):
             source.skipped[UNREADABLE] = source.skipped.get(UNREADABLE, 0) + 1
 
 
-def _bytes(value: Any) -> bytes:
+def _body_from_json(value: Any) -> bytes:
     if isinstance(value, dict):
         return base64.b64decode(str(value.get("base64")), validate=True)
     return value.encode("utf-8", "replace") if isinstance(value, str) else b""

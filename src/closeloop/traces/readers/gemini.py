@@ -12,132 +12,146 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.plural import plural
-from closeloop.model.protocols import Source
+from closeloop.model.plural import count_with_noun
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.calls import Origin
-from closeloop.traces.contents import (
-    asked,
-    calls_in,
-    interrupt,
-    responses_in,
-    settle,
-    told,
-    usage_of,
-    words,
+from closeloop.traces.call_results import mark_claim, mark_corrections
+from closeloop.traces.gemini_contents import (
+    add_interrupt,
+    event_from_gemini_call,
+    finish_gemini_call,
+    gemini_content_text,
+    iter_function_calls,
+    iter_function_responses,
+    parse_function_response,
+    usage_from_gemini,
 )
-from closeloop.traces.results import mark_claim, mark_corrections
-from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import arguments, items, label, mapping, moment, raw, text
+from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.traces.tool_calls import CallOrigin
+from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.untrusted_json import (
+    as_label,
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    storable_arguments,
+    time_from_text,
+)
 
 name = "gemini"
 version = 2
 
-CHILDREN = 1000
-_TOKENS = {name: name for name in ("input", "output", "cached", "thoughts", "tool", "total")}
-_ABOUT = frozenset({"sessionId", "projectHash", "startTime", "lastUpdated", "kind", "directories",
-                    "messages"})  # fmt: skip
-_OWN_WORDS = ("<session_context>", "System: Please continue.", "Please continue.")
+MAX_CHILDREN = 1000
+_TOKEN_KEYS = {name: name for name in ("input", "output", "cached", "thoughts", "tool", "total")}
+_HEADER_KEYS = frozenset(
+    {"sessionId", "projectHash", "startTime", "lastUpdated", "kind", "directories", "messages"}
+)
+_CLIENT_TEXT_PREFIXES = ("<session_context>", "System: Please continue.", "Please continue.")
 _DIRECTORY = re.compile(r"(?:Workspace Directories:\*\*\n  - |working in the directory: )(.+)")
-_PLAIN = re.compile(r"[\w-]{1,128}")
-_OK = {"success": True, "error": False, "cancelled": False}
+_SAFE_NAME = re.compile(r"[\w-]{1,128}")
+_SUCCESS_BY_STATUS = {"success": True, "error": False, "cancelled": False}
 
 
-def recognises(source: Source) -> bool:
-    return bool(_header(source))
+def recognises(source: RecordingSource) -> bool:
+    return bool(_session_header(source))
 
 
-def parts(source: Source) -> Sequence[Path]:
-    header = _header(source)
-    return () if header.get("kind") == "subagent" else tuple(_children(source, header).values())
+def parts(source: RecordingSource) -> Sequence[Path]:
+    header = _session_header(source)
+    return () if header.get("kind") == "subagent" else tuple(_child_files(source, header).values())
 
 
-def owner(source: Source) -> Path | None:
+def owner(source: RecordingSource) -> Path | None:
     folder = source.path.parent
-    if _header(source).get("kind") != "subagent" or not _PLAIN.fullmatch(folder.name):
+    if _session_header(source).get("kind") != "subagent" or not _SAFE_NAME.fullmatch(folder.name):
         return None
     try:
         # The name only says where to look: the content decides.
-        found = sorted(islice(folder.parent.glob(f"*{folder.name[:8]}*.json*"), 20))
+        candidates = sorted(islice(folder.parent.glob(f"*{folder.name[:8]}*.json*"), 20))
     except OSError:
         return None
-    for path in found:
-        header = _header(source.beside(path))
+    for path in candidates:
+        header = _session_header(source.beside(path))
         if header.get("sessionId") == folder.name and header.get("kind") != "subagent":
             return path
     return None
 
 
-def read(source: Source) -> Iterator[Session]:
-    log = _played(source)
+def read(source: RecordingSource) -> Iterator[Session]:
+    log = _replay_log(source)
     about = log.about
-    builder = Builder(name, version)
-    teller = _Teller(builder, source, _children(source, about))
-    teller.tell(log, ROOT)
-    teller.tell_the_rest()
+    builder = TraceBuilder(name, version)
+    session_builder = _GeminiSessionBuilder(builder, source, _child_files(source, about))
+    session_builder.add_log(log, ROOT_LANE)
+    session_builder.add_remaining_children()
     mark_corrections(builder)
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield Session(
-        id=label(about.get("sessionId")) or digest,
+        id=as_label(about.get("sessionId")) or digest,
         agent="gemini-cli",
-        model=max(teller.models, key=lambda model: teller.models[model], default=None),
-        started=moment(about.get("startTime")) or teller.first,
-        ended=max(filter(None, (moment(about.get("lastUpdated")), teller.last)), default=None),
-        exit="crashed" if teller.fault else "finished",
-        cause=teller.fault,
-        usage=builder.usage(),
+        model=max(
+            session_builder.models, key=lambda model: session_builder.models[model], default=None
+        ),
+        started=time_from_text(about.get("startTime")) or session_builder.first,
+        ended=max(
+            filter(None, (time_from_text(about.get("lastUpdated")), session_builder.last)),
+            default=None,
+        ),
+        exit="crashed" if session_builder.fault else "finished",
+        cause=session_builder.fault,
+        usage=builder.total_usage(),
         summary=mark_claim(builder),
-        directory=_directory(about) or teller.directory,
-        parent=_parent(source, about),
-        trace=builder.trace(source.skipped),
+        directory=_first_directory(about) or session_builder.directory,
+        parent=_parent_session(source, about),
+        trace=builder.build_trace(source.skipped),
     )
 
 
-def _header(source: Source) -> Mapping[str, Any]:
+def _session_header(source: RecordingSource) -> Mapping[str, Any]:
     """The record that names the session; empty where there is none."""
     if b'"projectHash"' not in source.head or b'"sessionId"' not in source.head:
         return {}
-    for found in source.lines or [source.document]:
+    for candidate in source.lines or [source.document]:
         if (
-            isinstance(found, dict)
-            and isinstance(found.get("sessionId"), str)
-            and isinstance(found.get("projectHash"), str)
-            and "uuid" not in found
+            isinstance(candidate, dict)
+            and isinstance(candidate.get("sessionId"), str)
+            and isinstance(candidate.get("projectHash"), str)
+            and "uuid" not in candidate
         ):
-            return found
+            return candidate
     return {}
 
 
-def _children(source: Source, header: Mapping[str, Any]) -> dict[str, Path]:
+def _child_files(source: RecordingSource, header: Mapping[str, Any]) -> dict[str, Path]:
     session = header.get("sessionId")
-    if not isinstance(session, str) or not _PLAIN.fullmatch(session):
+    if not isinstance(session, str) or not _SAFE_NAME.fullmatch(session):
         return {}
     try:
-        found = sorted(islice((source.path.parent / session).iterdir(), CHILDREN))
+        paths = sorted(islice((source.path.parent / session).iterdir(), MAX_CHILDREN))
     except OSError:
         return {}
     children: dict[str, Path] = {}
-    for path in found:
-        child = _header(source.beside(path))
+    for path in paths:
+        child = _session_header(source.beside(path))
         if child.get("kind") == "subagent" and path != source.path:
-            children.setdefault(label(child["sessionId"]) or path.stem, path)
+            children.setdefault(as_label(child["sessionId"]) or path.stem, path)
     return children
 
 
-def _directory(about: Mapping[str, Any]) -> str | None:
-    listed = items(about.get("directories"))
-    return shortened(listed[0]) if listed and isinstance(listed[0], str) else None
+def _first_directory(about: Mapping[str, Any]) -> str | None:
+    listed = as_list(about.get("directories"))
+    return truncate_middle(listed[0]) if listed and isinstance(listed[0], str) else None
 
 
-def _parent(source: Source, about: Mapping[str, Any]) -> str | None:
+def _parent_session(source: RecordingSource, about: Mapping[str, Any]) -> str | None:
     folder = source.path.parent.name
     inside = about.get("kind") == "subagent" and re.fullmatch(r"[0-9a-f]{8}-[0-9a-f-]{27}", folder)
     return folder if inside else None
 
 
-class _Log:
+class _GeminiLog:
     """A session's patches, played to their end: every message once, as it was last written."""
 
     def __init__(self) -> None:
@@ -147,20 +161,20 @@ class _Log:
         self._places: dict[str, int] = {}
         self._order: list[str] = []
 
-    def play(self, record: object) -> None:
-        found = mapping(record)
-        if isinstance(found.get("$rewindTo"), str):
-            self._rewind(found["$rewindTo"])
-        elif isinstance(found.get("id"), str):
-            self._write(found)
-        elif isinstance(found.get("$set"), dict):
-            self._set(found["$set"])
-        elif "sessionId" in found:
-            self._set(found)
+    def apply_record(self, record: object) -> None:
+        fields = as_mapping(record)
+        if isinstance(fields.get("$rewindTo"), str):
+            self._rewind_to(fields["$rewindTo"])
+        elif isinstance(fields.get("id"), str):
+            self._write_message(fields)
+        elif isinstance(fields.get("$set"), dict):
+            self._update_header(fields["$set"])
+        elif "sessionId" in fields:
+            self._update_header(fields)
         else:
-            self.entries.append(("unknown: record", raw(record)))
+            self.entries.append(("unknown: record", json_excerpt(record)))
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def _write_message(self, message: dict[str, Any]) -> None:
         key = message["id"]
         place = self._places.get(key)
         if place is not None and isinstance(self.entries[place], dict):
@@ -171,7 +185,7 @@ class _Log:
         self._places[key] = len(self.entries)
         self.entries.append(message)
 
-    def _rewind(self, target: str) -> None:
+    def _rewind_to(self, target: str) -> None:
         kept = len(self._order)
         while self._order:
             key = self._order.pop()
@@ -179,55 +193,59 @@ class _Log:
             if key == target:
                 break
         gone = kept - len(self._order)
-        were = plural(gone, "message was", "messages were")
+        were = count_with_noun(gone, "message was", "messages were")
         self.entries.append(("rewind", f"{were} taken back, to before {target}."))
 
-    def _set(self, found: dict[str, Any]) -> None:
-        self.about |= {key: found[key] for key in _ABOUT & found.keys() if key != "messages"}
+    def _update_header(self, found: dict[str, Any]) -> None:
+        self.about |= {key: found[key] for key in _HEADER_KEYS & found.keys() if key != "messages"}
         if isinstance(found.get("messages"), list):
-            self._checkpoint(
-                [m for m in found["messages"] if isinstance(mapping(m).get("id"), str)]
+            self._apply_checkpoint(
+                [m for m in found["messages"] if isinstance(as_mapping(m).get("id"), str)]
             )
-        for key in found.keys() - _ABOUT:
+        for key in found.keys() - _HEADER_KEYS:
             known = key in ("summary", "memoryScratchpad")
-            said = found[key] if isinstance(found[key], str) else raw(found[key])
+            said = found[key] if isinstance(found[key], str) else json_excerpt(found[key])
             self.entries.append((key if known else f"unknown: {key}", said))
 
-    def _checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
         """The history the model will see from now on: what leaves it happened all the same."""
         kept = dict.fromkeys(message["id"] for message in messages)
-        gone = [key for key in self._order if key not in kept and self._is_talk(key)]
+        gone = [key for key in self._order if key not in kept and self._is_dialogue_message(key)]
         new = [message for message in messages if message["id"] not in self._places]
         self._order = [key for key in kept if key in self._places]
         if gone:
-            said = "\n".join(filter(None, (words(message.get("content")) for message in new)))
-            left = f"{plural(len(gone), 'message')} left the context."
+            said = "\n".join(
+                filter(None, (gemini_content_text(message.get("content")) for message in new))
+            )
+            left = f"{count_with_noun(len(gone), 'message')} left the context."
             about = "compaction" if said else "context"
             self.entries.append((about, f"{left}\n{said}" if said else left))
             self._places |= {message["id"]: len(self.entries) - 1 for message in new}
             self._order = list(kept)
             return
         for message in new:
-            self._write(message)
+            self._write_message(message)
 
-    def _is_talk(self, key: str) -> bool:
-        return mapping(self.entries[self._places[key]]).get("type") in ("user", "gemini")
+    def _is_dialogue_message(self, key: str) -> bool:
+        return as_mapping(self.entries[self._places[key]]).get("type") in ("user", "gemini")
 
 
-def _played(source: Source) -> _Log:
-    log = _Log()
+def _replay_log(source: RecordingSource) -> _GeminiLog:
+    log = _GeminiLog()
     if source.lines:
         for record in source.records():
-            log.play(record)
+            log.apply_record(record)
     else:
-        log.play(source.document)
+        log.apply_record(source.document)
     return log
 
 
-class _Teller:
+class _GeminiSessionBuilder:
     """Tells the messages of a session and of its sub-agents as events."""
 
-    def __init__(self, builder: Builder, source: Source, children: dict[str, Path]) -> None:
+    def __init__(
+        self, builder: TraceBuilder, source: RecordingSource, children: dict[str, Path]
+    ) -> None:
         self.builder = builder
         self.source = source
         self.children = children
@@ -237,142 +255,162 @@ class _Teller:
         self.fault: str | None = None
         self.directory: str | None = None
 
-    def tell(self, log: _Log, lane: str) -> None:
+    def add_log(self, log: _GeminiLog, lane: str) -> None:
         for entry in log.entries:
             if isinstance(entry, tuple):
                 about, said = entry
-                self.builder.note(shortened(said, self.source.skipped), about=about, lane=lane)
+                self.builder.add_note(
+                    truncate_middle(said, self.source.skipped), about=about, lane=lane
+                )
                 continue
-            at = moment(entry.get("timestamp"))
+            at = time_from_text(entry.get("timestamp"))
             if at is not None:
                 self.first = self.first or at
                 self.last = at
             kind = entry.get("type")
             if kind == "user":
-                self._user(entry, lane, at)
+                self._add_user_message(entry, lane, at)
             elif kind == "gemini":
-                self._agent(entry, lane, at)
+                self._add_agent_message(entry, lane, at)
             elif kind in ("info", "error", "warning"):
-                self._notice(entry, lane, at)
+                self._add_notice(entry, lane, at)
             else:
-                self.builder.note(raw(entry), about=f"unknown: {label(kind)}", lane=lane, at=at)
+                self.builder.add_note(
+                    json_excerpt(entry), about=f"unknown: {as_label(kind)}", lane=lane, at=at
+                )
 
-    def tell_the_rest(self) -> None:
+    def add_remaining_children(self) -> None:
         """Sub-agents that no recorded call speaks of: their call was never finished."""
         for child in list(self.children):
-            self._child(child, ROOT, None)
+            self._add_child(child, ROOT_LANE, None)
 
-    def _child(self, child: str, parent: str, agent: str | None) -> bool:
+    def _add_child(self, child: str, parent: str, agent: str | None) -> bool:
         path = self.children.pop(child, None)
-        if path is None or child == ROOT:
+        if path is None or child == ROOT_LANE:
             return False
-        self.builder.lane(child, parent, agent)
-        self.tell(_played(self.source.beside(path)), child)
+        self.builder.open_lane(child, parent, agent)
+        self.add_log(_replay_log(self.source.beside(path)), child)
         return True
 
-    def _user(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         content = message.get("content")
-        for response in responses_in(content):
+        for response in iter_function_responses(content):
             # Most are copies: their call has its result already.
-            event = self.builder.waiting(lane, response.call)
+            event = self.builder.find_open_call(lane, response.call)
             if event is not None:
-                output = shortened(response.text, self.source.skipped)
-                settle(self.builder, event, output, not response.failed)
-        said = shortened(words(content), self.source.skipped)
+                output = truncate_middle(response.text, self.source.skipped)
+                finish_gemini_call(self.builder, event, output, not response.failed)
+        said = truncate_middle(gemini_content_text(content), self.source.skipped)
         if not said.strip():
             return
-        own = said.startswith(_OWN_WORDS)
-        if own and self.directory is None and (found := _DIRECTORY.search(said)):
-            self.directory = found[1].strip()
-        self.builder.hear(said, lane=lane, at=at, own=own, asks=not said.startswith("/"))
+        own = said.startswith(_CLIENT_TEXT_PREFIXES)
+        if own and self.directory is None and (directory_match := _DIRECTORY.search(said)):
+            self.directory = directory_match[1].strip()
+        self.builder.add_incoming_message(
+            said, lane=lane, at=at, own=own, asks=not said.startswith("/")
+        )
         self.fault = None
 
-    def _notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = shortened(words(message.get("content")), self.source.skipped)
+    def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        said = truncate_middle(gemini_content_text(message.get("content")), self.source.skipped)
         kind = message["type"]
         if said in ("Request cancelled.", "User cancelled the request."):
-            interrupt(self.builder, said, lane, at)
+            add_interrupt(self.builder, said, lane, at)
             return
-        if kind == "error" and lane == ROOT:
+        if kind == "error" and lane == ROOT_LANE:
             self.fault = said
-        self.builder.note(said, about=kind, lane=lane, at=at)
+        self.builder.add_note(said, about=kind, lane=lane, at=at)
 
-    def _agent(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_agent_message(
+        self, message: Mapping[str, Any], lane: str, at: datetime | None
+    ) -> None:
         builder, skipped = self.builder, self.source.skipped
-        model = label(message.get("model"))
+        model = as_label(message.get("model"))
         if model is not None:
             self.models[model] = self.models.get(model, 0) + 1
-        usage = usage_of(message.get("tokens"), _TOKENS)
-        turn = builder.turn(lane, Turn(usage=usage, model=model, at=at))
+        usage = usage_from_gemini(message.get("tokens"), _TOKEN_KEYS)
+        turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
         content = message.get("content")
-        thoughts = [_thought(one) for one in items(message.get("thoughts"))]
-        for said, when in thoughts or [(words(content, thought=True), None)]:
+        thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
+        for said, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
             if said:
-                thought = shortened(said, skipped)
-                place: dict[str, Any] = {"number": builder.number, "lane": lane, "turn": turn}
+                thought = truncate_middle(said, skipped)
+                place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
                 builder.add(Thought(**place, at=when or at, text=thought))
-        if said := shortened(words(content), skipped):
-            place = {"number": builder.number, "lane": lane, "turn": turn}
+        if said := truncate_middle(gemini_content_text(content), skipped):
+            place = {"number": builder.next_number, "lane": lane, "turn": turn}
             builder.add(Message(**place, at=at, role="agent", text=said))
-            self.fault = None if lane == ROOT else self.fault
-        done = [call for call in items(message.get("toolCalls")) if isinstance(call, dict)]
-        for call in done:
-            self._call(call, lane, turn, at)
-        known = {str(call.get("id")) for call in done}
-        for wanted in calls_in(content):
-            if str(wanted.get("id")) not in known:
-                self._call(wanted, lane, turn, at)
+            self.fault = None if lane == ROOT_LANE else self.fault
+        finished_calls = [
+            call for call in as_list(message.get("toolCalls")) if isinstance(call, dict)
+        ]
+        for call in finished_calls:
+            self._add_call(call, lane, turn, at)
+        finished_ids = {str(call.get("id")) for call in finished_calls}
+        for requested_call in iter_function_calls(content):
+            if str(requested_call.get("id")) not in finished_ids:
+                self._add_call(requested_call, lane, turn, at)
 
-    def _call(self, call: Mapping[str, Any], lane: str, turn: int, at: datetime | None) -> None:
+    def _add_call(self, call: Mapping[str, Any], lane: str, turn: int, at: datetime | None) -> None:
         builder, skipped = self.builder, self.source.skipped
-        called = label(call.get("name")) or "unknown"
-        given = arguments(call.get("args"), skipped)
-        origin = Origin(
-            number=builder.number, lane=lane, turn=turn, at=at, call=label(call.get("id"))
+        tool_name = as_label(call.get("name")) or "unknown"
+        call_arguments = storable_arguments(call.get("args"), skipped)
+        origin = CallOrigin(
+            number=builder.next_number, lane=lane, turn=turn, at=at, call=as_label(call.get("id"))
         )
-        event = builder.add(_event(called, given, call, origin))
+        event = builder.add(_event_from_call(tool_name, call_arguments, call, origin))
         status = str(call.get("status"))
-        child = label(call.get("agentId"))
+        child = as_label(call.get("agentId"))
         if isinstance(event, Handoff) and child is not None:
-            agent = label(mapping(given).get("agent_name")) or called
-            if self._child(child, lane, agent):
+            agent = as_label(as_mapping(call_arguments).get("agent_name")) or tool_name
+            if self._add_child(child, lane, agent):
                 event = builder.finish(event, child=child)
         result = call.get("result")
-        if result is None and status not in _OK:
+        if result is None and status not in _SUCCESS_BY_STATUS:
             return
-        found = next(iter(responses_in(result)), None)
-        output = found.text if found is not None else told(result)[0] or words(result)
-        shown = call.get("resultDisplay")
-        settle(builder, event, shortened(output, skipped), _OK.get(status), shown)
+        response = next(iter(iter_function_responses(result)), None)
+        output = (
+            response.text
+            if response is not None
+            else parse_function_response(result)[0] or gemini_content_text(result)
+        )
+        display = call.get("resultDisplay")
+        finish_gemini_call(
+            builder,
+            event,
+            truncate_middle(output, skipped),
+            _SUCCESS_BY_STATUS.get(status),
+            display,
+        )
 
 
-def _thought(thought: object) -> tuple[str, datetime | None]:
-    found = mapping(thought)
-    said = [text(found.get(key)) for key in ("subject", "description")]
-    return "\n".join(filter(None, said)), moment(found.get("timestamp"))
+def _thought_text(thought: object) -> tuple[str, datetime | None]:
+    fields = as_mapping(thought)
+    said = [as_text(fields.get(key)) for key in ("subject", "description")]
+    return "\n".join(filter(None, said)), time_from_text(fields.get("timestamp"))
 
 
-def _event(
-    called: str, given: dict[str, Any] | None, call: Mapping[str, Any], origin: Origin
+def _event_from_call(
+    called: str, given: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
 ) -> AnyEvent:
     """An agent's own tools: any of them may be a sub-agent, and one says that the work is done."""
     if called == "complete_task" and given is not None:
         result = given.get("result", given)
         said = result.get("response") if isinstance(result, dict) else result
-        claimed = said if isinstance(said, str) else raw(result)
+        claim = said if isinstance(said, str) else json_excerpt(result)
         place = {key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")}
-        return Message(**place, role="agent", text=claimed, intent="claim")
-    if not _is_agent(call):
-        return asked(called, given, origin)
-    event = asked("invoke_agent", given, origin)
+        return Message(**place, role="agent", text=claim, intent="claim")
+    if not _is_subagent_call(call):
+        return event_from_gemini_call(called, given, origin)
+    event = event_from_gemini_call("invoke_agent", given, origin)
     if not isinstance(event, Handoff):
         brief = next((one for one in (given or {}).values() if isinstance(one, str)), "")
         return Handoff(**msgspec.structs.asdict(origin), brief=brief)
     return event
 
 
-def _is_agent(call: Mapping[str, Any]) -> bool:
+def _is_subagent_call(call: Mapping[str, Any]) -> bool:
     """Whether a tool is a sub-agent, whatever it is called; the older ones only say so."""
-    shown = call.get("resultDisplay")
-    says = isinstance(shown, str) and shown.lstrip().startswith("Subagent ")
-    return says or "agentId" in call or mapping(shown).get("isSubagentProgress") is True
+    display = call.get("resultDisplay")
+    says = isinstance(display, str) and display.lstrip().startswith("Subagent ")
+    return says or "agentId" in call or as_mapping(display).get("isSubagentProgress") is True

@@ -9,56 +9,60 @@ from datetime import datetime
 from typing import Any
 
 from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Message, Read, Turn
-from closeloop.traces import single
-from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.calls import Origin
-from closeloop.traces.contents import asked, settle, shell_exit
-from closeloop.traces.results import mark_claim
-from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import (
-    arguments,
-    between,
-    count,
-    decoded,
-    label,
-    mapping,
-    moment,
-    raw,
-    text,
+from closeloop.traces import single_file
+from closeloop.traces.call_results import mark_claim
+from closeloop.traces.gemini_contents import (
+    event_from_gemini_call,
+    finish_gemini_call,
+    parse_shell_exit_code,
+)
+from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.traces.tool_calls import CallOrigin
+from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.untrusted_json import (
+    as_count,
+    as_label,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    seconds_between,
+    storable_arguments,
+    time_from_text,
+    try_decode_json,
 )
 
 name = "gemini-stream"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_NOTHING_ELSE = re.compile(r"Command exited with code: (-?\d{1,9})")
+_BARE_EXIT_CODE = re.compile(r"Command exited with code: (-?\d{1,9})")
 _EXITS: dict[str, Exit] = {
     "FatalTurnLimitedError": "out_of_budget",
     "FatalCancellationError": "gave_up",
 }
 
 
-def recognises(source: Source) -> bool:
-    return any(_is_own(record) for record in source.lines or _printed(source))
+def recognises(source: RecordingSource) -> bool:
+    return any(_is_own_record(record) for record in source.lines or _iter_printed_records(source))
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each run that was written into the file."""
-    stream, runs = _Stream(source), 0
+    stream, runs = _GeminiStreamBuilder(source), 0
     for record in source.records():
-        found = mapping(record)
-        if stream.is_over(found):
-            yield _session(stream, source, runs)
-            stream, runs = _Stream(source), runs + 1
-        stream.take(found, record)
-    yield _session(stream, source, runs)
+        fields = as_mapping(record)
+        if stream.is_over(fields):
+            yield _build_session(stream, source, runs)
+            stream, runs = _GeminiStreamBuilder(source), runs + 1
+        stream.add_record(fields, record)
+    yield _build_session(stream, source, runs)
 
 
-def _session(stream: _Stream, source: Source, place: int) -> Session:
-    stream.close_words()
+def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place: int) -> Session:
+    stream.flush_message()
     builder = stream.builder
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     return Session(
@@ -72,41 +76,41 @@ def _session(stream: _Stream, source: Source, place: int) -> Session:
         usage=stream.usage,
         summary=mark_claim(builder),
         copy="printed",
-        trace=builder.trace(source.skipped),
+        trace=builder.build_trace(source.skipped),
     )
 
 
-def _is_own(record: object) -> bool:
-    found = mapping(record)
-    if not isinstance(found.get("timestamp"), str):
+def _is_own_record(record: object) -> bool:
+    fields = as_mapping(record)
+    if not isinstance(fields.get("timestamp"), str):
         return False
     needed = {"init": ("session_id", "model"), "tool_use": ("tool_name", "tool_id")}
-    names = needed.get(str(found.get("type")))
-    return names is not None and all(isinstance(found.get(key), str) for key in names)
+    names = needed.get(str(fields.get("type")))
+    return names is not None and all(isinstance(fields.get(key), str) for key in names)
 
 
-def _printed(source: Source) -> Iterator[Any]:
+def _iter_printed_records(source: RecordingSource) -> Iterator[Any]:
     """The first records of a terminal's log: warnings stand before them."""
     if b'"session_id"' not in source.head or b'"init"' not in source.head:
         return
     for line in source.head.splitlines()[:40]:
         if line.startswith(b'{"type"'):
-            yield decoded(line)
+            yield try_decode_json(line)
 
 
 def _exit_code(printed: str, *, failed: bool) -> int | None:
     """Stated where a command printed nothing, or failed; else all of it is its own output."""
-    if found := _NOTHING_ELSE.fullmatch(printed):
-        return int(found[1])
-    return shell_exit(printed) if failed else None
+    if match := _BARE_EXIT_CODE.fullmatch(printed):
+        return int(match[1])
+    return parse_shell_exit_code(printed) if failed else None
 
 
-class _Stream:
+class _GeminiStreamBuilder:
     """Events as they come; a message comes in pieces."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = Builder(name, version)
+        self.builder = TraceBuilder(name, version)
         self.session: str | None = None
         self.model: str | None = None
         self.first: datetime | None = None
@@ -121,60 +125,64 @@ class _Stream:
 
     def is_over(self, found: Mapping[str, Any]) -> bool:
         """Whether a record is of another run: each has an id, and ends with its result."""
-        kind, session = found.get("type"), label(found.get("session_id"))
+        kind, session = found.get("type"), as_label(found.get("session_id"))
         if kind == "init" and self.session is not None:
             return session != self.session
         return self.ended and kind in ("init", "message")
 
-    def take(self, found: Mapping[str, Any], record: object) -> None:
-        at = moment(found.get("timestamp"))
+    def add_record(self, found: Mapping[str, Any], record: object) -> None:
+        at = time_from_text(found.get("timestamp"))
         if at is not None:
             self.first = self.first or at
             self.last = at
         kind = found.get("type")
         if kind == "message" and found.get("role") == "assistant":
-            self._say(found, at)
+            self._add_message_piece(found, at)
             return
-        self.close_words()
+        self.flush_message()
         if kind == "message" and found.get("role") == "user":
-            self._user(found, at)
+            self._add_user_message(found, at)
         elif kind == "tool_use":
-            self._call(found, at)
+            self._add_call(found, at)
         elif kind == "tool_result":
-            self._result(found)
+            self._add_result(found)
         elif kind == "init":
-            self.session = label(found.get("session_id")) or self.session
-            self.model = label(found.get("model")) or self.model
+            self.session = as_label(found.get("session_id")) or self.session
+            self.model = as_label(found.get("model")) or self.model
         elif kind == "result":
-            self._end(found)
+            self._end_run(found)
         elif kind == "error":
-            severity = label(found.get("severity")) or "error"
-            self.builder.note(shortened(text(found.get("message")) or ""), about=severity, at=at)
+            severity = as_label(found.get("severity")) or "error"
+            self.builder.add_note(
+                truncate_middle(as_text(found.get("message")) or ""), about=severity, at=at
+            )
         else:
-            self.builder.note(raw(record), about=f"unknown: {raw(kind)}", at=at)
+            self.builder.add_note(
+                json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=at
+            )
 
     def _open_turn(self, at: datetime | None) -> int:
         """Results end a turn: what the model says and calls next is another message of it."""
         if self._turn is None:
-            self._turn = self.builder.turn(ROOT, Turn(model=self.model, at=at))
+            self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=at))
         return self._turn
 
-    def _say(self, found: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_message_piece(self, found: Mapping[str, Any], at: datetime | None) -> None:
         if found.get("delta") is not True:
-            self.close_words()
+            self.flush_message()
         self._open_turn(at)
         if not self._pieces:
             self._begun = at
-        self._pieces.append(text(found.get("content")) or "")
+        self._pieces.append(as_text(found.get("content")) or "")
 
-    def close_words(self) -> None:
-        said = shortened("".join(self._pieces), self.source.skipped)
+    def flush_message(self) -> None:
+        said = truncate_middle("".join(self._pieces), self.source.skipped)
         self._pieces.clear()
         if said:
             self.builder.add(
                 Message(
-                    number=self.builder.number,
-                    lane=ROOT,
+                    number=self.builder.next_number,
+                    lane=ROOT_LANE,
                     turn=self._turn,
                     at=self._begun,
                     role="agent",
@@ -182,67 +190,73 @@ class _Stream:
                 )
             )
 
-    def _user(self, found: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_user_message(self, found: Mapping[str, Any], at: datetime | None) -> None:
         self._turn = None
-        said = shortened(text(found.get("content")) or "", self.source.skipped)
-        self.builder.hear(said, lane=ROOT, at=at)
+        said = truncate_middle(as_text(found.get("content")) or "", self.source.skipped)
+        self.builder.add_incoming_message(said, lane=ROOT_LANE, at=at)
 
-    def _call(self, found: Mapping[str, Any], at: datetime | None) -> None:
-        origin = Origin(
-            number=self.builder.number,
-            lane=ROOT,
+    def _add_call(self, found: Mapping[str, Any], at: datetime | None) -> None:
+        origin = CallOrigin(
+            number=self.builder.next_number,
+            lane=ROOT_LANE,
             turn=self._open_turn(at),
             at=at,
-            call=label(found.get("tool_id")),
+            call=as_label(found.get("tool_id")),
         )
-        given = arguments(found.get("parameters"), self.source.skipped)
-        self.builder.add(asked(label(found.get("tool_name")) or "unknown", given, origin))
+        call_arguments = storable_arguments(found.get("parameters"), self.source.skipped)
+        self.builder.add(
+            event_from_gemini_call(
+                as_label(found.get("tool_name")) or "unknown", call_arguments, origin
+            )
+        )
 
-    def _result(self, found: Mapping[str, Any]) -> None:
+    def _add_result(self, found: Mapping[str, Any]) -> None:
         self._turn = None
-        event = self.builder.waiting(ROOT, label(found.get("tool_id")))
+        event = self.builder.find_open_call(ROOT_LANE, as_label(found.get("tool_id")))
         if event is None:
-            self.builder.note(raw(found), about="result without a call")
+            self.builder.add_note(json_excerpt(found), about="result without a call")
             return
         status = found.get("status")
         ok = {"success": True, "error": False}.get(status) if isinstance(status, str) else None
-        printed = text(found.get("output"))
-        why = text(mapping(found.get("error")).get("message")) if ok is False else None
+        printed = as_text(found.get("output"))
+        why = as_text(as_mapping(found.get("error")).get("message")) if ok is False else None
         words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
-        output = shortened(words, self.source.skipped) if words else None
-        more: dict[str, object] = {
-            "seconds": between(event.at, moment(found.get("timestamp"))),
+        output = truncate_middle(words, self.source.skipped) if words else None
+        result_fields: dict[str, object] = {
+            "seconds": seconds_between(event.at, time_from_text(found.get("timestamp"))),
         }
         if isinstance(event, Command):
             output = output or ("" if ok is not None else None)
             code = _exit_code(printed or "", failed=ok is False)
-            more |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
+            result_fields |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
         elif isinstance(event, Read) and ok:
             # A remark for the eye, not what was read.
-            more["text"] = None
+            result_fields["text"] = None
         # That a sub-agent came back says nothing of how.
-        settle(self.builder, event, output, ok, {"state": "unknown"}, **more)
+        finish_gemini_call(self.builder, event, output, ok, {"state": "unknown"}, **result_fields)
 
-    def _end(self, found: Mapping[str, Any]) -> None:
+    def _end_run(self, found: Mapping[str, Any]) -> None:
         self.ended = True
-        error = mapping(found.get("error"))
+        error = as_mapping(found.get("error"))
         if found.get("status") == "success":
             self.exit, self.cause = "finished", None
         else:
             self.exit = _EXITS.get(str(error.get("type")), "crashed")
-            self.cause = label(error.get("message")) or label(error.get("type"))
-        stats = mapping(found.get("stats"))
-        into, total = count(stats.get("input_tokens")), count(stats.get("total_tokens"))
+            self.cause = as_label(error.get("message")) or as_label(error.get("type"))
+        stats = as_mapping(found.get("stats"))
+        into, total = as_count(stats.get("input_tokens")), as_count(stats.get("total_tokens"))
         if not into or not total:
             return
-        cached = count(stats.get("cached"))
+        cached = as_count(stats.get("cached"))
         # Thoughts are in the total and nowhere else.
-        said = max(total - into, count(stats.get("output_tokens")) or 0)
+        output_tokens = max(total - into, as_count(stats.get("output_tokens")) or 0)
         fresh = max(into - (cached or 0), 0)
-        self.usage = Usage(input_tokens=fresh, output_tokens=said, cache_read_tokens=cached)
-        spoken = {
-            model: count(mapping(used).get("total_tokens")) or 0
-            for model, used in mapping(stats.get("models")).items()
+        self.usage = Usage(
+            input_tokens=fresh, output_tokens=output_tokens, cache_read_tokens=cached
+        )
+        tokens_by_model = {
+            model: as_count(as_mapping(used).get("total_tokens")) or 0
+            for model, used in as_mapping(stats.get("models")).items()
         }
-        if any(spoken.values()):
-            self.model = label(max(spoken, key=lambda key: spoken[key]))
+        if any(tokens_by_model.values()):
+            self.model = as_label(max(tokens_by_model, key=lambda key: tokens_by_model[key]))

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces import single
-from closeloop.traces.builder import Builder
-from closeloop.traces.inspect_logs.archive import is_archive, is_log, samples_of
-from closeloop.traces.inspect_logs.sample import Sample
+from closeloop.traces import single_file
+from closeloop.traces.inspect_logs.inspect_session import InspectSessionBuilder
+from closeloop.traces.inspect_logs.log_archive import is_inspect_log, is_log_archive, iter_samples
+from closeloop.traces.trace_builder import TraceBuilder
 
 name = "inspect-eval"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
 
-def recognises(source: Source) -> bool:
-    if is_archive(source):
+def recognises(source: RecordingSource) -> bool:
+    if is_log_archive(source):
         return True
     head = source.head
-    return b'"eval"' in head and b'"task"' in head and is_log(source.document)
+    return b'"eval"' in head and b'"task"' in head and is_inspect_log(source.document)
 
 
-def read(source: Source) -> Iterator[Session]:
-    for header, sample in samples_of(source):
-        yield Sample(sample, Builder(name, version), source.skipped).session(header)
+def read(source: RecordingSource) -> Iterator[Session]:
+    for header, sample in iter_samples(source):
+        yield InspectSessionBuilder(
+            sample, TraceBuilder(name, version), source.skipped
+        ).build_session(header)

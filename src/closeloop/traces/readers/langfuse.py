@@ -5,70 +5,84 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces import single
-from closeloop.traces.otel.conversations import sessions_of
-from closeloop.traces.otel.spans import Span, first
-from closeloop.traces.untrusted import amount, count, mapping, moment
-from closeloop.traces.values import text, unfolded, written
+from closeloop.traces import single_file
+from closeloop.traces.export_values import clean_text, text_or_json, unfold_json
+from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.otel.span_sessions import sessions_from_spans
+from closeloop.traces.untrusted_json import as_amount, as_count, as_mapping, time_from_text
 
 name = "langfuse"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_TYPES = frozenset({"SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER",
-                    "EVALUATOR", "EMBEDDING", "GUARDRAIL"})  # fmt: skip
+_OBSERVATION_TYPES = frozenset(
+    {
+        "SPAN",
+        "GENERATION",
+        "EVENT",
+        "AGENT",
+        "TOOL",
+        "CHAIN",
+        "RETRIEVER",
+        "EVALUATOR",
+        "EMBEDDING",
+        "GUARDRAIL",
+    }
+)
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     if b'"' not in source.head or source.head.lstrip()[:1] not in (b"{", b"["):
         return False
     lines = source.lines
-    if lines and _observations(lines[0]):
+    if lines and _list_observations(lines[0]):
         return True
     if b'raceId"' not in source.head and b'trace_id"' not in source.head:
-        return b'"observations"' in source.head and bool(_of_document(source.document))
-    return bool(_of_document(source.document))
+        return b'"observations"' in source.head and bool(_document_observations(source.document))
+    return bool(_document_observations(source.document))
 
 
-def read(source: Source) -> Iterator[Session]:
-    yield from sessions_of(_spans(source), name, version, source.skipped)
+def read(source: RecordingSource) -> Iterator[Session]:
+    yield from sessions_from_spans(_iter_spans(source), name, version, source.skipped)
 
 
-def _spans(source: Source) -> Iterator[Span]:
+def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
     document = source.document
     values = source.records() if document is None else document
     for value in values if not isinstance(values, dict) else [values]:
-        found = _observations(value)
-        if not found:
+        observations = _list_observations(value)
+        if not observations:
             key = "a record that is no observation"
             source.skipped[key] = source.skipped.get(key, 0) + 1
-        trace = mapping(mapping(value).get("trace")) or mapping(value)
+        trace = as_mapping(as_mapping(value).get("trace")) or as_mapping(value)
         shared = {
-            "session.id": first(trace, "sessionId", "session_id"),
-            "user.id": first(trace, "userId", "user_id"),
-            "langfuse.trace.name": first(trace, "name") if "observations" in trace else None,
+            "session.id": first_attribute(trace, "sessionId", "session_id"),
+            "user.id": first_attribute(trace, "userId", "user_id"),
+            "langfuse.trace.name": first_attribute(trace, "name")
+            if "observations" in trace
+            else None,
         }
-        for observation in found:
-            yield _span(observation, shared)
+        for observation in observations:
+            yield _span_from_observation(observation, shared)
 
 
-def _of_document(value: Any) -> Sequence[Any]:
+def _document_observations(value: Any) -> Sequence[Any]:
     if isinstance(value, list):
-        found = [_observations(one) for one in value[:20]]
-        return found if found and all(found) else ()
-    return _observations(value)
+        observations = [_list_observations(one) for one in value[:20]]
+        return observations if observations and all(observations) else ()
+    return _list_observations(value)
 
 
-def _observations(value: Any) -> list[Mapping[str, Any]]:
+def _list_observations(value: Any) -> list[Mapping[str, Any]]:
     """The observations of a trace; or the one that a value is, where a file lists them alone."""
     if not isinstance(value, dict):
         return []
     inside = value.get("observations")
     if isinstance(inside, list):
-        found = [one for one in inside if _is_observation(one)]
-        return found if len(found) * 2 > len(inside) else []
+        observations = [one for one in inside if _is_observation(one)]
+        return observations if len(observations) * 2 > len(inside) else []
     return [value] if _is_observation(value) else []
 
 
@@ -76,70 +90,87 @@ def _is_observation(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("type"), str)
-        and value["type"] in _TYPES
+        and value["type"] in _OBSERVATION_TYPES
         and isinstance(value.get("id"), str)
-        and isinstance(first(value, "traceId", "trace_id"), str)
+        and isinstance(first_attribute(value, "traceId", "trace_id"), str)
         and ("startTime" in value or "start_time" in value)
     )
 
 
-def _span(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> Span:
-    meta = mapping(unfolded(observation.get("metadata")))
-    given = dict(mapping(unfolded(meta.get("attributes"))))
-    given = {key: value for key, value in given.items() if not key.startswith(_COUNTED)}
-    given |= {key: value for key, value in shared.items() if value is not None}
-    given["langfuse.observation.type"] = observation["type"]
-    given |= _usage(observation)
-    if model := text(first(observation, "model", "provided_model_name")):
-        given["gen_ai.response.model"] = model
+def _span_from_observation(observation: Mapping[str, Any], shared: Mapping[str, Any]) -> OtelSpan:
+    meta = as_mapping(unfold_json(observation.get("metadata")))
+    attributes = dict(as_mapping(unfold_json(meta.get("attributes"))))
+    attributes = {
+        key: value for key, value in attributes.items() if not key.startswith(_COUNT_PREFIXES)
+    }
+    attributes |= {key: value for key, value in shared.items() if value is not None}
+    attributes["langfuse.observation.type"] = observation["type"]
+    attributes |= _usage_attributes(observation)
+    if model := clean_text(first_attribute(observation, "model", "provided_model_name")):
+        attributes["gen_ai.response.model"] = model
     for key, attribute in (("input", "input.value"), ("output", "output.value")):
         if observation.get(key) is not None:
-            given.setdefault(attribute, observation[key])
+            attributes.setdefault(attribute, observation[key])
     failed = observation.get("level") == "ERROR"
-    return Span(
-        trace=first(observation, "traceId", "trace_id"),
+    return OtelSpan(
+        trace=first_attribute(observation, "traceId", "trace_id"),
         id=observation["id"],
-        parent=text(first(observation, "parentObservationId", "parent_observation_id")),
-        name=written(observation.get("name") or ""),
-        start=moment(first(observation, "startTime", "start_time")),
-        end=moment(first(observation, "endTime", "end_time")),
-        attributes=given,
-        resource=dict(mapping(unfolded(meta.get("resourceAttributes")))),
-        scope=text(mapping(unfolded(meta.get("scope"))).get("name")),
+        parent=clean_text(
+            first_attribute(observation, "parentObservationId", "parent_observation_id")
+        ),
+        name=text_or_json(observation.get("name") or ""),
+        start=time_from_text(first_attribute(observation, "startTime", "start_time")),
+        end=time_from_text(first_attribute(observation, "endTime", "end_time")),
+        attributes=attributes,
+        resource=dict(as_mapping(unfold_json(meta.get("resourceAttributes")))),
+        scope=clean_text(as_mapping(unfold_json(meta.get("scope"))).get("name")),
         failed=True if failed else None,
-        error=text(first(observation, "statusMessage", "status_message")) if failed else None,
+        error=clean_text(first_attribute(observation, "statusMessage", "status_message"))
+        if failed
+        else None,
     )
 
 
-_COUNTED = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
-_READ = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
+_COUNT_PREFIXES = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
+_CACHE_READ_KEYS = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
          "input_cached", "cache_read")  # fmt: skip
-_WRITE = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
+_CACHE_WRITE_KEYS = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
           "cache_creation")  # fmt: skip
-_REASONING = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
+_REASONING_KEYS = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
-def _usage(observation: Mapping[str, Any]) -> dict[str, Any]:
+def _usage_attributes(observation: Mapping[str, Any]) -> dict[str, Any]:
     """Langfuse's counts under the conventions' names: there, the whole has its kinds in it."""
-    details = mapping(unfolded(first(observation, "usageDetails", "usage_details")))
-    details = details or mapping(observation.get("usage"))
-    asked, made, total = (count(details.get(key)) for key in ("input", "output", "total"))
-    read, write = count(first(details, *_READ)), count(first(details, *_WRITE))
-    thought = count(first(details, *_REASONING))
-    if asked is not None and (made is None or total is None or asked + made != total):
+    details = as_mapping(unfold_json(first_attribute(observation, "usageDetails", "usage_details")))
+    details = details or as_mapping(observation.get("usage"))
+    input_tokens, output_tokens, total = (
+        as_count(details.get(key)) for key in ("input", "output", "total")
+    )
+    read, write = (
+        as_count(first_attribute(details, *_CACHE_READ_KEYS)),
+        as_count(first_attribute(details, *_CACHE_WRITE_KEYS)),
+    )
+    thought = as_count(first_attribute(details, *_REASONING_KEYS))
+    if input_tokens is not None and (
+        output_tokens is None or total is None or input_tokens + output_tokens != total
+    ):
         # Kinds of tokens stand beside each other here, and sum up to the total.
-        asked += (read or 0) + (write or 0)
-        made = made if made is None else made + (thought or 0)
-    provided = mapping(unfolded(first(observation, "providedCostDetails", "provided_cost_details")))
-    computed = mapping(unfolded(first(observation, "costDetails", "cost_details")))
-    cost = amount(provided.get("total")) or amount(computed.get("total"))
-    cost = cost or amount(first(observation, "calculatedTotalCost", "totalCost", "total_cost"))
-    found = {
-        "gen_ai.usage.input_tokens": asked,
-        "gen_ai.usage.output_tokens": made,
+        input_tokens += (read or 0) + (write or 0)
+        output_tokens = output_tokens if output_tokens is None else output_tokens + (thought or 0)
+    provided = as_mapping(
+        unfold_json(first_attribute(observation, "providedCostDetails", "provided_cost_details"))
+    )
+    computed = as_mapping(unfold_json(first_attribute(observation, "costDetails", "cost_details")))
+    cost = as_amount(provided.get("total")) or as_amount(computed.get("total"))
+    cost = cost or as_amount(
+        first_attribute(observation, "calculatedTotalCost", "totalCost", "total_cost")
+    )
+    attributes = {
+        "gen_ai.usage.input_tokens": input_tokens,
+        "gen_ai.usage.output_tokens": output_tokens,
         "gen_ai.usage.cache_read.input_tokens": read,
         "gen_ai.usage.cache_creation.input_tokens": write,
         "gen_ai.usage.reasoning.output_tokens": thought,
         "gen_ai.usage.cost": cost,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in attributes.items() if value is not None}

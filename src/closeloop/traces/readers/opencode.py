@@ -9,124 +9,130 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces.opencode.sessions import Family, Recorded, session_of
-from closeloop.traces.untrusted import items, mapping, text
+from closeloop.traces.opencode.opencode_session import (
+    OpencodeFamily,
+    OpencodeRecording,
+    session_from_opencode,
+)
+from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
 name = "opencode"
 version = 2
 
-_FOLDER = 2000
+_MAX_FOLDER_FILES = 2000
 """How many files of a folder are looked at for children."""
-_INFO_BYTES = 1 << 20
+_MAX_INFO_BYTES = 1 << 20
 
 
-def recognises(source: Source) -> bool:
-    return b'"info"' in source.head and _info(source.document) is not None
+def recognises(source: RecordingSource) -> bool:
+    return b'"info"' in source.head and _export_info(source.document) is not None
 
 
-def _info(document: Any) -> dict[str, Any] | None:
+def _export_info(document: Any) -> dict[str, Any] | None:
     """What an export says of its session; None for other documents."""
     if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
         return None
-    info = mapping(document.get("info"))
-    if text(info.get("id")) is None or not isinstance(info.get("time"), dict):
+    info = as_mapping(document.get("info"))
+    if as_text(info.get("id")) is None or not isinstance(info.get("time"), dict):
         return None
-    if text(info.get("version")) is None or text(info.get("directory")) is None:
+    if as_text(info.get("version")) is None or as_text(info.get("directory")) is None:
         return None
     messages = document["messages"][:3]
-    shaped = (isinstance(mapping(message).get("parts"), list) for message in messages)
+    shaped = (isinstance(as_mapping(message).get("parts"), list) for message in messages)
     return info if all(shaped) else None
 
 
-def parts(source: Source) -> Sequence[Path]:
+def parts(source: RecordingSource) -> Sequence[Path]:
     document = source.document
-    info = _info(document)
+    info = _export_info(document)
     if info is None:
         return ()
-    return [path for path, _ in _descendants(source, info, document["messages"]).values()]
+    return [path for path, _ in _find_descendants(source, info, document["messages"]).values()]
 
 
-def owner(source: Source) -> Path | None:
-    info = _info(source.document)
-    seen, found = {text(mapping(info).get("id"))}, None
-    parent = text(mapping(info).get("parentID"))
-    beside = _beside(source.path) if parent else {}
+def owner(source: RecordingSource) -> Path | None:
+    info = _export_info(source.document)
+    seen, owner_path = {as_text(as_mapping(info).get("id"))}, None
+    parent = as_text(as_mapping(info).get("parentID"))
+    beside = _exports_beside(source.path) if parent else {}
     while parent and parent not in seen and parent in beside:
         seen.add(parent)
-        found, parent = beside[parent]
-    return found if found != source.path else None
+        owner_path, parent = beside[parent]
+    return owner_path if owner_path != source.path else None
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     document = source.document
-    info = _info(document)
+    info = _export_info(document)
     if info is None:
         return
-    children: dict[str, Recorded] = {}
-    for child, (path, _) in _descendants(source, info, document["messages"]).items():
-        found = source.beside(path).document
-        about = _info(found)
-        if about is not None:
-            children[child] = Recorded(about, found["messages"])
-    family = Family(children, source.skipped)
-    yield session_of(Recorded(info, document["messages"]), family, (name, version))
+    children: dict[str, OpencodeRecording] = {}
+    for child, (path, _) in _find_descendants(source, info, document["messages"]).items():
+        child_document = source.beside(path).document
+        child_info = _export_info(child_document)
+        if child_info is not None:
+            children[child] = OpencodeRecording(child_info, child_document["messages"])
+    family = OpencodeFamily(children, source.skipped)
+    yield session_from_opencode(
+        OpencodeRecording(info, document["messages"]), family, (name, version)
+    )
 
 
-def _descendants(
-    source: Source, info: Mapping[str, Any], messages: list[Any]
+def _find_descendants(
+    source: RecordingSource, info: Mapping[str, Any], messages: list[Any]
 ) -> dict[str, tuple[Path, str | None]]:
     """The exports beside this one that are of its children, and theirs."""
-    if not _delegates(messages):
+    if not _has_delegations(messages):
         return {}
-    beside, found = _beside(source.path), {str(info.get("id"))}
+    beside, family_ids = _exports_beside(source.path), {str(info.get("id"))}
     result: dict[str, tuple[Path, str | None]] = {}
     grown = True
     while grown:
         grown = False
         for child, (path, parent) in beside.items():
-            if parent in found and child not in found and path != source.path:
-                found.add(child)
+            if parent in family_ids and child not in family_ids and path != source.path:
+                family_ids.add(child)
                 result[child] = (path, parent)
                 grown = True
     return result
 
 
-def _delegates(messages: list[Any]) -> bool:
+def _has_delegations(messages: list[Any]) -> bool:
     for message in messages:
-        for part in items(mapping(message).get("parts")):
-            state = mapping(mapping(part).get("state"))
-            if text(mapping(state.get("metadata")).get("sessionId")):
+        for part in as_list(as_mapping(message).get("parts")):
+            state = as_mapping(as_mapping(part).get("state"))
+            if as_text(as_mapping(state.get("metadata")).get("sessionId")):
                 return True
     return False
 
 
-def _beside(path: Path) -> Mapping[str, tuple[Path, str | None]]:
+def _exports_beside(path: Path) -> Mapping[str, tuple[Path, str | None]]:
     """The exports in a folder: session → its file and its parent."""
     try:
-        return _exports(path.parent, path.parent.stat().st_mtime_ns)
+        return _scan_exports(path.parent, path.parent.stat().st_mtime_ns)
     except OSError:
         return {}
 
 
 @lru_cache(maxsize=4)
-def _exports(folder: Path, changed: int) -> Mapping[str, tuple[Path, str | None]]:
-    found: dict[str, tuple[Path, str | None]] = {}
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)[:_FOLDER]:
-        info = _described(Path(entry.path)) if entry.is_file() else None
-        if info is not None and (identity := text(info.get("id"))):
-            found.setdefault(identity, (Path(entry.path), text(info.get("parentID"))))
-    return found
+def _scan_exports(folder: Path, changed: int) -> Mapping[str, tuple[Path, str | None]]:
+    exports: dict[str, tuple[Path, str | None]] = {}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)[:_MAX_FOLDER_FILES]:
+        info = _read_info(Path(entry.path)) if entry.is_file() else None
+        if info is not None and (identity := as_text(info.get("id"))):
+            exports.setdefault(identity, (Path(entry.path), as_text(info.get("parentID"))))
+    return exports
 
 
-def _first_object(content: bytes) -> Any:
-    told = content.decode(errors="ignore")
-    start = told.index("{", told.index('"info"'))
-    return json.JSONDecoder().raw_decode(told, start)[0]
+def _decode_info(content: bytes) -> Any:
+    content_text = content.decode(errors="ignore")
+    start = content_text.index("{", content_text.index('"info"'))
+    return json.JSONDecoder().raw_decode(content_text, start)[0]
 
 
-def _described(path: Path) -> dict[str, Any] | None:
+def _read_info(path: Path) -> dict[str, Any] | None:
     """The description at the beginning of an export, without reading the rest."""
     try:
         with path.open("rb") as file:
@@ -134,9 +140,9 @@ def _described(path: Path) -> dict[str, Any] | None:
             if head.lstrip()[:1] != b"{" or b'"info"' not in head[:200]:
                 return None
             try:
-                info = _first_object(head)
+                info = _decode_info(head)
             except ValueError:
-                info = _first_object(head + file.read(_INFO_BYTES))
+                info = _decode_info(head + file.read(_MAX_INFO_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    return info if isinstance(info, dict) and text(info.get("version")) else None
+    return info if isinstance(info, dict) and as_text(info.get("version")) else None

@@ -5,62 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces import single
-from closeloop.traces.opencode.sessions import Family, Recorded, session_of
-from closeloop.traces.untrusted import mapping, text
+from closeloop.traces import single_file
+from closeloop.traces.opencode.opencode_session import (
+    OpencodeFamily,
+    OpencodeRecording,
+    session_from_opencode,
+)
+from closeloop.traces.untrusted_json import as_mapping, as_text
 
 name = "opencode-run"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_KINDS = {
+_PART_TYPES = {
     "tool_use": "tool", "step_start": "step-start", "step_finish": "step-finish",
     "text": "text", "reasoning": "reasoning",
 }  # fmt: skip
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     lines = source.lines
-    return bool(lines) and all(_is_line(line) for line in lines[:3])
+    return bool(lines) and all(_is_run_line(line) for line in lines[:3])
 
 
-def _is_line(line: Any) -> bool:
-    if not isinstance(line, dict) or text(line.get("sessionID")) is None:
+def _is_run_line(line: Any) -> bool:
+    if not isinstance(line, dict) or as_text(line.get("sessionID")) is None:
         return False
     if line.get("type") == "error":
         return isinstance(line.get("error"), dict)
-    kind = _KINDS.get(str(line.get("type")))
-    return kind is not None and mapping(line.get("part")).get("type") == kind
+    kind = _PART_TYPES.get(str(line.get("type")))
+    return kind is not None and as_mapping(line.get("part")).get("type") == kind
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     # Several runs may have been written into one file.
     sessions: dict[str, dict[str, dict[str, Any]]] = {}
     for record in source.records():
-        line = mapping(record)
-        session = text(line.get("sessionID"))
+        line = as_mapping(record)
+        session = as_text(line.get("sessionID"))
         if session is None:
             source.skipped["a line of no session"] = (
                 source.skipped.get("a line of no session", 0) + 1
             )
             continue
-        _add(sessions.setdefault(session, {}), line)
+        _add_line(sessions.setdefault(session, {}), line)
     for session, messages in sessions.items():
-        recorded = Recorded({"id": session}, messages.values())
-        yield session_of(recorded, Family({}, source.skipped), (name, version))
+        recorded = OpencodeRecording({"id": session}, messages.values())
+        yield session_from_opencode(recorded, OpencodeFamily({}, source.skipped), (name, version))
 
 
-def _add(messages: dict[str, dict[str, Any]], line: dict[str, Any]) -> None:
+def _add_line(messages: dict[str, dict[str, Any]], line: dict[str, Any]) -> None:
     """Lines of one message are together, whatever came between."""
-    part, at = mapping(line.get("part")), {"created": line.get("timestamp")}
+    part, at = as_mapping(line.get("part")), {"created": line.get("timestamp")}
     if line.get("type") == "error":
         key = f"error {len(messages)}"
         info = {"role": "assistant", "id": key, "time": at, "error": line.get("error")}
         messages[key] = {"info": info, "parts": []}
         return
-    key = text(part.get("messageID")) or f"line {len(messages)}"
+    key = as_text(part.get("messageID")) or f"line {len(messages)}"
     if key not in messages:
         messages[key] = {"info": {"role": "assistant", "id": key, "time": at}, "parts": []}
     messages[key]["info"]["time"]["completed"] = line.get("timestamp")

@@ -8,13 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.sqlite_files import columns, has_tables, journal, open_database
-from closeloop.traces.databases import OnDemand, is_database
-from closeloop.traces.opencode import storage
-from closeloop.traces.opencode.sessions import Family, Recorded, session_of
-from closeloop.traces.untrusted import decoded, mapping
+from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
+from closeloop.traces.opencode import opencode_storage
+from closeloop.traces.opencode.opencode_session import (
+    OpencodeFamily,
+    OpencodeRecording,
+    session_from_opencode,
+)
+from closeloop.traces.session_databases import LazyMapping, is_database
+from closeloop.traces.untrusted_json import as_mapping, try_decode_json
 
 name = "opencode-store"
 version = 2
@@ -24,139 +28,147 @@ _TABLES: dict[str, Sequence[str]] = {
     "message": ("id", "session_id", "time_created", "data"),
     "part": ("id", "message_id", "session_id", "data"),
 }
-_PARTS = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
-_MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+_PARTS_QUERY = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
+_MESSAGES_QUERY = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     if is_database(source):
         return has_tables(source.path, _TABLES)
-    return storage.kind_of(source) is not None
+    return opencode_storage.stored_file_kind(source) is not None
 
 
-def parts(source: Source) -> Sequence[Path]:
+def parts(source: RecordingSource) -> Sequence[Path]:
     if not is_database(source):
-        return storage.parts(source) if storage.kind_of(source) == "session" else ()
-    pending = journal(source.path)
+        return (
+            opencode_storage.list_storage_parts(source)
+            if opencode_storage.stored_file_kind(source) == "session"
+            else ()
+        )
+    pending = find_journal(source.path)
     return [pending] if pending else ()
 
 
-def owner(source: Source) -> Path | None:
-    return None if is_database(source) else storage.owner(source)
+def owner(source: RecordingSource) -> Path | None:
+    return None if is_database(source) else opencode_storage.storage_owner(source)
 
 
-def read(source: Source) -> Iterator[Session]:
+def read(source: RecordingSource) -> Iterator[Session]:
     if not is_database(source):
-        yield from _files(source)
+        yield from _iter_file_sessions(source)
         return
     try:
         with open_database(source.path) as base:
-            yield from _sessions(base, source.skipped)
+            yield from _iter_database_sessions(base, source.skipped)
     except (sqlite3.Error, OSError, ValueError):
-        _skip(source.skipped, "a database that cannot be read to its end")
+        _count_skip(source.skipped, "a database that cannot be read to its end")
 
 
-def _files(source: Source) -> Iterator[Session]:
-    kind = storage.kind_of(source)
+def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
+    kind = opencode_storage.stored_file_kind(source)
     if kind != "session":
-        _skip(source.skipped, f"a {kind} without its session")
+        _count_skip(source.skipped, f"a {kind} without its session")
         return
-    found = storage.family_of(source)
-    children = OnDemand(found, lambda one: storage.recorded(source, found[one]))
-    family, told = Family(children, source.skipped), set[str]()
-    for one in found:
+    paths_by_id = opencode_storage.find_session_family(source)
+    children = LazyMapping(
+        paths_by_id, lambda one: opencode_storage.load_stored_session(source, paths_by_id[one])
+    )
+    family, seen_ids = OpencodeFamily(children, source.skipped), set[str]()
+    for one in paths_by_id:
         # A child that its parent never mentions is told by itself.
-        if one not in told and (recorded := children[one]) is not None:
-            yield session_of(recorded, family, (name, version))
-            told |= family.told
-        elif one not in told:
-            _skip(source.skipped, "a session without messages")
+        if one not in seen_ids and (recorded := children[one]) is not None:
+            yield session_from_opencode(recorded, family, (name, version))
+            seen_ids |= family.told
+        elif one not in seen_ids:
+            _count_skip(source.skipped, "a session without messages")
 
 
-def _skip(skipped: dict[str, int], why: str) -> None:
+def _count_skip(skipped: dict[str, int], why: str) -> None:
     skipped[why] = skipped.get(why, 0) + 1
 
 
-def _sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
-    found = _described(base)
-    told: set[str] = set()
-    roots = [one for one, info in found.items() if info.get("parentID") not in found]
+def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
+    infos_by_id = _load_session_infos(base)
+    seen_ids: set[str] = set()
+    roots = [one for one, info in infos_by_id.items() if info.get("parentID") not in infos_by_id]
     # Those whose parents only name each other, or never mention them, come last.
-    for one in [*roots, *found]:
-        if one in told:
+    for one in [*roots, *infos_by_id]:
+        if one in seen_ids:
             continue
         lost: dict[str, int] = {}
-        children = OnDemand(found, partial(_recorded, base, found, lost))
-        family = Family(children, lost)
+        children = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
+        family = OpencodeFamily(children, lost)
         recorded = children[one]
-        told.add(one)
+        seen_ids.add(one)
         if recorded is not None:
-            yield session_of(recorded, family, (name, version))
-            told |= family.told
-        elif _elsewhere(base, one):
-            _skip(lost, "a session in tables of a newer OpenCode")
+            yield session_from_opencode(recorded, family, (name, version))
+            seen_ids |= family.told
+        elif _is_in_new_tables(base, one):
+            _count_skip(lost, "a session in tables of a newer OpenCode")
         else:
-            _skip(lost, "a session without messages")
+            _count_skip(lost, "a session without messages")
         for why, number in lost.items():
             skipped[why] = skipped.get(why, 0) + number
 
 
-def _elsewhere(base: sqlite3.Connection, session: str) -> bool:
+def _is_in_new_tables(base: sqlite3.Connection, session: str) -> bool:
     """Whether a session's messages are in the table that newer versions prepare for."""
-    if "session_id" not in columns(base, "session_message"):
+    if "session_id" not in table_columns(base, "session_message"):
         return False
-    asked = "SELECT 1 FROM session_message WHERE session_id = ? LIMIT 1"
-    return base.execute(asked, (session,)).fetchone() is not None
+    query = "SELECT 1 FROM session_message WHERE session_id = ? LIMIT 1"
+    return base.execute(query, (session,)).fetchone() is not None
 
 
-def _described(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
-    known = columns(base, "session")
-    chosen = [column for column in ("agent", "revert", "share_url", "title") if column in known]
+def _load_session_infos(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+    known_columns = table_columns(base, "session")
+    chosen = [
+        column for column in ("agent", "revert", "share_url", "title") if column in known_columns
+    ]
     listed = ", ".join([*_TABLES["session"], *chosen])
     result = {}
     for row in base.execute(f"SELECT {listed} FROM session ORDER BY time_created, id"):  # noqa: S608
-        told = dict(zip((*_TABLES["session"], *chosen), row, strict=True))
-        if not isinstance(told["id"], str) or not told["id"]:
+        fields = dict(zip((*_TABLES["session"], *chosen), row, strict=True))
+        if not isinstance(fields["id"], str) or not fields["id"]:
             continue
-        result[told["id"]] = {
-            "id": told["id"],
-            "parentID": told["parent_id"],
-            "directory": told["directory"],
-            "version": told["version"],
-            "agent": told.get("agent"),
-            "revert": decoded(told.get("revert")),
-            "share": {"url": told.get("share_url")},
-            "time": {"created": told["time_created"], "updated": told["time_updated"]},
+        result[fields["id"]] = {
+            "id": fields["id"],
+            "parentID": fields["parent_id"],
+            "directory": fields["directory"],
+            "version": fields["version"],
+            "agent": fields.get("agent"),
+            "revert": try_decode_json(fields.get("revert")),
+            "share": {"url": fields.get("share_url")},
+            "time": {"created": fields["time_created"], "updated": fields["time_updated"]},
         }
     return result
 
 
-def _recorded(
+def _load_recording(
     base: sqlite3.Connection,
     found: Mapping[str, Mapping[str, Any]],
     skipped: dict[str, int],
     session: str,
-) -> Recorded | None:
-    messages = _messages(base, session, skipped)
-    return Recorded(found[session], messages) if messages else None
+) -> OpencodeRecording | None:
+    messages = _load_messages(base, session, skipped)
+    return OpencodeRecording(found[session], messages) if messages else None
 
 
-def _messages(
+def _load_messages(
     base: sqlite3.Connection, session: str, skipped: dict[str, int]
 ) -> list[dict[str, Any]]:
     parts: dict[str, list[dict[str, Any]]] = {}
-    for message, part, data in base.execute(_PARTS, (session,)):
-        told = decoded(data)
-        if isinstance(told, dict):
-            parts.setdefault(str(message), []).append({**told, "id": part})
+    for message, part, data in base.execute(_PARTS_QUERY, (session,)):
+        fields = try_decode_json(data)
+        if isinstance(fields, dict):
+            parts.setdefault(str(message), []).append({**fields, "id": part})
         else:
-            _skip(skipped, "a part that is not JSON")
+            _count_skip(skipped, "a part that is not JSON")
     result = []
-    for message, data in base.execute(_MESSAGES, (session,)):
-        told = decoded(data)
-        if isinstance(told, dict):
-            info = {**mapping(told), "id": message}
+    for message, data in base.execute(_MESSAGES_QUERY, (session,)):
+        fields = try_decode_json(data)
+        if isinstance(fields, dict):
+            info = {**as_mapping(fields), "id": message}
             result.append({"info": info, "parts": parts.get(str(message), [])})
         else:
-            _skip(skipped, "a message that is not JSON")
+            _count_skip(skipped, "a message that is not JSON")
     return result

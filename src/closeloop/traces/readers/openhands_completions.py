@@ -8,65 +8,77 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
 from closeloop.model.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
-from closeloop.traces.openhands.completions import (
-    Logged,
-    answered,
-    attempt_of,
-    is_logged,
-    sent,
+from closeloop.traces.call_results import mark_claim
+from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
+from closeloop.traces.openhands.completion_log import (
+    LoggedCall,
+    is_completion_log,
+    list_attempt_calls,
+    reply_message,
+    request_messages,
 )
-from closeloop.traces.results import mark_claim
-from closeloop.traces.telling import Teller, identity, text_of
-from closeloop.traces.untrusted import decoded, items, mapping, raw, text
+from closeloop.traces.untrusted_json import (
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    try_decode_json,
+)
 
 name = "openhands-completions"
 version = 2
 
-_FUNCTION = re.compile(r"<function=([^>\n]{1,100})>(.*?)(?:</function|\Z)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\n]{1,100})>(.*?)</parameter>", re.DOTALL)
-_RESULT = re.compile(r"\AEXECUTION RESULT of \[[^\]\n]{1,100}\]:\n?")
-_REFUSED = ("ERROR:", "Error validating", "No replacement was performed", "Invalid `", "Ran into ")
-_DONE = ("has been edited.", "File created successfully", "Last edit to ", "[File ")
+_FUNCTION_TAG = re.compile(r"<function=([^>\n]{1,100})>(.*?)(?:</function|\Z)", re.DOTALL)
+_PARAMETER_TAG = re.compile(r"<parameter=([^>\n]{1,100})>(.*?)</parameter>", re.DOTALL)
+_RESULT_HEADER = re.compile(r"\AEXECUTION RESULT of \[[^\]\n]{1,100}\]:\n?")
+_REFUSAL_PREFIXES = (
+    "ERROR:",
+    "Error validating",
+    "No replacement was performed",
+    "Invalid `",
+    "Ran into ",
+)
+_SUCCESS_MARKERS = ("has been edited.", "File created successfully", "Last edit to ", "[File ")
 
 
-def recognises(source: Source) -> bool:
-    return b'"messages"' in source.head and is_logged(source.document)
+def recognises(source: RecordingSource) -> bool:
+    return b'"messages"' in source.head and is_completion_log(source.document)
 
 
-def parts(source: Source) -> Sequence[Path]:
-    attempt = attempt_of(source)
+def parts(source: RecordingSource) -> Sequence[Path]:
+    attempt = list_attempt_calls(source)
     if attempt[-1].path != source.path:
         return ()
     return [one.path for one in attempt[:-1]]
 
 
-def owner(source: Source) -> Path | None:
-    last = attempt_of(source)[-1].path
+def owner(source: RecordingSource) -> Path | None:
+    last = list_attempt_calls(source)[-1].path
     return last if last != source.path else None
 
 
-def read(source: Source) -> Iterator[Session]:
-    attempt = attempt_of(source)
+def read(source: RecordingSource) -> Iterator[Session]:
+    attempt = list_attempt_calls(source)
     if attempt[-1].path != source.path:
         attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
-    stretches = list(_stretches(attempt))
-    dialogue = _Dialogue(Teller(name, version, source), several=len(stretches) > 1)
+    stretches = list(_split_stretches(attempt))
+    builder = _CompletionLogBuilder(EventBuilder(name, version, source), several=len(stretches) > 1)
     for number, stretch in enumerate(stretches):
         last = stretch[-1].path
-        told = source.document if last == source.path else source.beside(last).document
+        document = source.document if last == source.path else source.beside(last).document
         if number:
-            dialogue.teller.turn = None
-            dialogue.teller.note("The dialogue was shortened.", "compaction")
-        dialogue.tell(mapping(told), {one.messages: one for one in stretch})
-    yield _session(dialogue, attempt)
+            builder.teller.turn = None
+            builder.teller.add_note("The dialogue was shortened.", "compaction")
+        builder.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
+    yield _build_session(builder, attempt)
 
 
-def _stretches(attempt: list[Logged]) -> Iterator[list[Logged]]:
+def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
     """Calls between two compactions: within, the dialogue only grows."""
-    stretch: list[Logged] = []
+    stretch: list[LoggedCall] = []
     for one in attempt:
         if stretch and one.messages < stretch[-1].messages:
             yield stretch
@@ -75,13 +87,13 @@ def _stretches(attempt: list[Logged]) -> Iterator[list[Logged]]:
     yield stretch
 
 
-def _session(dialogue: _Dialogue, attempt: list[Logged]) -> Session:
+def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -> Session:
     teller, first = dialogue.teller, attempt[0]
     summary = mark_claim(teller.builder) if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
     return Session(
-        id=identity(name, first.request, first.known, first.at),
+        id=derive_id(name, first.request, first.known, first.at),
         agent="openhands",
         model=models[-1] if models else None,
         system=dialogue.system,
@@ -89,16 +101,16 @@ def _session(dialogue: _Dialogue, attempt: list[Logged]) -> Session:
         ended=max(times, default=None),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
-        usage=teller.builder.usage(),
+        usage=teller.builder.total_usage(),
         summary=summary,
-        trace=teller.trace(),
+        trace=teller.build_trace(),
     )
 
 
-class _Dialogue:
+class _CompletionLogBuilder:
     """The messages of an attempt, each told once."""
 
-    def __init__(self, teller: Teller, *, several: bool) -> None:
+    def __init__(self, teller: EventBuilder, *, several: bool) -> None:
         self.teller = teller
         self.several = several
         self.seen: set[tuple[str, ...]] = set()
@@ -108,69 +120,71 @@ class _Dialogue:
         self.finished = False
         self.summary: str | None = None
 
-    def tell(self, call: Mapping[str, Any], logs: Mapping[int, Logged]) -> None:
+    def add_logged_call(self, call: Mapping[str, Any], logs: Mapping[int, LoggedCall]) -> None:
         """What a call was sent and answered, but for what earlier stretches told."""
-        messages = [*sent(call), answered(call)]
+        messages = [*request_messages(call), reply_message(call)]
         earlier = self.seen
-        now: set[tuple[str, ...]] = set()
-        for place, told in enumerate(messages):
-            message = mapping(told)
+        current: set[tuple[str, ...]] = set()
+        for place, raw_message in enumerate(messages):
+            message = as_mapping(raw_message)
             if self.several:
-                now.add(known := _identity(message))
-                if known in earlier:
+                current.add(message_key := _message_key(message))
+                if message_key in earlier:
                     continue
             if message:
-                self._message(message, logs.get(place))
-        self.seen = earlier | now
+                self._add_message(message, logs.get(place))
+        self.seen = earlier | current
 
-    def _message(self, message: dict[str, Any], log: Logged | None) -> None:
-        role, said = message.get("role"), text_of(message.get("content"))
+    def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
+        role, said = message.get("role"), openai_content_text(message.get("content"))
         self.teller.at = None
         if role == "system":
-            self.system = self.system or self.teller.known(said)
+            self.system = self.system or self.teller.text_or_none(said)
         elif role == "assistant":
-            self._assistant(message, said, log)
-        elif role == "tool" or _RESULT.match(said):
-            self._result(message, said)
+            self._add_assistant_message(message, said, log)
+        elif role == "tool" or _RESULT_HEADER.match(said):
+            self._add_result(message, said)
         elif role == "user":
-            self.teller.user(said, None if self.requested else "request")
+            self.teller.add_user_message(said, None if self.requested else "request")
             self.requested = True
         else:
-            self.teller.note(raw(message), f"unknown: {role}")
+            self.teller.add_note(json_excerpt(message), f"unknown: {role}")
 
-    def _assistant(self, message: dict[str, Any], said: str, log: Logged | None) -> None:
+    def _add_assistant_message(
+        self, message: dict[str, Any], said: str, log: LoggedCall | None
+    ) -> None:
         turn = Turn()
         if log is not None:
             self.teller.at = log.at
             turn = Turn(usage=log.usage, model=log.model, at=log.at, seconds=log.seconds)
-        self.teller.provider(turn)
+        self.teller.begin_turn(turn)
         if isinstance(reasoning := message.get("reasoning_content"), str):
-            self.teller.thought(reasoning)
-        calls = [_native(call) for call in items(message.get("tool_calls"))]
-        if not calls and (found := _FUNCTION.search(said)):
+            self.teller.add_thought(reasoning)
+        calls = [_parse_native_call(call) for call in as_list(message.get("tool_calls"))]
+        if not calls and (function_tag := _FUNCTION_TAG.search(said)):
             # Calls in text, for models that know no tools.
-            calls = [(found[1].strip(), dict(_PARAMETER.findall(found[2])), None)]
-            said = said[: found.start()]
+            calls = [(function_tag[1].strip(), dict(_PARAMETER_TAG.findall(function_tag[2])), None)]
+            said = said[: function_tag.start()]
         self.finished = not calls
         if not calls:
-            self.teller.agent(said)
-            self.summary = self.teller.clean(said)
+            self.teller.add_agent_message(said)
+            self.summary = self.teller.truncate_text(said)
         elif said and any(tool == "finish" and not given for tool, given, _ in calls):
             # Older versions end with a call that says nothing.
             calls = [(tool, given or {"message": said}, known) for tool, given, known in calls]
         else:
-            self.teller.thought(said)
-        for tool, given, known in calls:
-            self._call(tool, given, known)
+            self.teller.add_thought(said)
+        for tool, call_arguments, call_id in calls:
+            self._add_call(tool, call_arguments, call_id)
 
-    def _call(self, tool: str, given: dict[str, Any] | None, known: str | None) -> None:
+    def _add_call(self, tool: str, given: dict[str, Any] | None, known: str | None) -> None:
         if tool == "finish":
             given = given or {"message": "finish"}
         if tool == "think":
-            said = self.teller.clean(text(mapping(given).get("thought")) or "")
-            event: AnyEvent = self.teller.add(Thought(**self.teller.place(known), text=said))
+            said = self.teller.truncate_text(as_text(as_mapping(given).get("thought")) or "")
+            event: AnyEvent = self.teller.add(Thought(**self.teller.event_fields(known), text=said))
         else:
-            event = self.teller.call(tool, given, known)
+            event = self.teller.add_call(tool, given, known)
         if event.call is None:
             self.unnamed.append(event)
         if tool == "finish":
@@ -178,42 +192,48 @@ class _Dialogue:
             if isinstance(event, Message):
                 self.summary = event.text
 
-    def _result(self, message: dict[str, Any], said: str) -> None:
-        known = text(message.get("tool_call_id"))
-        event = self.teller.builder.waiting(self.teller.lane, known)
+    def _add_result(self, message: dict[str, Any], said: str) -> None:
+        call_id = as_text(message.get("tool_call_id"))
+        event = self.teller.builder.find_open_call(self.teller.lane, call_id)
         if event is None and self.unnamed:
             event = self.unnamed.popleft()
-        said = _RESULT.sub("", said, count=1)
+        said = _RESULT_HEADER.sub("", said, count=1)
         if event is None:
-            self.teller.note(said, "result without a call")
+            self.teller.add_note(said, "result without a call")
             return
-        done = self.teller.result(event, said, _ok(event, said))
-        if isinstance(done, Command) and done.exit_code == -1:
+        finished_event = self.teller.add_result(event, said, _result_success(event, said))
+        if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
-            self.teller.more(done, exit_code=None, exit_from=None)
+            self.teller.update_event(finished_event, exit_code=None, exit_from=None)
 
 
-def _identity(message: Mapping[str, Any]) -> tuple[str, ...]:
+def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes a message the same one in another call's log."""
-    calls = [mapping(call).get("function") for call in items(message.get("tool_calls"))]
+    calls = [as_mapping(call).get("function") for call in as_list(message.get("tool_calls"))]
     facts = (message.get("role"), message.get("tool_call_id"), calls)
-    return (text_of(message.get("content")), *map(str, facts))
+    return (openai_content_text(message.get("content")), *map(str, facts))
 
 
-def _native(told: object) -> tuple[str, dict[str, Any] | None, str | None]:
-    call = mapping(told)
-    function = mapping(call.get("function"))
-    given = function.get("arguments")
-    given = decoded(given) if isinstance(given, str) else given
-    tool = text(function.get("name")) or "unknown"
-    return tool, given if isinstance(given, dict) else None, text(call.get("id"))
+def _parse_native_call(told: object) -> tuple[str, dict[str, Any] | None, str | None]:
+    call = as_mapping(told)
+    function = as_mapping(call.get("function"))
+    call_arguments = function.get("arguments")
+    call_arguments = (
+        try_decode_json(call_arguments) if isinstance(call_arguments, str) else call_arguments
+    )
+    tool = as_text(function.get("name")) or "unknown"
+    return (
+        tool,
+        call_arguments if isinstance(call_arguments, dict) else None,
+        as_text(call.get("id")),
+    )
 
 
-def _ok(event: AnyEvent, said: str) -> bool | None:
+def _result_success(event: AnyEvent, said: str) -> bool | None:
     """What the text of a result says of it; for most tools nothing."""
     start = said.lstrip()[:2000]
-    if start.startswith(_REFUSED):
+    if start.startswith(_REFUSAL_PREFIXES):
         return False
-    if isinstance(event, Edit | Read) and any(sign in start for sign in _DONE):
+    if isinstance(event, Edit | Read) and any(sign in start for sign in _SUCCESS_MARKERS):
         return True
     return True if isinstance(event, Read) and start.startswith("Here's the result") else None

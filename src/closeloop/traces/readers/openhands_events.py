@@ -7,31 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces.openhands.files import first_value
-from closeloop.traces.openhands.stream import Stream
-from closeloop.traces.results import mark_claim, mark_corrections
-from closeloop.traces.telling import identity
-from closeloop.traces.untrusted import items, mapping, text
+from closeloop.traces.call_results import mark_claim, mark_corrections
+from closeloop.traces.event_builder import derive_id
+from closeloop.traces.openhands.openhands_files import read_first_value
+from closeloop.traces.openhands.openhands_stream import OpenhandsStreamBuilder
+from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
 name = "openhands-events"
 version = 2
 
-SIGNS = (b'"action"', b'"observation"', b'"instance_id"', b'"instruction"')
+FORMAT_MARKERS = (b'"action"', b'"observation"', b'"instance_id"', b'"instruction"')
 
 
-def recognises(source: Source) -> bool:
-    if not any(sign in source.head for sign in SIGNS):
+def recognises(source: RecordingSource) -> bool:
+    if not any(sign in source.head for sign in FORMAT_MARKERS):
         return False
-    first = first_value(source)
+    first = read_first_value(source)
     if isinstance(first, dict):
-        return _is_output(first) or _is_stored(first)
+        return _is_output(first) or _is_folder_event(first)
     return isinstance(first, list) and bool(first) and _is_list(first)
 
 
 def _is_event(told: object) -> bool:
-    event = mapping(told)
+    event = as_mapping(told)
     kind = event.get("action", event.get("observation"))
     return isinstance(kind, str) and not {"role", "type", "kind"} & event.keys()
 
@@ -42,7 +42,7 @@ def _is_list(told: list[Any]) -> bool:
     )
 
 
-def _is_stored(told: Mapping[str, Any]) -> bool:
+def _is_folder_event(told: Mapping[str, Any]) -> bool:
     """One event of a session's folder."""
     whole = "args" in told or "extras" in told
     return whole and isinstance(told.get("id"), int) and _is_list([told])
@@ -50,26 +50,26 @@ def _is_stored(told: Mapping[str, Any]) -> bool:
 
 def _is_output(told: Mapping[str, Any]) -> bool:
     """A line of an evaluation: one instance."""
-    history = items(told.get("history"))
+    history = as_list(told.get("history"))
     first = history[0] if history else None
     first = first[0] if isinstance(first, list) and first else first
     return _is_event(first) and ("instruction" in told or "instance_id" in told)
 
 
-def parts(source: Source) -> Sequence[Path]:
-    if not _is_stored(mapping(first_value(source))):
+def parts(source: RecordingSource) -> Sequence[Path]:
+    if not _is_folder_event(as_mapping(read_first_value(source))):
         return ()
-    return [path for path in _siblings(source.path.parent) if path != source.path]
+    return [path for path in _list_event_files(source.path.parent) if path != source.path]
 
 
-def owner(source: Source) -> Path | None:
-    if not _is_stored(mapping(first_value(source))):
+def owner(source: RecordingSource) -> Path | None:
+    if not _is_folder_event(as_mapping(read_first_value(source))):
         return None
-    first = next(iter(_siblings(source.path.parent)), source.path)
+    first = next(iter(_list_event_files(source.path.parent)), source.path)
     return first if first != source.path and source.path.stem.isdecimal() else None
 
 
-def _siblings(folder: Path) -> list[Path]:
+def _list_event_files(folder: Path) -> list[Path]:
     """Event files are named by their number."""
     try:
         with os.scandir(folder) as entries:
@@ -80,38 +80,49 @@ def _siblings(folder: Path) -> list[Path]:
     return [folder / name for _, name in sorted(numbered)]
 
 
-def read(source: Source) -> Iterator[Session]:
-    told = first_value(source)
-    if isinstance(told, list):
-        yield _session(Stream(name, version, source), _flat(told), {})
-    elif isinstance(told, dict) and _is_stored(told):
+def read(source: RecordingSource) -> Iterator[Session]:
+    first_document = read_first_value(source)
+    if isinstance(first_document, list):
+        yield _build_session(
+            OpenhandsStreamBuilder(name, version, source), _flatten_history(first_document), {}
+        )
+    elif isinstance(first_document, dict) and _is_folder_event(first_document):
         numbered = source.path.stem.isdecimal()
-        paths = _siblings(source.path.parent) if numbered else [source.path]
-        events = (told if path == source.path else _event(source, path) for path in paths)
-        yield _session(Stream(name, version, source), events, {})
+        paths = _list_event_files(source.path.parent) if numbered else [source.path]
+        events = (
+            first_document if path == source.path else _load_event(source, path) for path in paths
+        )
+        yield _build_session(OpenhandsStreamBuilder(name, version, source), events, {})
     else:
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
-                stream, history = Stream(name, version, source), [*_flat(items(line["history"]))]
-                if (asked := text(line.get("instruction"))) and not any(map(_is_request, history)):
-                    given = {"content": asked}
-                    stream.tell({"source": "user", "action": "message", "args": given})
-                yield _session(stream, iter(history), line)
+                stream, history = (
+                    OpenhandsStreamBuilder(name, version, source),
+                    [*_flatten_history(as_list(line["history"]))],
+                )
+                if (instruction := as_text(line.get("instruction"))) and not any(
+                    map(_is_request, history)
+                ):
+                    message_fields = {"content": instruction}
+                    stream.add_event(
+                        {"source": "user", "action": "message", "args": message_fields}
+                    )
+                yield _build_session(stream, iter(history), line)
             else:
                 why = "a line that is no instance"
                 source.skipped[why] = source.skipped.get(why, 0) + 1
 
 
 def _is_request(event: Any) -> bool:
-    told = mapping(event)
-    return told.get("action") == "message" and told.get("source", "user") == "user"
+    fields = as_mapping(event)
+    return fields.get("action") == "message" and fields.get("source", "user") == "user"
 
 
-def _event(source: Source, path: Path) -> Any:
+def _load_event(source: RecordingSource, path: Path) -> Any:
     return source.beside(path).document
 
 
-def _flat(history: list[Any]) -> Iterator[Any]:
+def _flatten_history(history: list[Any]) -> Iterator[Any]:
     """Old files pair each action with its observation."""
     for event in history:
         if isinstance(event, list):
@@ -120,36 +131,39 @@ def _flat(history: list[Any]) -> Iterator[Any]:
             yield event
 
 
-def _session(stream: Stream, events: Iterator[Any], line: Mapping[str, Any]) -> Session:
+def _build_session(
+    stream: OpenhandsStreamBuilder, events: Iterator[Any], line: Mapping[str, Any]
+) -> Session:
     first: Any = None
     for event in events:
         first = first or event
-        stream.tell(event)
+        stream.add_event(event)
     teller = stream.teller
-    ended, cause = stream.ended(text(line.get("error")))
+    outcome, cause = stream.session_outcome(as_text(line.get("error")))
     mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if ended == "finished" else stream.summary
-    metrics, metadata = mapping(line.get("metrics")), mapping(line.get("metadata"))
-    patch = mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")
+    summary = mark_claim(teller.builder) if outcome == "finished" else stream.summary
+    metrics, metadata = as_mapping(line.get("metrics")), as_mapping(line.get("metadata"))
+    patch = as_mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")
     if isinstance(patch, str) and patch:
         teller.turn = None
-        teller.note(patch, "submission")
-    instance = teller.known(line.get("instance_id"))
+        teller.add_note(patch, "submission")
+    instance = teller.text_or_none(line.get("instance_id"))
     return Session(
-        id=identity(
+        id=derive_id(
             name, first, instance, metadata.get("start_time"), metrics.get("accumulated_cost")
         ),
         agent="openhands",
         agent_version=stream.version,
-        model=stream.model or teller.known(mapping(metadata.get("llm_config")).get("model")),
+        model=stream.model
+        or teller.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
         system=stream.system,
         started=stream.started,
         ended=stream.last,
-        exit=ended,
-        cause=cause and teller.clean(cause),
-        usage=stream.usage(metrics),
+        exit=outcome,
+        cause=cause and teller.truncate_text(cause),
+        usage=stream.total_usage(metrics),
         summary=summary,
-        commit=teller.known(line.get("base_commit")),
+        commit=teller.text_or_none(line.get("base_commit")),
         links={"instance": instance} if instance else {},
-        trace=teller.trace(),
+        trace=teller.build_trace(),
     )

@@ -6,29 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces.openhands.conversation import Child, Conversation
-from closeloop.traces.openhands.files import first_value
-from closeloop.traces.openhands.folders import (
-    DEEPEST,
+from closeloop.traces.call_results import mark_claim, mark_corrections
+from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
+from closeloop.traces.openhands.conversation_folders import (
     EVENTS,
+    MAX_CHILD_DEPTH,
     STATE,
     SUBAGENTS,
-    event_files,
-    files_below,
     is_event_file,
-    state_above,
-    states_below,
+    iter_child_files,
+    list_child_states,
+    list_event_files,
+    parent_state_path,
 )
-from closeloop.traces.results import mark_claim, mark_corrections
-from closeloop.traces.telling import Teller, identity, text_of
-from closeloop.traces.untrusted import items, label, mapping, text
+from closeloop.traces.openhands.openhands_files import read_first_value
+from closeloop.traces.openhands.sdk_conversation import OpenhandsChild, OpenhandsConversationBuilder
+from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text
 
 name = "openhands-sdk"
 version = 2
 
-KINDS = frozenset(
+EVENT_KINDS = frozenset(
     {
         "ActionEvent",
         "ObservationEvent",
@@ -53,130 +53,139 @@ KINDS = frozenset(
 )
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     if b'"kind"' not in source.head and b'"instance_id"' not in source.head:
         return False
-    first = first_value(source)
+    first = read_first_value(source)
     if isinstance(first, list):
         return bool(first) and all(_is_event(event) for event in first[:3])
     return isinstance(first, dict) and (_is_state(first) or _is_event(first) or _is_output(first))
 
 
 def _is_event(told: object) -> bool:
-    event = mapping(told)
-    return text(event.get("kind")) in KINDS and "id" in event and "source" in event
+    event = as_mapping(told)
+    return as_text(event.get("kind")) in EVENT_KINDS and "id" in event and "source" in event
 
 
 def _is_state(told: Mapping[str, Any]) -> bool:
-    agent, status = mapping(told.get("agent")), "execution_status" in told or "agent_status" in told
+    agent, status = (
+        as_mapping(told.get("agent")),
+        "execution_status" in told or "agent_status" in told,
+    )
     return status and "kind" in agent and "workspace" in told and isinstance(told.get("id"), str)
 
 
 def _is_output(told: Mapping[str, Any]) -> bool:
-    return "instance_id" in told and any(_is_event(one) for one in items(told.get("history"))[:1])
+    return "instance_id" in told and any(_is_event(one) for one in as_list(told.get("history"))[:1])
 
 
-def _folder(source: Source) -> Path | None:
+def _events_folder(source: RecordingSource) -> Path | None:
     """Where the conversation's events are, for its state and for each of them."""
-    first = first_value(source)
+    first = read_first_value(source)
     if not isinstance(first, dict) or _is_output(first):
         return None
     return source.path.parent if _is_event(first) else source.path.parent / EVENTS
 
 
-def parts(source: Source) -> Sequence[Path]:
-    folder = _folder(source)
+def parts(source: RecordingSource) -> Sequence[Path]:
+    folder = _events_folder(source)
     if folder is None:
         return ()
     state = folder.parent / STATE
-    files = event_files(folder)
+    files = list_event_files(folder)
     if folder.name == EVENTS and state.is_file():
-        files = [state, *files, *files_below(state)]
+        files = [state, *files, *iter_child_files(state)]
     return [path for path in files if path != source.path]
 
 
-def owner(source: Source) -> Path | None:
-    first = first_value(source)
+def owner(source: RecordingSource) -> Path | None:
+    first = read_first_value(source)
     if not isinstance(first, dict):
         return None
     folder = source.path.parent
     if _is_state(first):
-        top = _topmost(source, source.path)
+        top = _find_top_state(source, source.path)
         return top if top != source.path else None
     if not _is_event(first) or not is_event_file(source.path.name):
         return None
     state = folder.parent / STATE
     if folder.name == EVENTS and state.is_file():
-        return _topmost(source, state)
-    files = event_files(folder)
+        return _find_top_state(source, state)
+    files = list_event_files(folder)
     return files[0] if files and files[0] != source.path else None
 
 
-def _topmost(source: Source, state: Path) -> Path:
+def _find_top_state(source: RecordingSource, state: Path) -> Path:
     """The state of the conversation that all others were started for."""
-    for _ in range(DEEPEST):
-        above = state_above(state)
-        if above is None or not _is_state(mapping(source.beside(above).document)):
+    for _ in range(MAX_CHILD_DEPTH):
+        above = parent_state_path(state)
+        if above is None or not _is_state(as_mapping(source.beside(above).document)):
             break
         state = above
     return state
 
 
-def read(source: Source) -> Iterator[Session]:
-    first = first_value(source)
+def read(source: RecordingSource) -> Iterator[Session]:
+    first = read_first_value(source)
     if isinstance(first, list):
-        yield _session(source, first, {}, {}, [])
+        yield _build_session(source, first, {}, {}, [])
     elif isinstance(first, dict) and _is_output(first):
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
-                yield _session(source, items(line.get("history")), {}, line, [])
+                yield _build_session(source, as_list(line.get("history")), {}, line, [])
             else:
                 why = "a line that is no instance"
                 source.skipped[why] = source.skipped.get(why, 0) + 1
     elif isinstance(first, dict) and _is_event(first) and source.document is None:
-        yield _session(source, source.records(), {}, {}, [])
+        yield _build_session(source, source.records(), {}, {}, [])
     elif isinstance(first, dict):
-        children = _children(source, source.path) if _is_state(first) else []
-        yield _session(source, _documents(source, first), _state(source, first), {}, children)
+        children = _load_children(source, source.path) if _is_state(first) else []
+        yield _build_session(
+            source, _iter_documents(source, first), _load_state(source, first), {}, children
+        )
 
 
-def _state(source: Source, first: Mapping[str, Any]) -> Mapping[str, Any]:
+def _load_state(source: RecordingSource, first: Mapping[str, Any]) -> Mapping[str, Any]:
     if _is_state(first):
         return first
     path = source.path.parent.parent / STATE
     folder = source.path.parent.name == EVENTS and is_event_file(source.path.name)
-    return mapping(source.beside(path).document) if folder and path.is_file() else {}
+    return as_mapping(source.beside(path).document) if folder and path.is_file() else {}
 
 
-def _children(source: Source, state: Path, depth: int = DEEPEST) -> list[Child]:
+def _load_children(
+    source: RecordingSource, state: Path, depth: int = MAX_CHILD_DEPTH
+) -> list[OpenhandsChild]:
     """The sub-agents of a conversation, by what the first of their events says they were asked."""
-    found = []
-    for path in states_below(state) if depth else ():
-        inner, files = source.beside(path), event_files(path.parent / EVENTS)
-        first = (mapping(source.beside(file).document) for file in files[:5])
-        asked = (event for event in first if event.get("source") == "user")
-        brief = text_of(mapping(next(asked, {}).get("llm_message")).get("content"))
-        found.append(
-            Child(
-                lane=label(str(path.parent.relative_to(source.path.parent))) or SUBAGENTS,
+    children = []
+    for path in list_child_states(state) if depth else ():
+        inner, files = source.beside(path), list_event_files(path.parent / EVENTS)
+        first = (as_mapping(source.beside(file).document) for file in files[:5])
+        user_events = (event for event in first if event.get("source") == "user")
+        brief = openai_content_text(
+            as_mapping(next(user_events, {}).get("llm_message")).get("content")
+        )
+        children.append(
+            OpenhandsChild(
+                lane=as_label(str(path.parent.relative_to(source.path.parent))) or SUBAGENTS,
                 brief=brief.strip(),
-                state=mapping(inner.document),
-                events=_in_order(source, files),
-                children=_children(source, path, depth - 1),
+                state=as_mapping(inner.document),
+                events=_iter_events(source, files),
+                children=_load_children(source, path, depth - 1),
             )
         )
-    return found
+    return children
 
 
-def _documents(source: Source, first: Mapping[str, Any]) -> Iterator[Any]:
-    folder = _folder(source)
+def _iter_documents(source: RecordingSource, first: Mapping[str, Any]) -> Iterator[Any]:
+    folder = _events_folder(source)
     if _is_event(first) and not is_event_file(source.path.name):
         yield first
     elif folder is not None:
-        yield from _in_order(source, event_files(folder))
+        yield from _iter_events(source, list_event_files(folder))
 
 
-def _in_order(source: Source, files: Sequence[Path]) -> Iterator[Any]:
+def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any]:
     """Events, one file at a time."""
     for path in files:
         event = source.beside(path).document
@@ -187,40 +196,42 @@ def _in_order(source: Source, files: Sequence[Path]) -> Iterator[Any]:
             yield event
 
 
-def _session(
-    source: Source,
+def _build_session(
+    source: RecordingSource,
     events: Iterable[Any],
     state: Mapping[str, Any],
     line: Mapping[str, Any],
-    children: list[Child],
+    children: list[OpenhandsChild],
 ) -> Session:
-    metrics = mapping(mapping(state.get("stats")).get("usage_to_metrics"))
-    teller = Teller(name, version, source)
-    talk = Conversation(teller, metrics, mapping(line.get("metrics")), children)
-    talk.tell_all(events)
-    error = text(line.get("error"))
-    ended, cause = talk.ended(text(state.get("execution_status")), error)
+    metrics = as_mapping(as_mapping(state.get("stats")).get("usage_to_metrics"))
+    teller = EventBuilder(name, version, source)
+    conversation = OpenhandsConversationBuilder(
+        teller, metrics, as_mapping(line.get("metrics")), children
+    )
+    conversation.add_events(events)
+    error = as_text(line.get("error"))
+    outcome, cause = conversation.session_outcome(as_text(state.get("execution_status")), error)
     mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if ended == "finished" else talk.summary
-    if isinstance(patch := mapping(line.get("test_result")).get("git_patch"), str) and patch:
+    summary = mark_claim(teller.builder) if outcome == "finished" else conversation.summary
+    if isinstance(patch := as_mapping(line.get("test_result")).get("git_patch"), str) and patch:
         teller.turn = None
-        teller.note(patch, "submission")
-    agent = mapping(state.get("agent"))
-    model = mapping(agent.get("llm")).get("model")
-    instance = teller.known(line.get("instance_id"))
+        teller.add_note(patch, "submission")
+    agent = as_mapping(state.get("agent"))
+    model = as_mapping(agent.get("llm")).get("model")
+    instance = teller.text_or_none(line.get("instance_id"))
     return Session(
-        id=teller.known(state.get("id"))
-        or identity(name, talk.first, instance, line.get("attempt")),
+        id=teller.text_or_none(state.get("id"))
+        or derive_id(name, conversation.first, instance, line.get("attempt")),
         agent="openhands",
-        model=teller.known(model),
-        system=talk.system,
-        started=talk.started,
-        ended=talk.last,
-        exit=ended,
-        cause=cause and teller.clean(cause),
-        usage=talk.usage(),
+        model=teller.text_or_none(model),
+        system=conversation.system,
+        started=conversation.started,
+        ended=conversation.last,
+        exit=outcome,
+        cause=cause and teller.truncate_text(cause),
+        usage=conversation.total_usage(),
         summary=summary,
-        directory=teller.known(mapping(state.get("workspace")).get("working_dir")),
+        directory=teller.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
         links={"instance": instance} if instance else {},
-        trace=teller.trace(),
+        trace=teller.build_trace(),
     )

@@ -11,30 +11,35 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.model.protocols import Source
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
-from closeloop.traces import single
-from closeloop.traces.otel.conversations import sessions_of
-from closeloop.traces.otel.plain import is_printed, is_span, listed, printed
-from closeloop.traces.otel.spans import Span, first
-from closeloop.traces.source import DOCUMENT_BYTES, FileSource
-from closeloop.traces.untrusted import count, items, mapping, moment
-from closeloop.traces.values import instant, text, written
+from closeloop.traces import single_file
+from closeloop.traces.export_values import clean_text, text_or_json, time_from_nanos
+from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, FileSource
+from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.otel.span_files import (
+    is_span,
+    iter_printed_spans,
+    list_spans,
+    starts_with_span,
+)
+from closeloop.traces.otel.span_sessions import sessions_from_spans
+from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, time_from_text
 
 name = "otlp"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_EXPORTS = ("resourceSpans", "resource_spans")
-_PARENTS = ("parentSpanId", "parent_span_id", "parent_id")
-_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime", "timestamp")
-_SCALARS = frozenset({"stringValue", "boolValue", "doubleValue"})
+_EXPORT_KEYS = ("resourceSpans", "resource_spans")
+_PARENT_KEYS = ("parentSpanId", "parent_span_id", "parent_id")
+_START_KEYS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime", "timestamp")
+_SCALAR_KEYS = frozenset({"stringValue", "boolValue", "doubleValue"})
 _ERROR, _OK = (2, "2", "STATUS_CODE_ERROR", "ERROR"), (1, "1", "STATUS_CODE_OK", "OK")
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     if source.head[:1] == b"\n" or source.head[4:5] == b"\n":
-        return _protobuf_at(source.head) is not None
+        return _find_protobuf_start(source.head) is not None
     if b"pan" not in source.head:
         return False
     lines = source.lines
@@ -43,44 +48,48 @@ def recognises(source: Source) -> bool:
     if not _may_be_document(source.head):
         return False
     several = len(lines) > 1 and all(map(is_span, lines[:3]))
-    return several or _is_document(source.document) or is_printed(source.head)
+    return several or _is_document(source.document) or starts_with_span(source.head)
 
 
-def read(source: Source) -> Iterator[Session]:
-    yield from sessions_of(_spans(source), name, version, source.skipped)
+def read(source: RecordingSource) -> Iterator[Session]:
+    yield from sessions_from_spans(_iter_spans(source), name, version, source.skipped)
 
 
-def spans_of(export: Any) -> Iterator[Span]:
+def spans_from_json(export: Any) -> Iterator[OtelSpan]:
     """The spans of one export, decoded from JSON."""
-    for name in _EXPORTS:
-        for group in items(mapping(export).get(name)):
-            yield from _of_resource(mapping(group))
+    for name in _EXPORT_KEYS:
+        for group in as_list(as_mapping(export).get(name)):
+            yield from _spans_of_resource(as_mapping(group))
 
 
-def spans_in(request: Any) -> Iterator[Span]:
+def spans_from_protobuf(request: Any) -> Iterator[OtelSpan]:
     """The spans of one export, decoded from protobuf."""
     for group in request.resource_spans:
-        resource = _attributes_in(group.resource.attributes)
+        resource = _protobuf_attributes(group.resource.attributes)
         for scope in group.scope_spans:
             for span in scope.spans:
-                yield Span(
+                yield OtelSpan(
                     trace=span.trace_id.hex(),
                     id=span.span_id.hex(),
                     parent=span.parent_span_id.hex() or None,
                     name=span.name,
-                    start=instant(span.start_time_unix_nano),
-                    end=instant(span.end_time_unix_nano),
-                    attributes=_attributes_in(span.attributes),
+                    start=time_from_nanos(span.start_time_unix_nano),
+                    end=time_from_nanos(span.end_time_unix_nano),
+                    attributes=_protobuf_attributes(span.attributes),
                     resource=resource,
                     scope=scope.scope.name or None,
                     failed={1: False, 2: True}.get(span.status.code),
                     error=span.status.message or None,
-                    events=tuple((one.name, _attributes_in(one.attributes)) for one in span.events),
+                    events=tuple(
+                        (one.name, _protobuf_attributes(one.attributes)) for one in span.events
+                    ),
                 )
 
 
 def _is_export(value: Any) -> bool:
-    return isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _EXPORTS)
+    return isinstance(value, dict) and any(
+        isinstance(value.get(name), list) for name in _EXPORT_KEYS
+    )
 
 
 def _may_be_document(head: bytes) -> bool:
@@ -94,85 +103,98 @@ def _may_be_document(head: bytes) -> bool:
 def _is_document(value: Any) -> bool:
     if isinstance(value, list) and value and all(_is_export(one) for one in value[:20]):
         return True
-    return _is_export(value) or bool(listed(value))
+    return _is_export(value) or bool(list_spans(value))
 
 
-def _spans(source: Source) -> Iterator[Span]:
+def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
     if source.head[:1] == b"\n" or source.head[4:5] == b"\n":
-        yield from _of_protobuf(source)
+        yield from _read_protobuf(source)
     elif (document := source.document) is not None:
         exports = document if isinstance(document, list) else [document]
         for export in exports:
-            yield from spans_of(export)
-        yield from _of_flat(listed(document))
-    elif is_printed(source.head):
-        yield from _of_flat(printed(source.path, source.skipped))
+            yield from spans_from_json(export)
+        yield from _spans_from_list(list_spans(document))
+    elif starts_with_span(source.head):
+        yield from _spans_from_list(iter_printed_spans(source.path, source.skipped))
     else:
         for record in source.records():
             if _is_export(record):
-                yield from spans_of(record)
+                yield from spans_from_json(record)
             elif is_span(record):
-                yield from _of_flat([record])
+                yield from _spans_from_list([record])
             else:
                 source.skipped["a line of another kind"] = (
                     source.skipped.get("a line of another kind", 0) + 1
                 )
 
 
-def _of_resource(group: Mapping[str, Any]) -> Iterator[Span]:
-    resource = _attributes(mapping(group.get("resource")).get("attributes"))
-    scopes = first(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-    for scope in items(scopes):
-        named = mapping(first(mapping(scope), "scope", "instrumentationLibrary")).get("name")
-        for span in items(mapping(scope).get("spans")):
-            if isinstance(span, dict) and (made := _span(span, resource, text(named))):
-                yield made
+def _spans_of_resource(group: Mapping[str, Any]) -> Iterator[OtelSpan]:
+    resource = _parse_attributes(as_mapping(group.get("resource")).get("attributes"))
+    scopes = first_attribute(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+    for scope in as_list(scopes):
+        named = as_mapping(
+            first_attribute(as_mapping(scope), "scope", "instrumentationLibrary")
+        ).get("name")
+        for span in as_list(as_mapping(scope).get("spans")):
+            if isinstance(span, dict) and (
+                parsed := _parse_span(span, resource, clean_text(named))
+            ):
+                yield parsed
 
 
-def _of_flat(spans: Iterable[Any], above: str | None = None, depth: int = 0) -> Iterator[Span]:
+def _spans_from_list(
+    spans: Iterable[Any], above: str | None = None, depth: int = 0
+) -> Iterator[OtelSpan]:
     for span in spans:
-        made = _span(span, {}, None, above) if isinstance(span, dict) else None
-        if made is not None:
-            yield made
+        parsed = _parse_span(span, {}, None, above) if isinstance(span, dict) else None
+        if parsed is not None:
+            yield parsed
             if depth < 100:
-                yield from _of_flat(items(span.get("child_spans")), made.id, depth + 1)
+                yield from _spans_from_list(as_list(span.get("child_spans")), parsed.id, depth + 1)
 
 
-def _span(
+def _parse_span(
     span: Mapping[str, Any], resource: dict[str, Any], scope: str | None, above: str | None = None
-) -> Span | None:
-    ids = mapping(span.get("context"))
-    own = _hex(first(span, "spanId", "span_id") or ids.get("span_id"))
+) -> OtelSpan | None:
+    ids = as_mapping(span.get("context"))
+    own = _to_hex_id(first_attribute(span, "spanId", "span_id") or ids.get("span_id"))
     if own is None:
         return None
-    status = mapping(span.get("status"))
-    code = first(status, "code", "status_code") or span.get("status_code")
-    given = _attributes(first(span, "attributes", "span_attributes"))
-    return Span(
-        trace=_hex(first(span, "traceId", "trace_id") or ids.get("trace_id")) or "unknown",
+    status = as_mapping(span.get("status"))
+    code = first_attribute(status, "code", "status_code") or span.get("status_code")
+    attributes = _parse_attributes(first_attribute(span, "attributes", "span_attributes"))
+    return OtelSpan(
+        trace=_to_hex_id(first_attribute(span, "traceId", "trace_id") or ids.get("trace_id"))
+        or "unknown",
         id=own,
-        parent=_hex(first(span, *_PARENTS) or mapping(span.get("parent")).get("span_id")) or above,
-        name=written(first(span, "name", "span_name") or ""),
-        start=_time(first(span, *_STARTS)),
-        end=_time(first(span, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")),
-        attributes=given,
-        resource=resource or _attributes(mapping(span.get("resource")).get("attributes")),
+        parent=_to_hex_id(
+            first_attribute(span, *_PARENT_KEYS) or as_mapping(span.get("parent")).get("span_id")
+        )
+        or above,
+        name=text_or_json(first_attribute(span, "name", "span_name") or ""),
+        start=_parse_time(first_attribute(span, *_START_KEYS)),
+        end=_parse_time(
+            first_attribute(span, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
+        ),
+        attributes=attributes,
+        resource=resource or _parse_attributes(as_mapping(span.get("resource")).get("attributes")),
         scope=scope,
         failed=True if code in _ERROR else False if code in _OK else None,
-        error=text(first(status, "message", "description")) or text(given.get("exception.message")),
+        error=clean_text(first_attribute(status, "message", "description"))
+        or clean_text(attributes.get("exception.message")),
         events=tuple(
-            (written(one.get("name") or ""), _attributes(one.get("attributes")))
-            for one in items(span.get("events"))
+            (text_or_json(one.get("name") or ""), _parse_attributes(one.get("attributes")))
+            for one in as_list(span.get("events"))
             if isinstance(one, dict)
         ),
     )
 
 
-def _time(value: Any) -> Any:
-    return instant(value) or moment(value)
+def _parse_time(value: Any) -> Any:
+    return time_from_nanos(value) or time_from_text(value)
 
 
-def _hex(value: Any) -> str | None:
+def _to_hex_id(value: Any) -> str | None:
     """An id in hex; protobuf's own JSON writes it in base64, some programs as a number."""
     if type(value) is int and value > 0:
         return f"{value:x}"
@@ -186,34 +208,40 @@ def _hex(value: Any) -> str | None:
     return value.lower().removeprefix("0x")
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _parse_attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    found: dict[str, Any] = {}
-    for one in items(value):
+    attributes: dict[str, Any] = {}
+    for one in as_list(value):
         if isinstance(one, dict) and "key" in one:
-            inner = mapping(one.get("value"))
+            inner = as_mapping(one.get("value"))
             # Almost all of them are texts.
             plain = len(inner) == 1 and "stringValue" in inner
-            found[written(one["key"])] = inner["stringValue"] if plain else _value(inner)
-    return found
+            attributes[text_or_json(one["key"])] = (
+                inner["stringValue"] if plain else _parse_value(inner)
+            )
+    return attributes
 
 
-def _value(value: Any, depth: int = 0) -> Any:
+def _parse_value(value: Any, depth: int = 0) -> Any:
     if not isinstance(value, dict) or depth > 50:
         return None
     for kind, inner in value.items():
-        if kind in _SCALARS:
+        if kind in _SCALAR_KEYS:
             return inner
         match kind.replace("_", "").lower():
             case "intvalue":
-                return int(inner) if isinstance(inner, str) and count(inner) is not None else inner
+                return (
+                    int(inner) if isinstance(inner, str) and as_count(inner) is not None else inner
+                )
             case "arrayvalue":
-                return [_value(one, depth + 1) for one in items(mapping(inner).get("values"))]
+                return [
+                    _parse_value(one, depth + 1) for one in as_list(as_mapping(inner).get("values"))
+                ]
             case "kvlistvalue":
-                pairs = items(mapping(inner).get("values"))
+                pairs = as_list(as_mapping(inner).get("values"))
                 return {
-                    written(one.get("key")): _value(one.get("value"), depth + 1)
+                    text_or_json(one.get("key")): _parse_value(one.get("value"), depth + 1)
                     for one in pairs
                     if isinstance(one, dict)
                 }
@@ -222,16 +250,16 @@ def _value(value: Any, depth: int = 0) -> Any:
     return None
 
 
-def _attributes_in(pairs: Any) -> dict[str, Any]:
-    return {one.key: _value_in(one.value) for one in pairs}
+def _protobuf_attributes(pairs: Any) -> dict[str, Any]:
+    return {one.key: _protobuf_value(one.value) for one in pairs}
 
 
-def _value_in(value: Any) -> Any:
+def _protobuf_value(value: Any) -> Any:
     match value.WhichOneof("value"):
         case "array_value":
-            return [_value_in(one) for one in value.array_value.values]
+            return [_protobuf_value(one) for one in value.array_value.values]
         case "kvlist_value":
-            return _attributes_in(value.kvlist_value.values)
+            return _protobuf_attributes(value.kvlist_value.values)
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case None:
@@ -240,44 +268,44 @@ def _value_in(value: Any) -> Any:
             return getattr(value, kind)
 
 
-def _of_protobuf(source: Source) -> Iterator[Span]:
+def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
     """One export; or several, each with its size before it, as a collector writes to a file."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
         ExportTraceServiceRequest,
     )
 
-    prefixed = _protobuf_at(source.head) == 4
+    prefixed = _find_protobuf_start(source.head) == 4
     try:
         with FileSource(source.path).open() as file:
             while True:
-                size = int.from_bytes(file.read(4), "big") if prefixed else DOCUMENT_BYTES
-                content = file.read(min(size, DOCUMENT_BYTES))
+                size = int.from_bytes(file.read(4), "big") if prefixed else MAX_DOCUMENT_BYTES
+                content = file.read(min(size, MAX_DOCUMENT_BYTES))
                 if not content:
                     return
-                yield from spans_in(ExportTraceServiceRequest.FromString(content))
+                yield from spans_from_protobuf(ExportTraceServiceRequest.FromString(content))
     except (DecodeError, OSError, RecursionError, UnicodeDecodeError):
         key = "an export that cannot be read to its end"
         source.skipped[key] = source.skipped.get(key, 0) + 1
 
 
-def _protobuf_at(head: bytes) -> int | None:
+def _find_protobuf_start(head: bytes) -> int | None:
     """Where an export in protobuf begins: its fields lead to a span with ids of the right size."""
     for start in (0, 4):
-        for group in _fields(head[start:], 1):
-            for scope in _fields(group, 2):
-                for span in _fields(scope, 2):
+        for group in _iter_fields(head[start:], 1):
+            for scope in _iter_fields(group, 2):
+                for span in _iter_fields(scope, 2):
                     if span[:2] == b"\x0a\x10" and span[18:20] == b"\x12\x08":
                         return start
     return None
 
 
-def _fields(message: bytes, wanted: int) -> Iterator[bytes]:
+def _iter_fields(message: bytes, wanted: int) -> Iterator[bytes]:
     """The inner messages of one field, as far as the beginning of a file goes."""
     place = 0
     while place < len(message):
         key = message[place]
-        size, place = _varint(message, place + 1)
+        size, place = _read_varint(message, place + 1)
         if key & 7 != 2 or size is None or not 1 <= key >> 3 <= 3:
             return
         if key >> 3 == wanted:
@@ -285,7 +313,7 @@ def _fields(message: bytes, wanted: int) -> Iterator[bytes]:
         place += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int | None, int]:
+def _read_varint(message: bytes, place: int) -> tuple[int | None, int]:
     value = shift = 0
     while place < len(message) and shift < 35:
         byte = message[place]

@@ -12,38 +12,38 @@ from typing import Any
 import msgspec
 
 from closeloop.model.attempt import Usage
-from closeloop.model.plural import plural
-from closeloop.model.protocols import Source
+from closeloop.model.plural import count_with_noun
+from closeloop.model.protocols import RecordingSource
 from closeloop.model.session import Session
 from closeloop.model.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
-from closeloop.traces import single
-from closeloop.traces.builder import ROOT, Builder
-from closeloop.traces.calls import Origin, event_of
-from closeloop.traces.results import mark_claim, mark_corrections, result_of
-from closeloop.traces.texts import shortened
-from closeloop.traces.untrusted import (
-    amount,
-    arguments,
-    count,
-    items,
-    label,
-    mapping,
-    millis,
-    moment,
-    raw,
-    text,
+from closeloop.traces import single_file
+from closeloop.traces.call_results import mark_claim, mark_corrections, result_fields
+from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.traces.tool_calls import CallOrigin, event_from_call
+from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_label,
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    storable_arguments,
+    time_from_millis,
+    time_from_text,
 )
 
 name = "pi"
 version = 2
-parts, owner = single.parts, single.owner
+parts, owner = single_file.no_parts, single_file.no_owner
 
-_REPEATS = frozenset({
+_REDUNDANT_TYPES = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",
     "tool_execution_start", "tool_execution_update", "tool_execution_end", "queue_update",
 })  # fmt: skip
 """What is printed as it happens and told whole by a `message_end`."""
-_NOTES = {
+_NOTE_KINDS = {
     "model_change": ("model", "modelId"),
     "thinking_level_change": ("thinking level", "thinkingLevel"),
     "compaction": ("compaction", "summary"), "branch_summary": ("branch summary", "summary"),
@@ -52,58 +52,58 @@ _NOTES = {
     "auto_retry_start": ("retry", "errorMessage"), "auto_retry_end": ("retry", "finalError"),
     "custom": ("extension", "customType"),
 }  # fmt: skip
-_EXIT = re.compile(r"Command exited with code (\d{1,10})\s*\Z")
+_EXIT_CODE = re.compile(r"Command exited with code (\d{1,10})\s*\Z")
 _TIMEOUT = re.compile(r"Command timed out after \S+ seconds\s*\Z")
 
 
-def recognises(source: Source) -> bool:
+def recognises(source: RecordingSource) -> bool:
     return bool(source.lines) and _is_header(source.lines[0])
 
 
-def read(source: Source) -> Iterator[Session]:
-    teller = _Teller(source)
+def read(source: RecordingSource) -> Iterator[Session]:
+    session_builder = _PiSessionBuilder(source)
     for record in source.records():
-        teller.take(record)
-    builder, header = teller.builder, teller.header
+        session_builder.add_record(record)
+    builder, header = session_builder.builder, session_builder.header
     mark_corrections(builder)
     yield Session(
-        id=label(header.get("id")) or "unknown",
+        id=as_label(header.get("id")) or "unknown",
         agent="pi",
-        model=next((model for model, _ in teller.models.most_common(1)), None),
-        started=teller.first or moment(header.get("timestamp")),
-        ended=teller.last,
-        exit="crashed" if teller.fault else "finished",
-        cause=teller.fault,
-        usage=builder.usage(),
+        model=next((model for model, _ in session_builder.models.most_common(1)), None),
+        started=session_builder.first or time_from_text(header.get("timestamp")),
+        ended=session_builder.last,
+        exit="crashed" if session_builder.fault else "finished",
+        cause=session_builder.fault,
+        usage=builder.total_usage(),
         summary=mark_claim(builder),
-        directory=label(header.get("cwd")),
+        directory=as_label(header.get("cwd")),
         parent=_forked_from(header)[1],
-        copy="printed" if teller.printed else None,
-        trace=builder.trace(source.skipped),
+        copy="printed" if session_builder.printed else None,
+        trace=builder.build_trace(source.skipped),
     )
 
 
 def _is_header(record: object) -> bool:
-    found = mapping(record)
-    needed = (found.get(key) for key in ("id", "timestamp", "cwd"))
-    return found.get("type") == "session" and all(isinstance(value, str) for value in needed)
+    fields = as_mapping(record)
+    needed = (fields.get(key) for key in ("id", "timestamp", "cwd"))
+    return fields.get("type") == "session" and all(isinstance(value, str) for value in needed)
 
 
 def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str | None]:
     """The file this session began as a copy of, and the id in its name."""
-    given = text(header.get("parentSession"))
-    if given is None or len(given) > 4000:
+    parent_path = as_text(header.get("parentSession"))
+    if parent_path is None or len(parent_path) > 4000:
         return None, None
-    path = PurePosixPath(PureWindowsPath(given).as_posix())
-    return path, label(path.stem.rpartition("_")[2])
+    path = PurePosixPath(PureWindowsPath(parent_path).as_posix())
+    return path, as_label(path.stem.rpartition("_")[2])
 
 
-class _Teller:
+class _PiSessionBuilder:
     """Entries as they come, in the file's order: what was left by a branch happened too."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = Builder(name, version)
+        self.builder = TraceBuilder(name, version)
         self.header: Mapping[str, Any] = {}
         self.models: Counter[str] = Counter()
         self.first: datetime | None = None
@@ -114,30 +114,30 @@ class _Teller:
         self._born: datetime | None = None
         self._copies = 0
 
-    def take(self, record: object) -> None:
-        found = mapping(record)
-        kind = found.get("type")
+    def add_record(self, record: object) -> None:
+        entry = as_mapping(record)
+        kind = entry.get("type")
         if kind == "session":
-            self._begin(found)
+            self._begin_session(entry)
             return
-        at = moment(found.get("timestamp"))
+        at = time_from_text(entry.get("timestamp"))
         if self._born is not None and at is not None and at < self._born:
             self._copies += 1
-            self._leaf = found.get("id")
+            self._leaf = entry.get("id")
             return
-        self._tell_copies()
-        self._step(found, at)
+        self._note_copies()
+        self._note_branch(entry, at)
         if at is not None:
-            self._time(at)
+            self._record_time(at)
         self.printed = self.printed or kind == "message_end"
         if kind in ("message", "message_end"):
-            self._message(mapping(found.get("message")), ROOT, at)
+            self._add_message(as_mapping(entry.get("message")), ROOT_LANE, at)
         elif kind == "custom_message":
-            self._message({**found, "role": "custom"}, ROOT, at)
-        elif str(kind) not in _REPEATS:
-            self._note(found, str(kind), ROOT, at)
+            self._add_message({**entry, "role": "custom"}, ROOT_LANE, at)
+        elif str(kind) not in _REDUNDANT_TYPES:
+            self._add_note(entry, str(kind), ROOT_LANE, at)
 
-    def _begin(self, header: Mapping[str, Any]) -> None:
+    def _begin_session(self, header: Mapping[str, Any]) -> None:
         self.header = self.header or header
         path, parent = _forked_from(header)
         if path is None or parent is None:
@@ -147,176 +147,190 @@ class _Teller:
         try:
             if any(file.is_file() and file != self.source.path for file in beside):
                 # A fork begins with copies: they are told where they happened.
-                self._born = moment(header.get("timestamp"))
+                self._born = time_from_text(header.get("timestamp"))
         except (OSError, ValueError):
             return
 
-    def _time(self, at: datetime) -> None:
+    def _record_time(self, at: datetime) -> None:
         self.first = at if self.first is None else min(at, self.first)
         self.last = at if self.last is None else max(at, self.last)
 
-    def _tell_copies(self) -> None:
+    def _note_copies(self) -> None:
         if self._copies:
-            are = plural(self._copies, "entry is a copy", "entries are copies")
+            are = count_with_noun(self._copies, "entry is a copy", "entries are copies")
             said = f"{are} from {self.header.get('parentSession')}."
-            self.builder.note(shortened(said), about="fork")
+            self.builder.add_note(truncate_middle(said), about="fork")
             self._copies = 0
 
-    def _step(self, found: Mapping[str, Any], at: datetime | None) -> None:
+    def _note_branch(self, found: Mapping[str, Any], at: datetime | None) -> None:
         """An entry that does not follow the last one begins a branch."""
         if "parentId" not in found:
             return
         if found["parentId"] != self._leaf and self._leaf is not None:
-            said = f"The session goes on from {raw(found['parentId'])}, not from {raw(self._leaf)}."
-            self.builder.note(said, about="rewind", at=at)
+            said = (
+                f"The session goes on from {json_excerpt(found['parentId'])}, not from"
+                f" {json_excerpt(self._leaf)}."
+            )
+            self.builder.add_note(said, about="rewind", at=at)
         self._leaf = found.get("id")
 
-    def _note(self, found: Mapping[str, Any], kind: str, lane: str, at: datetime | None) -> None:
-        about, key = _NOTES.get(kind, (f"unknown: {shortened(kind, most=100)}", ""))
-        said = text(found.get(key))
-        self.builder.note(
-            shortened(said, self.source.skipped) if said else raw(found),
+    def _add_note(
+        self, found: Mapping[str, Any], kind: str, lane: str, at: datetime | None
+    ) -> None:
+        about, key = _NOTE_KINDS.get(kind, (f"unknown: {truncate_middle(kind, most=100)}", ""))
+        said = as_text(found.get(key))
+        self.builder.add_note(
+            truncate_middle(said, self.source.skipped) if said else json_excerpt(found),
             about=about,
             lane=lane,
             at=at,
         )
 
-    def _message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        at = at or millis(message.get("timestamp"))
+    def _add_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        at = at or time_from_millis(message.get("timestamp"))
         if at is not None:
-            self._time(at)
+            self._record_time(at)
         role = message.get("role")
         if role == "user":
-            self._user(message, lane, at)
+            self._add_user_message(message, lane, at)
         elif role == "assistant":
-            self._assistant(message, lane, at)
+            self._add_assistant_message(message, lane, at)
         elif role == "toolResult":
-            self._result(message, lane)
+            self._add_result(message, lane)
         elif role == "bashExecution":
-            self._own_command(message, lane, at)
+            self._add_user_command(message, lane, at)
         elif role in ("custom", "hookMessage"):
-            said = shortened(_words(message.get("content")), self.source.skipped)
-            about = f"extension: {label(message.get('customType')) or 'unknown'}"
-            self.builder.note(said, about=shortened(about, most=200), lane=lane, at=at)
+            said = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+            about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
+            self.builder.add_note(said, about=truncate_middle(about, most=200), lane=lane, at=at)
         else:
-            self._note(message, str(role), lane, at)
+            self._add_note(message, str(role), lane, at)
 
-    def _user(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = shortened(_words(message.get("content")), self.source.skipped)
-        self.builder.hear(said, lane=lane, at=at, asks=not said.startswith("/"))
-        if lane == ROOT:
+    def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        said = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+        self.builder.add_incoming_message(said, lane=lane, at=at, asks=not said.startswith("/"))
+        if lane == ROOT_LANE:
             self.fault = None
 
-    def _own_command(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_command(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         """What the user ran, not the agent."""
-        said = f"$ {text(message.get('command')) or ''}\n{text(message.get('output')) or ''}"
-        code = count(message.get("exitCode"))
+        said = f"$ {as_text(message.get('command')) or ''}\n{as_text(message.get('output')) or ''}"
+        code = as_count(message.get("exitCode"))
         if code is not None:
             said += f"\nexit code {code}"
-        said = shortened(said, self.source.skipped)
-        self.builder.note(said, about="command of the user", lane=lane, at=at)
+        said = truncate_middle(said, self.source.skipped)
+        self.builder.add_note(said, about="command of the user", lane=lane, at=at)
 
-    def _assistant(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_assistant_message(
+        self, message: Mapping[str, Any], lane: str, at: datetime | None
+    ) -> None:
         builder, skipped = self.builder, self.source.skipped
-        model = label(message.get("model"))
+        model = as_label(message.get("model"))
         if model is not None:
             self.models[model] += 1
-        begun = millis(message.get("timestamp"))
-        turn = builder.turn(lane, Turn(usage=_usage(message.get("usage")), model=model, at=begun))
-        for block in items(message.get("content")):
-            found = mapping(block)
-            kind = found.get("type")
+        begun = time_from_millis(message.get("timestamp"))
+        turn = builder.add_turn(
+            lane, Turn(usage=_parse_usage(message.get("usage")), model=model, at=begun)
+        )
+        for block in as_list(message.get("content")):
+            block_fields = as_mapping(block)
+            kind = block_fields.get("type")
             place: dict[str, Any] = {
-                "number": builder.number, "lane": lane, "turn": turn, "at": at,
+                "number": builder.next_number, "lane": lane, "turn": turn, "at": at,
             }  # fmt: skip
-            if kind == "text" and (said := text(found.get("text"))):
-                builder.add(Message(**place, role="agent", text=shortened(said, skipped)))
-            elif kind == "thinking" and (said := text(found.get("thinking"))):
-                builder.add(Thought(**place, text=shortened(said, skipped)))
+            if kind == "text" and (said := as_text(block_fields.get("text"))):
+                builder.add(Message(**place, role="agent", text=truncate_middle(said, skipped)))
+            elif kind == "thinking" and (said := as_text(block_fields.get("thinking"))):
+                builder.add(Thought(**place, text=truncate_middle(said, skipped)))
             elif kind == "toolCall":
-                self._call(found, Origin(**place, call=label(found.get("id"))))
-        self._ended(message, lane, at)
+                self._add_call(
+                    block_fields, CallOrigin(**place, call=as_label(block_fields.get("id")))
+                )
+        self._add_stop(message, lane, at)
 
-    def _ended(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_stop(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         stop = message.get("stopReason")
-        said = shortened(text(message.get("errorMessage")) or "", self.source.skipped)
+        said = truncate_middle(as_text(message.get("errorMessage")) or "", self.source.skipped)
         if stop == "aborted":
-            number = self.builder.number
+            number = self.builder.next_number
             said = said or "Request was aborted"
             self.builder.add(
                 Message(number=number, lane=lane, at=at, role="user", text=said, intent="interrupt")
             )
         elif stop in ("error", "length"):
-            self.builder.note(said or str(stop), about=str(stop), lane=lane, at=at)
-        if lane == ROOT:
+            self.builder.add_note(said or str(stop), about=str(stop), lane=lane, at=at)
+        if lane == ROOT_LANE:
             self.fault = (said or "error") if stop == "error" else None
 
-    def _call(self, call: Mapping[str, Any], origin: Origin) -> None:
-        given = arguments(call.get("arguments"), self.source.skipped)
-        event = event_of(label(call.get("name")) or "unknown", given, origin)
-        if isinstance(event, Read) and given is not None:
-            first, limit = count(given.get("offset")), count(given.get("limit"))
+    def _add_call(self, call: Mapping[str, Any], origin: CallOrigin) -> None:
+        call_arguments = storable_arguments(call.get("arguments"), self.source.skipped)
+        event = event_from_call(as_label(call.get("name")) or "unknown", call_arguments, origin)
+        if isinstance(event, Read) and call_arguments is not None:
+            first, limit = (
+                as_count(call_arguments.get("offset")),
+                as_count(call_arguments.get("limit")),
+            )
             last = None if limit is None else (first or 1) + limit - 1
             event = msgspec.structs.replace(event, first_line=first, last_line=last)
         self.builder.add(event)
 
-    def _result(self, message: Mapping[str, Any], lane: str) -> None:
-        event = self.builder.waiting(lane, label(message.get("toolCallId")))
+    def _add_result(self, message: Mapping[str, Any], lane: str) -> None:
+        event = self.builder.find_open_call(lane, as_label(message.get("toolCallId")))
         if event is None:
-            self.builder.note(raw(message), about="result without a call", lane=lane)
+            self.builder.add_note(json_excerpt(message), about="result without a call", lane=lane)
             return
-        output = shortened(_words(message.get("content")), self.source.skipped)
+        output = truncate_middle(_content_text(message.get("content")), self.source.skipped)
         failed = message.get("isError")
         ok = None if not isinstance(failed, bool) else not failed
-        details = mapping(message.get("details"))
+        details = as_mapping(message.get("details"))
         if isinstance(event, Command):
-            result = {"output": output, **_exit(output, ok)}
+            result = {"output": output, **_exit_fields(output, ok)}
         else:
-            result = result_of(event, output, ok)
-        if isinstance(event, Edit) and (patch := text(details.get("diff"))):
-            result["patch"] = shortened(patch, self.source.skipped)
+            result = result_fields(event, output, ok)
+        if isinstance(event, Edit) and (patch := as_text(details.get("diff"))):
+            result["patch"] = truncate_middle(patch, self.source.skipped)
         elif isinstance(event, Handoff):
-            self._children(event, details)
+            self._add_children(event, details)
             event = self.builder.events[event.number - 1]
         self.builder.finish(event, **result)
         if isinstance(event, Message) and event.intent == "question":
-            at = millis(message.get("timestamp"))
-            self.builder.hear(output, lane=lane, at=at, intent="answer")
+            at = time_from_millis(message.get("timestamp"))
+            self.builder.add_incoming_message(output, lane=lane, at=at, intent="answer")
 
-    def _children(self, event: Handoff, details: Mapping[str, Any]) -> None:
+    def _add_children(self, event: Handoff, details: Mapping[str, Any]) -> None:
         """The sub-agents of pi's own extension: their messages are part of the call's result."""
-        for place, one in enumerate(items(details.get("results"))):
-            messages = items(mapping(one).get("messages"))
-            if not messages or event.lane != ROOT:
+        for place, one in enumerate(as_list(details.get("results"))):
+            messages = as_list(as_mapping(one).get("messages"))
+            if not messages or event.lane != ROOT_LANE:
                 continue
             lane = f"{event.number}-{place + 1}"
-            self.builder.lane(lane, event.lane, label(mapping(one).get("agent")))
+            self.builder.open_lane(lane, event.lane, as_label(as_mapping(one).get("agent")))
             if place == 0:
-                known = msgspec.structs.replace(event, child=lane)
-                self.builder.events[event.number - 1] = known
+                joined_event = msgspec.structs.replace(event, child=lane)
+                self.builder.events[event.number - 1] = joined_event
             for message in messages:
-                self._message(mapping(message), lane, None)
+                self._add_message(as_mapping(message), lane, None)
 
 
-def _words(content: object) -> str:
+def _content_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    said = []
-    for block in items(content):
-        found = mapping(block)
-        if found.get("type") == "image":
-            said.append(f"[{label(found.get('mimeType')) or 'image'}]")
-        elif isinstance(found.get("text"), str):
-            said.append(found["text"])
-    return "\n".join(said)
+    texts = []
+    for block in as_list(content):
+        block_fields = as_mapping(block)
+        if block_fields.get("type") == "image":
+            texts.append(f"[{as_label(block_fields.get('mimeType')) or 'image'}]")
+        elif isinstance(block_fields.get("text"), str):
+            texts.append(block_fields["text"])
+    return "\n".join(texts)
 
 
-def _usage(value: object) -> Usage:
-    found = mapping(value)
-    counts = [count(found.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite")]
+def _parse_usage(value: object) -> Usage:
+    fields = as_mapping(value)
+    counts = [as_count(fields.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite")]
     if not any(counts):
         return Usage()
-    cost = amount(mapping(found.get("cost")).get("total")) or None
+    cost = as_amount(as_mapping(fields.get("cost")).get("total")) or None
     return Usage(
         input_tokens=counts[0],
         output_tokens=counts[1],
@@ -327,11 +341,11 @@ def _usage(value: object) -> Usage:
     )
 
 
-def _exit(output: str, ok: bool | None) -> dict[str, object]:
+def _exit_fields(output: str, ok: bool | None) -> dict[str, object]:
     """pi fails a command that does not end with 0, and says with what it ended."""
     if ok:
         return {"exit_code": 0, "exit_from": "parsed"}
-    if found := _EXIT.search(output[-200:]):
-        return {"exit_code": int(found[1]), "exit_from": "parsed"}
+    if match := _EXIT_CODE.search(output[-200:]):
+        return {"exit_code": int(match[1]), "exit_from": "parsed"}
     stopped = "out of time" if _TIMEOUT.search(output[-200:]) else None
     return {"exit_code": None, "exit_from": None, "stopped": stopped}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from closeloop.web.assets import assets
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page
+from closeloop.web.assets import load_assets
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages import (
     after,
     attempt,
@@ -28,7 +28,7 @@ from closeloop.web.pages import (
     rules,
     tasks,
 )
-from closeloop.web.render import environment
+from closeloop.web.render import template_environment
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
@@ -53,11 +53,11 @@ PAGES: tuple[Page, ...] = (
 )
 
 
-def prepare(desk: Desk) -> None:
+def warm_up_pages(desk: PageContext) -> None:
     """Before anybody comes: templates, what they load, and the numbers that take longest."""
-    for name in environment().list_templates():
-        environment().get_template(name)
-    assets()
+    for name in template_environment().list_templates():
+        template_environment().get_template(name)
+    load_assets()
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
-        overview.overview(desk, Nothing())
+        overview.overview(desk, NoQuery())

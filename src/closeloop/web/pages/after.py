@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.queue import HumanReview
 from closeloop.model.record import Record
+from closeloop.model.review_items import HumanReview
 from closeloop.model.variant import Variant
-from closeloop.web.desk import Desk
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head
 
 
 class ReviewsView(Record):
@@ -32,20 +32,20 @@ class RawView(Record):
     events: int
 
 
-def attempt_reviews(desk: Desk, asked: AttemptAsked) -> ReviewsView:
-    head, _ = open_attempt(desk, asked.attempt)
-    found = desk.store.reviews.all(item=head.row.id)
-    return ReviewsView(head=head, reviews=tuple(one for one in found if one.state == "done"))
+def attempt_reviews(desk: PageContext, asked: AttemptAsked) -> ReviewsView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    all_reviews = desk.store.reviews.list_reviews(item=head.row.id)
+    return ReviewsView(head=head, reviews=tuple(one for one in all_reviews if one.state == "done"))
 
 
-def raw(desk: Desk, asked: AttemptAsked) -> RawView:
-    head, _ = open_attempt(desk, asked.attempt)
-    trace = desk.trace(head.row.id)
+def raw(desk: PageContext, asked: AttemptAsked) -> RawView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    trace = desk.load_trace(head.row.id)
     record = msgspec.json.format(msgspec.json.encode(head.attempt), indent=2).decode()
     return RawView(
         head=head,
         record=record,
-        variant=desk.store.variant(head.row.variant) if head.row.variant else None,
+        variant=desk.store.load_variant(head.row.variant) if head.row.variant else None,
         reader=trace.reader,
         reader_version=trace.reader_version,
         skipped=trace.skipped,

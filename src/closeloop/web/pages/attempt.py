@@ -8,26 +8,26 @@ from msgspec import Meta
 
 from closeloop.model.finding import Finding
 from closeloop.model.insight import Insight
-from closeloop.model.measurement import Ending, Measurement, ModeTag, ProcessScore
+from closeloop.model.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
 from closeloop.model.record import Record
 from closeloop.model.trace import Handoff, Message, Note, Trace
-from closeloop.traces.lanes import depths
-from closeloop.web.desk import Desk
-from closeloop.web.page import NotThere, Page
+from closeloop.traces.lane_tree import lane_depths
+from closeloop.web.page import Page, PageNotFound
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import (
     AttemptAsked,
     AttemptHead,
-    counted,
-    open_attempt,
+    load_attempt_head,
+    unsilenced_rule_findings,
     with_marks,
 )
-from closeloop.web.views.events import FRAGMENT, EventView, fragment
+from closeloop.web.views.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
 
-MEASURED_AT_ONCE = 5000
+MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
-MOST_STOPS = 40
-MOST_HITS = 100
-AROUND = 60
+MAX_STOPS = 40
+MAX_HITS = 100
+CONTEXT_CHARS = 60
 
 
 class Stop(Record):
@@ -61,7 +61,7 @@ class AttemptView(Record):
     measured: bool
     """False where the rules have yet to look at the trace, or to look again: what they said
     before is outdated, which the head tells."""
-    ending: Ending | None
+    ending: AttemptEnding | None
     modes: tuple[ModeTag, ...]
     score: ProcessScore
     lanes: tuple[LaneOutline, ...]
@@ -138,50 +138,51 @@ class SearchView(Record):
     hits: tuple[Hit, ...]
 
 
-def attempt(desk: Desk, asked: AttemptAsked) -> AttemptView:
-    head, task = open_attempt(desk, asked.attempt)
-    trace = desk.trace(head.row.id)
-    soon = (head.row.events or 0) <= MEASURED_AT_ONCE
-    said = desk.measurement(head.row, make=soon)
-    if soon:
-        head = with_marks(head, said)
-    measurement = said or Measurement(rules="")
-    findings = counted(measurement)
-    grade = desk.store.grade(head.row.id)
+def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
+    head, task = load_attempt_head(desk, asked.attempt)
+    trace = desk.load_trace(head.row.id)
+    measures_now = (head.row.events or 0) <= MAX_EVENTS_MEASURED_AT_ONCE
+    known_measurement = desk.load_measurement(head.row, make=measures_now)
+    if measures_now:
+        head = with_marks(head, known_measurement)
+    measurement = known_measurement or Measurement(rules="")
+    findings = unsilenced_rule_findings(measurement)
+    grade = desk.store.load_grade(head.row.id)
     outcome = grade.outcome if grade else None
     return AttemptView(
         head=head,
         prompt=task.prompt if task else None,
         reasons=(*outcome.reasons, *filter(None, (outcome.cause,))) if outcome else (),
         findings=findings,
-        measured=head.row.events is None or (said is not None and not head.marks.outdated),
+        measured=head.row.events is None
+        or (known_measurement is not None and not head.marks.outdated),
         ending=measurement.ending,
         modes=measurement.modes,
         score=measurement.score,
-        lanes=desk.derived(head.row.id, outline),
-        events=fragment(trace, 0, findings),
-        fragments=tuple(event.number for event in trace.events[FRAGMENT::FRAGMENT]),
+        lanes=desk.derive_from_trace(head.row.id, outline_lanes),
+        events=build_event_fragment(trace, 0, findings),
+        fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),
         last=trace.events[-1].number if trace.events else 0,
         skipped=trace.skipped,
-        insights=tuple(desk.store.course.insights(attempt=head.row.id)),
+        insights=tuple(desk.store.course.list_insights(attempt=head.row.id)),
     )
 
 
-def measured(desk: Desk, asked: AttemptAsked) -> MeasuredView:
+def measured(desk: PageContext, asked: AttemptAsked) -> MeasuredView:
     """Let the rules look at a long trace; the page that asked for it then loads anew."""
-    head, _ = open_attempt(desk, asked.attempt)
-    said = desk.measurement(head.row)
-    return MeasuredView(attempt=head.row.id, findings=counted(said))
+    head, _ = load_attempt_head(desk, asked.attempt)
+    trace_measurement = desk.load_measurement(head.row)
+    return MeasuredView(attempt=head.row.id, findings=unsilenced_rule_findings(trace_measurement))
 
 
-def events(desk: Desk, asked: EventsAsked) -> EventsView:
+def events(desk: PageContext, asked: EventsAsked) -> EventsView:
     """A fragment of the trace."""
-    head, _ = open_attempt(desk, asked.attempt)
-    trace = desk.trace(head.row.id)
-    findings = counted(desk.measurement(head.row, make=False))
-    place = _place(trace, asked.first)
-    shown = fragment(trace, place, findings)
-    rest = trace.events[place + FRAGMENT : place + FRAGMENT + 1]
+    head, _ = load_attempt_head(desk, asked.attempt)
+    trace = desk.load_trace(head.row.id)
+    findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
+    place = _event_position(trace, asked.first)
+    shown = build_event_fragment(trace, place, findings)
+    rest = trace.events[place + FRAGMENT_EVENTS : place + FRAGMENT_EVENTS + 1]
     return EventsView(
         attempt=head.row.id,
         events=shown,
@@ -191,15 +192,15 @@ def events(desk: Desk, asked: EventsAsked) -> EventsView:
     )
 
 
-def event(desk: Desk, asked: EventAsked) -> EventsView:
+def event(desk: PageContext, asked: EventAsked) -> EventsView:
     """One event with nothing left out."""
-    head, _ = open_attempt(desk, asked.attempt)
-    trace = desk.trace(head.row.id)
-    place = _place(trace, asked.number)
+    head, _ = load_attempt_head(desk, asked.attempt)
+    trace = desk.load_trace(head.row.id)
+    place = _event_position(trace, asked.number)
     if place >= len(trace.events) or trace.events[place].number != asked.number:
-        raise NotThere(f"The trace has no event {asked.number}.")
-    findings = counted(desk.measurement(head.row, make=False))
-    shown = fragment(trace, place, findings, full=True)
+        raise PageNotFound(f"The trace has no event {asked.number}.")
+    findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
+    shown = build_event_fragment(trace, place, findings, full=True)
     return EventsView(
         attempt=head.row.id,
         events=shown,
@@ -209,50 +210,55 @@ def event(desk: Desk, asked: EventAsked) -> EventsView:
     )
 
 
-def tail(desk: Desk, asked: TailAsked) -> TailView:
+def tail(desk: PageContext, asked: TailAsked) -> TailView:
     """The next events of a session that goes on."""
-    head, _ = open_attempt(desk, asked.attempt)
+    head, _ = load_attempt_head(desk, asked.attempt)
     newest = head.newer or head.row.id
-    trace = desk.trace(newest)
-    shown = fragment(trace, _place(trace, asked.after + 1), ())
+    trace = desk.load_trace(newest)
+    shown = build_event_fragment(trace, _event_position(trace, asked.after + 1), ())
     after = shown[-1].number if shown else asked.after
     return TailView(attempt=head.row.id, newest=newest, events=shown, after=after)
 
 
-def search(desk: Desk, asked: SearchAsked) -> SearchView:
+def search(desk: PageContext, asked: SearchAsked) -> SearchView:
     """Every event that holds a text, whatever its case; the first hits with what is around."""
-    head, _ = open_attempt(desk, asked.attempt)
-    found: list[Hit] = []
-    sought, total = asked.q.strip().lower(), 0
-    for each in desk.trace(head.row.id).events if sought else ():
-        for text in _texts(each):
-            place = text.lower().find(sought)
+    head, _ = load_attempt_head(desk, asked.attempt)
+    hits: list[Hit] = []
+    searched_text, total = asked.q.strip().lower(), 0
+    for each in desk.load_trace(head.row.id).events if searched_text else ():
+        for text in _event_texts(each):
+            place = text.lower().find(searched_text)
             if place >= 0:
                 total += 1
-                if len(found) < MOST_HITS:
-                    found.append(
-                        _hit(each.number, type(each).__name__.lower(), text, (place, len(sought)))
+                if len(hits) < MAX_HITS:
+                    hits.append(
+                        _build_hit(
+                            each.number,
+                            type(each).__name__.lower(),
+                            text,
+                            (place, len(searched_text)),
+                        )
                     )
                 break
-    return SearchView(attempt=head.row.id, asked=asked.q, total=total, hits=tuple(found))
+    return SearchView(attempt=head.row.id, asked=asked.q, total=total, hits=tuple(hits))
 
 
-def outline(trace: Trace) -> tuple[LaneOutline, ...]:
+def outline_lanes(trace: Trace) -> tuple[LaneOutline, ...]:
     """Lanes in the order in which they began, each with the places one looks for."""
-    depth = depths(trace.lanes)
+    depth = lane_depths(trace.lanes)
     counts: dict[str, int] = {}
     first: dict[str, int] = {}
     stops: dict[str, list[Stop]] = {}
-    left: dict[str, int] = {}
+    hidden_stops: dict[str, int] = {}
     for each in trace.events:
         counts[each.lane] = counts.get(each.lane, 0) + 1
         first.setdefault(each.lane, each.number)
-        if (stop := _stop(each)) is not None:
-            told = stops.setdefault(each.lane, [])
-            if len(told) < MOST_STOPS:
-                told.append(stop)
+        if (stop := _stop_at_event(each)) is not None:
+            lane_stops = stops.setdefault(each.lane, [])
+            if len(lane_stops) < MAX_STOPS:
+                lane_stops.append(stop)
             else:
-                left[each.lane] = left.get(each.lane, 0) + 1
+                hidden_stops[each.lane] = hidden_stops.get(each.lane, 0) + 1
     return tuple(
         LaneOutline(
             id=lane.id,
@@ -262,30 +268,30 @@ def outline(trace: Trace) -> tuple[LaneOutline, ...]:
             turns=len(lane.turns),
             first=first.get(lane.id),
             stops=tuple(stops.get(lane.id, ())),
-            more=left.get(lane.id, 0),
+            more=hidden_stops.get(lane.id, 0),
         )
         for lane in trace.lanes
     )
 
 
-def _stop(each: object) -> Stop | None:
+def _stop_at_event(each: object) -> Stop | None:
     match each:
         case Message(number=number, role=role, intent=intent, text=text) if (
             role == "user" or intent in ("claim", "question")
         ):
-            return Stop(number=number, kind=intent or role, text=_line(text))
+            return Stop(number=number, kind=intent or role, text=_one_line(text))
         case Handoff(number=number, brief=brief):
-            return Stop(number=number, kind="handoff", text=_line(brief))
+            return Stop(number=number, kind="handoff", text=_one_line(brief))
         case Note(number=number, about="compaction", text=text):
-            return Stop(number=number, kind="context cut", text=_line(text))
+            return Stop(number=number, kind="context cut", text=_one_line(text))
     return None
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text[:400].split())[:80]
 
 
-def _place(trace: Trace, number: int) -> int:
+def _event_position(trace: Trace, number: int) -> int:
     """Where an event stands; numbers rise, mostly one by one."""
     place = min(number - 1, len(trace.events))
     if place < len(trace.events) and trace.events[place].number == number:
@@ -295,21 +301,21 @@ def _place(trace: Trace, number: int) -> int:
     )
 
 
-def _texts(each: object) -> list[str]:
+def _event_texts(each: object) -> list[str]:
     fields = ("text", "command", "output", "path", "before", "after", "patch", "brief", "report")
     texts = [getattr(each, name, None) for name in (*fields, "name", "error")]
     arguments = getattr(each, "arguments", None)
     return [text for text in (*texts, str(arguments) if arguments else None) if text]
 
 
-def _hit(number: int, who: str, text: str, place: tuple[int, int]) -> Hit:
+def _build_hit(number: int, who: str, text: str, place: tuple[int, int]) -> Hit:
     start, length = place
     return Hit(
         number=number,
         who=who,
-        before=text[max(0, start - AROUND) : start],
+        before=text[max(0, start - CONTEXT_CHARS) : start],
         found=text[start : start + length],
-        after=text[start + length : start + length + AROUND],
+        after=text[start + length : start + length + CONTEXT_CHARS],
     )
 
 

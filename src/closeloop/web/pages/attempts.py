@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.listing import Choices, Filter, Marks
+from closeloop.model.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices
 from closeloop.model.record import Record
-from closeloop.tasks.seal import hide_row, is_alias
-from closeloop.web.cursors import cursor_after, read_cursor
-from closeloop.web.desk import Desk
+from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
+from closeloop.web.list_cursors import cursor_after_row, parse_cursor
 from closeloop.web.page import Page
+from closeloop.web.page_context import PageContext
 
-MOST_DOTS = 1000
+MAX_DOTS = 1000
 
 
-class AttemptsAsked(Filter):
+class AttemptsAsked(AttemptFilter):
     """Which attempts, and how they are shown."""
 
     show: Literal["list", "grid"] = "list"
@@ -31,7 +31,7 @@ class AttemptLine(Record):
     """One line of the list."""
 
     row: AttemptRow
-    marks: Marks
+    marks: AttemptMarks
 
 
 class Dot(Record):
@@ -63,7 +63,7 @@ class AttemptsView(Record):
     """Attempts, the newest first."""
 
     asked: AttemptsAsked
-    choices: Choices
+    choices: FilterChoices
     rules: tuple[str, ...]
     """Names of rules that a finding may be of."""
     lines: tuple[AttemptLine, ...] = ()
@@ -72,58 +72,67 @@ class AttemptsView(Record):
     grid: AttemptGrid | None = None
 
 
-def attempts(desk: Desk, asked: AttemptsAsked) -> AttemptsView:
+def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     """A page of them, or the grid."""
-    sealed = desk.store.held_out.sealed()
-    choices = _choices(desk, sealed)
-    rules = tuple(one.detector.rule.name for one in desk.book.chosen)
-    limit = MOST_DOTS if asked.show == "grid" else asked.limit + 1
-    after = None if asked.show == "grid" else read_cursor(asked.after)
-    wanted = Filter(**{name: getattr(asked, name) for name in Filter.__struct_fields__})
-    rows = [hide_row(row, sealed) for row in desk.store.listing.page(wanted, limit, after)]
-    if wanted.task is not None:
+    sealed = desk.store.held_out.list_sealed_digests()
+    choices = _filter_choices(desk, sealed)
+    rules = tuple(one.detector.rule.name for one in desk.rulebook.chosen)
+    limit = MAX_DOTS if asked.show == "grid" else asked.limit + 1
+    after = None if asked.show == "grid" else parse_cursor(asked.after)
+    attempt_filter = AttemptFilter(
+        **{name: getattr(asked, name) for name in AttemptFilter.__struct_fields__}
+    )
+    rows = [
+        hide_attempt(row, sealed)
+        for row in desk.store.listing.list_page(attempt_filter, limit, after)
+    ]
+    if attempt_filter.task is not None:
         # Whoever asks for a sealed task by its name is told nothing of it.
         rows = [row for row in rows if not is_alias(row.task)]
     if asked.show == "grid":
-        return AttemptsView(asked=asked, choices=choices, rules=rules, grid=grid_of(desk, rows))
-    shown = rows[: asked.limit]
+        return AttemptsView(
+            asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)
+        )
+    shown_rows = rows[: asked.limit]
     return AttemptsView(
         asked=asked,
         choices=choices,
         rules=rules,
-        lines=lines_of(desk, shown),
-        next=cursor_after(shown[-1]) if len(rows) > asked.limit else None,
+        lines=attempt_lines(desk, shown_rows),
+        next=cursor_after_row(shown_rows[-1]) if len(rows) > asked.limit else None,
     )
 
 
-def lines_of(desk: Desk, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
+def attempt_lines(desk: PageContext, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
     """Attempts as a list shows them, with what was found in each."""
-    marks = desk.marks(rows)
-    return tuple(AttemptLine(row=row, marks=marks.get(row.id, Marks())) for row in rows)
+    marks = desk.load_attempt_marks(rows)
+    return tuple(AttemptLine(row=row, marks=marks.get(row.id, AttemptMarks())) for row in rows)
 
 
-def _choices(desk: Desk, sealed: frozenset[str]) -> Choices:
+def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
     """All that attempts can be narrowed to takes a while to find where there are many."""
-    found = desk.counting.of_store(
-        "choices", desk.mark(), lambda: desk.store.listing.choices(sealed)
+    cached_choices = desk.metric_cache.compute_from_store(
+        "choices", desk.store_mark(), lambda: desk.store.listing.list_choices(sealed)
     )
-    return found.value or Choices()
+    return cached_choices.value or FilterChoices()
 
 
-def grid_of(desk: Desk, rows: list[AttemptRow], order: Sequence[str] = ()) -> AttemptGrid:
+def build_attempt_grid(
+    desk: PageContext, rows: list[AttemptRow], order: Sequence[str] = ()
+) -> AttemptGrid:
     """Attempts at tasks, a dot each; variants in the given order, then by name."""
-    marks = desk.marks([row for row in rows if row.task])
+    marks = desk.load_attempt_marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
         if row.task is not None:
-            told = marks.get(row.id, Marks())
+            row_marks = marks.get(row.id, AttemptMarks())
             result = row.outcome or "unscored"
             dot = Dot(
                 id=row.id,
                 number=row.number,
                 result=result,
-                findings=told.findings,
-                outdated=told.outdated,
+                findings=row_marks.findings,
+                outdated=row_marks.outdated,
             )
             cells.setdefault(row.task, {}).setdefault(row.variant_name or "?", []).append(dot)
     names = {name for by_variant in cells.values() for name in by_variant}
@@ -140,7 +149,7 @@ def grid_of(desk: Desk, rows: list[AttemptRow], order: Sequence[str] = ()) -> At
             )
             for task in sorted(cells)
         ),
-        cut=len(rows) == MOST_DOTS,
+        cut=len(rows) == MAX_DOTS,
     )
 
 

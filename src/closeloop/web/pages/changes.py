@@ -6,22 +6,22 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from closeloop.measuring.definitions import RISK
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import Work
+from closeloop.measuring.attempt_table import AttemptTable
+from closeloop.measuring.metric_definitions import RISK_METRICS
+from closeloop.measuring.metric_figures import compute_metrics
+from closeloop.model.change_report import ReportRow, RiskLevel
 from closeloop.model.delivery import Delivery
 from closeloop.model.record import Record
-from closeloop.model.report import Level, ReportRow
-from closeloop.store.counts import Delivered
-from closeloop.tasks.seal import alias
-from closeloop.web.desk import Desk
+from closeloop.store.counts_section import DeliveredChange
+from closeloop.tasks.sealed_tasks import task_alias
 from closeloop.web.page import Page
-from closeloop.web.views.figures import FigureTable, figure_table
+from closeloop.web.page_context import PageContext
+from closeloop.web.views.figure_views import FigureTable, build_figure_table
 
-MOST_LINES = 50
-MOST_GROUPS = 30
-MOST_REPORTS = 20
-LATER = "regression introduction rate"
+MAX_LINES = 50
+MAX_GROUPS = 30
+MAX_REPORTS = 20
+CALIBRATION_METRIC = "regression introduction rate"
 """What a level of risk is held against."""
 
 
@@ -60,39 +60,41 @@ class ChangesView(Record):
     fresh: bool
 
 
-def changes(desk: Desk, asked: ChangesAsked) -> ChangesView:
-    found = desk.store.counts.delivered(MOST_LINES + 1, asked.below)
-    sealed = desk.store.held_out.sealed()
-    names = {key: one.name for key, one in desk.store.numbers.variants().items()}
-    counted = desk.counting.of_work(f"changes {asked.by}", lambda work: _risk(work, asked.by))
-    reports = () if asked.below else desk.store.reports.rows(MOST_REPORTS, without=sealed)
+def changes(desk: PageContext, asked: ChangesAsked) -> ChangesView:
+    delivered_rows = desk.store.counts.list_deliveries(MAX_LINES + 1, asked.below)
+    sealed = desk.store.held_out.list_sealed_digests()
+    names = {key: one.name for key, one in desk.store.numbers.load_variants().items()}
+    cached_risk = desk.metric_cache.compute_from_work(
+        f"changes {asked.by}", lambda work: _compute_risk_view(work, asked.by)
+    )
+    reports = () if asked.below else desk.store.reports.list_reports(MAX_REPORTS, without=sealed)
     return ChangesView(
         asked=asked,
-        lines=tuple(_line(one, sealed, names) for one in found[:MOST_LINES]),
-        next=found[MOST_LINES - 1].number if len(found) > MOST_LINES else None,
-        risk=counted.value,
+        lines=tuple(_change_line(one, sealed, names) for one in delivered_rows[:MAX_LINES]),
+        next=delivered_rows[MAX_LINES - 1].number if len(delivered_rows) > MAX_LINES else None,
+        risk=cached_risk.value,
         reports=tuple(reports),
-        fresh=counted.fresh,
+        fresh=cached_risk.fresh,
     )
 
 
-def _line(one: Delivered, sealed: frozenset[str], names: dict[str, str]) -> ChangeLine:
+def _change_line(one: DeliveredChange, sealed: frozenset[str], names: dict[str, str]) -> ChangeLine:
     hidden = one.task_digest if one.task_digest in sealed else None
     return ChangeLine(
         delivery=one.delivery,
-        task=alias(hidden) if hidden else one.task,
+        task=task_alias(hidden) if hidden else one.task,
         variant=names.get(one.variant or ""),
         user=one.user,
     )
 
 
-def _risk(work: Work, by: str) -> RiskView:
-    levels = metrics_of(work, (by,), [name for name, *_ in RISK])
+def _compute_risk_view(work: AttemptTable, by: str) -> RiskView:
+    levels = compute_metrics(work, (by,), [name for name, *_ in RISK_METRICS])
     newest = sorted({one.group[by] for one in levels.figures}, reverse=by == "week")
     return RiskView(
-        levels=figure_table(levels, MOST_GROUPS, newest),
-        calibration=figure_table(
-            metrics_of(work, ("risk",), (LATER,)), MOST_GROUPS, get_args(Level)
+        levels=build_figure_table(levels, MAX_GROUPS, newest),
+        calibration=build_figure_table(
+            compute_metrics(work, ("risk",), (CALIBRATION_METRIC,)), MAX_GROUPS, get_args(RiskLevel)
         ),
     )
 

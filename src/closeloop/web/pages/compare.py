@@ -9,31 +9,31 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.measuring.choosing import Choice, choose
-from closeloop.measuring.compare import compare as held_against
-from closeloop.measuring.compare import mask_of
-from closeloop.measuring.work import Work
+from closeloop.measuring.attempt_selection import AttemptSelection, select_attempts
+from closeloop.measuring.attempt_table import AttemptTable
+from closeloop.measuring.variant_comparison import compare_variants as held_against
+from closeloop.measuring.variant_comparison import selection_mask
+from closeloop.model.comparison_report import CompareReport, VariantComparison
 from closeloop.model.errors import BadInput
 from closeloop.model.finding import Finding
 from closeloop.model.record import Record
 from closeloop.model.variant import Variant
-from closeloop.model.versus import CompareReport, Versus
-from closeloop.tasks.seal import is_alias
-from closeloop.web.desk import Desk
+from closeloop.tasks.sealed_tasks import is_alias
 from closeloop.web.page import Page
+from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempt import attempt
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead
-from closeloop.web.views.events import EventView
+from closeloop.web.views.event_views import EventView
 
-MOST_NAMES = 6
-MOST_TASKS = 60
-MOST_MARKED = 5
+MAX_NAMES = 6
+MAX_TASKS = 60
+MAX_MARKED_REPEATS = 5
 
-Name = Annotated[str, Meta(max_length=1000)]
+VariantName = Annotated[str, Meta(max_length=1000)]
 
 
 class CompareAsked(Record):
-    variants: tuple[Name, ...] = ()
+    variants: tuple[VariantName, ...] = ()
     """All against the first: by name, digest, or `agent:X`, `model:X`, `prompt:ID`, `DAY..DAY`."""
     margin: Annotated[float, Meta(gt=0, lt=1)] = 0.05
 
@@ -58,7 +58,7 @@ class TaskLine(Record):
 
 
 class PairView(Record):
-    versus: Versus
+    versus: VariantComparison
     tasks: tuple[TaskLine, ...]
     """Those that differ most first."""
     more: int
@@ -98,52 +98,66 @@ class TracesView(Record):
     columns: tuple[TraceColumn, TraceColumn]
 
 
-def compare(desk: Desk, asked: CompareAsked) -> CompareView:
-    known = desk.store.numbers.variants()
+def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
+    known = desk.store.numbers.load_variants()
     newest = tuple(reversed({one.name: one for one in known.values()}.values()))
     if asked.variants:
-        return _compared(desk, asked, known, newest)
-    usual = replace(asked, variants=_usual(desk, known, newest))
+        return _compare_view(desk, asked, known, newest)
+    default_query = replace(asked, variants=_default_variants(desk, known, newest))
     try:
-        return _compared(desk, usual, known, newest)
+        return _compare_view(desk, default_query, known, newest)
     except BadInput:
         # They have nothing to compare yet, which nobody asked for: others may be chosen.
         return CompareView(asked=asked, known=newest)
 
 
-def _compared(
-    desk: Desk, asked: CompareAsked, known: Mapping[str, Variant], newest: tuple[Variant, ...]
+def _compare_view(
+    desk: PageContext,
+    asked: CompareAsked,
+    known: Mapping[str, Variant],
+    newest: tuple[Variant, ...],
 ) -> CompareView:
     if len(set(asked.variants)) < 2:
         return CompareView(asked=asked, known=newest)
-    if len(asked.variants) > MOST_NAMES:
-        raise BadInput(f"So many are hard to compare: choose up to {MOST_NAMES}.")
-    choices = [choose(name, known) for name in dict.fromkeys(asked.variants)]
+    if len(asked.variants) > MAX_NAMES:
+        raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
+    choices = [select_attempts(name, known) for name in dict.fromkeys(asked.variants)]
 
-    def made(work: Work) -> tuple[CompareReport, tuple[PairView, ...]]:
+    def compute_comparison(work: AttemptTable) -> tuple[CompareReport, tuple[PairView, ...]]:
         report = held_against(work, choices, margin=asked.margin)
-        return report, tuple(_pair(desk, work, choices, one) for one in report.pairs)
+        return report, tuple(_pair_view(desk, work, choices, one) for one in report.pairs)
 
     key = f"compare {asked.margin} {asked.variants}"
-    counted = desk.counting.of_work(key, made)
-    report, pairs = counted.value or (None, ())
-    return CompareView(asked=asked, known=newest, report=report, pairs=pairs, fresh=counted.fresh)
+    cached_comparison = desk.metric_cache.compute_from_work(key, compute_comparison)
+    report, pairs = cached_comparison.value or (None, ())
+    return CompareView(
+        asked=asked, known=newest, report=report, pairs=pairs, fresh=cached_comparison.fresh
+    )
 
 
-def _usual(desk: Desk, known: Mapping[str, Variant], newest: Sequence[Variant]) -> tuple[str, ...]:
+def _default_variants(
+    desk: PageContext, known: Mapping[str, Variant], newest: Sequence[Variant]
+) -> tuple[str, ...]:
     """The variants of the newest experiment that has several, or the newest two."""
-    for experiment in desk.store.experiments():
+    for experiment in desk.store.list_experiments():
         names = dict.fromkeys(known[one].name for one in experiment.variants if one in known)
         if len(names) > 1:
-            return tuple(names)[:MOST_NAMES]
+            return tuple(names)[:MAX_NAMES]
     return tuple(one.name for one in reversed(newest[:2]))
 
 
-def _pair(desk: Desk, work: Work, choices: Sequence[Choice], versus: Versus) -> PairView:
+def _pair_view(
+    desk: PageContext,
+    work: AttemptTable,
+    choices: Sequence[AttemptSelection],
+    versus: VariantComparison,
+) -> PairView:
     sides = {choice.name: choice for choice in choices}
-    shown = versus.tasks[:MOST_TASKS]
+    shown_tasks = versus.tasks[:MAX_TASKS]
     first, second = (
-        _marked(desk, _repeats(work, sides[name]), [one.task for one in shown])
+        _add_rule_marks(
+            desk, _repeats_by_task(work, sides[name]), [one.task for one in shown_tasks]
+        )
         for name in (versus.first, versus.second)
     )
     return PairView(
@@ -155,31 +169,33 @@ def _pair(desk: Desk, work: Work, choices: Sequence[Choice], versus: Versus) -> 
                 second=second[one.task],
                 differs=fmean(one.first) != fmean(one.second),
             )
-            for one in shown
+            for one in shown_tasks
         ),
-        more=max(0, len(versus.tasks) - MOST_TASKS),
+        more=max(0, len(versus.tasks) - MAX_TASKS),
     )
 
 
-def _marked(
-    desk: Desk, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
+def _add_rule_marks(
+    desk: PageContext, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
 ) -> dict[str, tuple[Repeat, ...]]:
     """The repeats of some tasks, with what the rules found in the first of each."""
-    of = {task: repeats.get(task, ()) for task in tasks}
-    looked = [one.id for each in of.values() for one in each[:MOST_MARKED] if one.id]
-    marks = desk.store.listing.marks(looked)
+    repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
+    marked_ids = [
+        one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS] if one.id
+    ]
+    marks = desk.store.listing.load_marks(marked_ids)
     return {
         task: tuple(
             replace(one, rules=marks[one.id].rules) if one.id in marks else one for one in each
         )
-        for task, each in of.items()
+        for task, each in repeats_of_tasks.items()
     }
 
 
-def _repeats(work: Work, choice: Choice) -> dict[str, tuple[Repeat, ...]]:
+def _repeats_by_task(work: AttemptTable, choice: AttemptSelection) -> dict[str, tuple[Repeat, ...]]:
     """By task, the attempts that count, in the order of their numbers."""
     columns = work.columns
-    places = mask_of(work, choice).nonzero()[0].tolist()
+    places = selection_mask(work, choice).nonzero()[0].tolist()
     rows = sorted(
         (task, number, work.attempts[place], outcome)
         for place, task, number, outcome in zip(
@@ -191,21 +207,21 @@ def _repeats(work: Work, choice: Choice) -> dict[str, tuple[Repeat, ...]]:
         )
         if task is not None
     )
-    found: dict[str, list[Repeat]] = {}
+    task_repeats: dict[str, list[Repeat]] = {}
     for task, _, name, outcome in rows:
         result: Literal["pass", "fail", "unscored"] = (
             outcome if outcome in ("pass", "fail") else "unscored"
         )
         shown = None if is_alias(task) else name
-        found.setdefault(task, []).append(Repeat(id=shown, result=result))
-    return {task: tuple(each) for task, each in found.items()}
+        task_repeats.setdefault(task, []).append(Repeat(id=shown, result=result))
+    return {task: tuple(each) for task, each in task_repeats.items()}
 
 
-def traces(desk: Desk, asked: TracesAsked) -> TracesView:
-    return TracesView(columns=(_column(desk, asked.first), _column(desk, asked.second)))
+def traces(desk: PageContext, asked: TracesAsked) -> TracesView:
+    return TracesView(columns=(_trace_column(desk, asked.first), _trace_column(desk, asked.second)))
 
 
-def _column(desk: Desk, name: str) -> TraceColumn:
+def _trace_column(desk: PageContext, name: str) -> TraceColumn:
     shown = attempt(desk, AttemptAsked(attempt=name))
     return TraceColumn(
         head=shown.head,

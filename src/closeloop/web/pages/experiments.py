@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from closeloop.measuring.attempts import attempts_of, experiment_of
+from closeloop.measuring.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.model.attempt import AttemptRow
-from closeloop.model.plan import Course
+from closeloop.model.experiment_plan import ExperimentStatus
 from closeloop.model.record import Record
 from closeloop.model.variant import Experiment
-from closeloop.running.courses import course_of, seconds_left
-from closeloop.tasks.seal import hide_row
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page, found
-from closeloop.web.pages.attempts import AttemptGrid, grid_of
+from closeloop.running.experiment_status import estimate_seconds_left, read_experiment_status
+from closeloop.tasks.sealed_tasks import hide_attempt
+from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import AttemptGrid, build_attempt_grid
 
-MOST_EXPERIMENTS = 50
-MOST_FAILED = 100
+MAX_EXPERIMENTS = 50
+MAX_FAILED_ATTEMPTS = 100
 
 
 class ExperimentsView(Record):
-    courses: tuple[Course, ...]
+    courses: tuple[ExperimentStatus, ...]
     """The newest first."""
     fresh: bool
 
@@ -39,7 +39,7 @@ class Ends(Record):
 class ExperimentNow(Record):
     """How one experiment stands, and what came of it so far."""
 
-    course: Course
+    course: ExperimentStatus
     seconds_left: float | None
     """At the pace it has; None where that is not known, or where nothing runs."""
     ends: Ends
@@ -57,48 +57,52 @@ class ExperimentView(Record):
     fresh: bool
 
 
-def experiments(desk: Desk, asked: Nothing) -> ExperimentsView:
-    courses, fresh = courses_now(desk)
+def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
+    courses, fresh = current_experiment_statuses(desk)
     return ExperimentsView(courses=courses, fresh=fresh)
 
 
-def courses_now(desk: Desk) -> tuple[tuple[Course, ...], bool]:
+def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
     """How the newest experiments stand, and whether that is so now."""
-    in_hand = sorted(desk.store.course.in_hand())
+    in_hand = sorted(desk.store.course.list_claimed_jobs())
 
-    def made() -> tuple[Course, ...]:
-        newest = desk.store.experiments()[:MOST_EXPERIMENTS]
-        return tuple(course_of(desk.store, one, in_hand) for one in newest)
+    def load_statuses() -> tuple[ExperimentStatus, ...]:
+        newest = desk.store.list_experiments()[:MAX_EXPERIMENTS]
+        return tuple(read_experiment_status(desk.store, one, in_hand) for one in newest)
 
-    counted = desk.counting.of_store("experiments", f"{desk.mark()} {in_hand}", made)
-    return counted.value or (), counted.fresh
-
-
-def experiment(desk: Desk, asked: ExperimentAsked) -> ExperimentView:
-    chosen = found(experiment_of, desk.store, asked.experiment)
-    in_hand = sorted(desk.store.course.in_hand())
-    counted = desk.counting.of_store(
-        f"experiment {chosen.id}",
-        f"{desk.mark()} {in_hand}",
-        lambda: _now(desk, chosen, in_hand),
+    cached_statuses = desk.metric_cache.compute_from_store(
+        "experiments", f"{desk.store_mark()} {in_hand}", load_statuses
     )
-    return ExperimentView(experiment=chosen, now=counted.value, fresh=counted.fresh)
+    return cached_statuses.value or (), cached_statuses.fresh
 
 
-def _now(desk: Desk, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
-    course = course_of(desk.store, chosen, in_hand)
-    sealed = desk.store.held_out.sealed()
-    rows = [hide_row(row, sealed) for row in attempts_of(desk.store, chosen)]
-    bad = [row for row in rows if row.outcome != "pass"]
-    bad.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
+def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
+    chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
+    in_hand = sorted(desk.store.course.list_claimed_jobs())
+    cached_experiment = desk.metric_cache.compute_from_store(
+        f"experiment {chosen_experiment.id}",
+        f"{desk.store_mark()} {in_hand}",
+        lambda: _current_experiment(desk, chosen_experiment, in_hand),
+    )
+    return ExperimentView(
+        experiment=chosen_experiment, now=cached_experiment.value, fresh=cached_experiment.fresh
+    )
+
+
+def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
+    course = read_experiment_status(desk.store, chosen, in_hand)
+    sealed = desk.store.held_out.list_sealed_digests()
+    rows = [hide_attempt(row, sealed) for row in list_experiment_attempts(desk.store, chosen)]
+    failed_rows = [row for row in rows if row.outcome != "pass"]
+    failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
     passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
     return ExperimentNow(
         course=course,
-        seconds_left=seconds_left(desk.store, course),
+        seconds_left=estimate_seconds_left(desk.store, course),
         ends=Ends(passed=passed, failed=failed, unscored=len(rows) - passed - failed),
-        failed=tuple(bad[:MOST_FAILED]),
-        more=max(0, len(bad) - MOST_FAILED),
-        grid=grid_of(desk, rows, tuple(dict.fromkeys(course.variants))),
+        failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
+        more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
+        grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants))),
     )
 
 

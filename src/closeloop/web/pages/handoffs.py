@@ -7,16 +7,22 @@ from typing import Literal
 
 from closeloop.model.record import Record
 from closeloop.model.task import Task
-from closeloop.process.briefs import Need, all_needs, dropped, planted, understood
-from closeloop.process.handing import Handed, handed
-from closeloop.process.returns import told, uses
-from closeloop.web.desk import Desk
+from closeloop.process.child_reports import list_report_facts, parent_uses_fact
+from closeloop.process.handoff_briefs import (
+    BriefNeed,
+    find_dropped_facts,
+    is_brief_understood,
+    list_all_needs,
+    missing_planted_facts,
+)
+from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt
-from closeloop.web.views.marked import Mark, Piece, marked
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head
+from closeloop.web.views.marked_text import Piece, TextMark, mark_text_parts
 
-MOST = 100
-MOST_FILES = 12
+MAX_HANDOFFS = 100
+MAX_FILES = 12
 
 
 class NeedView(Record):
@@ -67,49 +73,52 @@ class HandoffsView(Record):
     more: int
 
 
-def handoffs(desk: Desk, asked: AttemptAsked) -> HandoffsView:
-    head, task = open_attempt(desk, asked.attempt)
-    reading = desk.reading(head.row.id)
-    every, needs = handed(reading), all_needs(reading)
-    shown = zip(every[:MOST], needs[:MOST], strict=True)
+def handoffs(desk: PageContext, asked: AttemptAsked) -> HandoffsView:
+    head, task = load_attempt_head(desk, asked.attempt)
+    reading = desk.load_trace_reading(head.row.id)
+    all_handoffs, needs = list_handoff_contexts(reading), list_all_needs(reading)
+    shown_handoffs = zip(all_handoffs[:MAX_HANDOFFS], needs[:MAX_HANDOFFS], strict=True)
     return HandoffsView(
         head=head,
-        handoffs=tuple(_view(one, needed or (), task) for one, needed in shown),
-        more=max(0, len(every) - MOST),
+        handoffs=tuple(_handoff_view(one, needed or (), task) for one, needed in shown_handoffs),
+        more=max(0, len(all_handoffs) - MAX_HANDOFFS),
     )
 
 
-def _view(one: Handed, needed: Sequence[Need], task: Task | None) -> HandoffView:
-    needs = _planted(task, one) if task and task.facts else _needs(one, needed)
+def _handoff_view(
+    one: HandoffContext, needed: Sequence[BriefNeed], task: Task | None
+) -> HandoffView:
+    needs = _planted_need_views(task, one) if task and task.facts else _need_views(one, needed)
     returned = tuple(
-        ReturnView(text=fact.text, kind=fact.kind, used=uses(fact, one)) for fact in told(one)
+        ReturnView(text=fact.text, kind=fact.kind, used=parent_uses_fact(fact, one))
+        for fact in list_report_facts(one)
     )
-    marks: list[tuple[str, Mark]] = [
+    marks: list[tuple[str, TextMark]] = [
         (need.text, "kept" if need.present else "dropped") for need in needs
     ]
     kept = [(text, mark) for text, mark in marks if mark == "kept"]
-    used: list[tuple[str, Mark]] = [
+    used: list[tuple[str, TextMark]] = [
         (fact.text, "kept" if fact.used else "dropped") for fact in returned
     ]
     lost = any(need.lost for need in needs)
     return HandoffView(
         number=one.event.number,
         parent=one.parent.lane.agent or one.parent.lane.id,
-        child=_child(one),
-        asked=marked(one.asked or "", marks),
-        brief=marked(one.event.brief, kept),
-        report=marked(one.event.report or "", used),
+        child=_child_name(one),
+        asked=mark_text_parts(one.asked or "", marks),
+        brief=mark_text_parts(one.event.brief, kept),
+        report=mark_text_parts(one.event.report or "", used),
         needs=needs,
         returned=returned,
-        understood=understood(one),
+        understood=is_brief_understood(one),
         steps=len(one.work),
         first=one.work[0].number if one.work else None,
-        changed=_changed(one),
+        changed=_changed_paths(one),
         state="lost" if lost else "kept" if needs else "unknown",
     )
 
 
-def _child(one: Handed) -> str | None:
+def _child_name(one: HandoffContext) -> str | None:
     """By the agent's name, or where that is the parent's as well by the lane's."""
     if one.child is None:
         return one.event.child
@@ -117,8 +126,8 @@ def _child(one: Handed) -> str | None:
     return lane.agent if lane.agent not in (None, one.parent.lane.agent) else lane.id
 
 
-def _needs(one: Handed, needed: Sequence[Need]) -> tuple[NeedView, ...]:
-    lost = {fact.text: step for fact, step in dropped(one, needed)}
+def _need_views(one: HandoffContext, needed: Sequence[BriefNeed]) -> tuple[NeedView, ...]:
+    lost = {fact.text: step for fact, step in find_dropped_facts(one, needed)}
     return tuple(
         NeedView(
             text=need.fact.text,
@@ -131,17 +140,17 @@ def _needs(one: Handed, needed: Sequence[Need]) -> tuple[NeedView, ...]:
     )
 
 
-def _planted(task: Task, one: Handed) -> tuple[NeedView, ...]:
-    missing = set(planted(task.facts, one.event.brief))
+def _planted_need_views(task: Task, one: HandoffContext) -> tuple[NeedView, ...]:
+    missing = set(missing_planted_facts(task.facts, one.event.brief))
     return tuple(
         NeedView(text=fact, kind="planted", present=fact not in missing, lost=fact in missing)
         for fact in task.facts
     )
 
 
-def _changed(one: Handed) -> tuple[str, ...]:
+def _changed_paths(one: HandoffContext) -> tuple[str, ...]:
     paths = dict.fromkeys(path for step in one.work if step.changed for path in step.written)
-    return tuple(paths)[:MOST_FILES]
+    return tuple(paths)[:MAX_FILES]
 
 
 PAGES = (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from closeloop.model.attempt import Attempt, AttemptRow
+from closeloop.model.attempt_lists import AttemptMarks
 from closeloop.model.finding import Finding
-from closeloop.model.listing import Marks
 from closeloop.model.measurement import Measurement
 from closeloop.model.record import Record
 from closeloop.model.session import Session
 from closeloop.model.task import Task
-from closeloop.reviewing.queue import task_of
-from closeloop.web.desk import Desk
-from closeloop.web.page import found
+from closeloop.reviewing.review_queue import load_open_task
+from closeloop.web.page import find_or_404
+from closeloop.web.page_context import PageContext
 
 
 class AttemptAsked(Record):
@@ -32,7 +32,7 @@ class AttemptHead(Record):
 
     row: AttemptRow
     attempt: Attempt
-    marks: Marks
+    marks: AttemptMarks
     title: str
     """The task, or of a session where it went on."""
     tabs: tuple[Tab, ...]
@@ -40,52 +40,52 @@ class AttemptHead(Record):
     """The attempt that holds the session as it is now, where it went on since."""
 
 
-def open_attempt(desk: Desk, name: str) -> tuple[AttemptHead, Task | None]:
+def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
     """The head of an attempt and its task; sealed ones stay so."""
-    made = found(desk.store.attempt, name)
-    task = task_of(desk.store, made)
-    row = desk.store.listing.row(made.id)
+    attempt = find_or_404(desk.store.load_attempt, name)
+    task = load_open_task(desk.store, attempt)
+    row = desk.store.listing.load_row(attempt.id)
     assert row is not None, "an attempt has a row"
-    marks = desk.marks([row]).get(made.id, Marks())
-    session = desk.store.session(made.id) if made.origin == "production" else None
+    marks = desk.load_attempt_marks([row]).get(attempt.id, AttemptMarks())
+    session = desk.store.load_session(attempt.id) if attempt.origin == "production" else None
     head = AttemptHead(
         row=row,
-        attempt=made,
+        attempt=attempt,
         marks=marks,
-        title=made.task or _whereabouts(made, session),
-        tabs=_tabs(row, marks),
-        newer=desk.store.listing.newer(made.id) if session else None,
+        title=attempt.task or _session_title(attempt, session),
+        tabs=_attempt_tabs(row, marks),
+        newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
     )
     return head, task
 
 
 def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHead:
     """The head of an attempt that was measured only now."""
-    findings = counted(measurement)
+    findings = unsilenced_rule_findings(measurement)
     if measurement is None:
         return head
-    marks = Marks(
+    marks = AttemptMarks(
         findings=len(findings),
         rules=tuple(sorted({finding.rule for finding in findings})),
         category=measurement.ending.category if measurement.ending else None,
         iterations=measurement.whole.iterations,
     )
-    return replace(head, marks=marks, tabs=_tabs(head.row, marks))
+    return replace(head, marks=marks, tabs=_attempt_tabs(head.row, marks))
 
 
-def counted(measurement: Measurement | None) -> tuple[Finding, ...]:
+def unsilenced_rule_findings(measurement: Measurement | None) -> tuple[Finding, ...]:
     """What the rules found and nobody silenced; nothing before they looked."""
     findings = measurement.findings if measurement else ()
     return tuple(one for one in findings if one.silenced is None)
 
 
-def _whereabouts(made: Attempt, session: Session | None) -> str:
+def _session_title(made: Attempt, session: Session | None) -> str:
     place = made.repo or (session and session.directory) or ""
     name = place.rstrip("/").removesuffix(".git").rpartition("/")[2]
     return f"Session in {name}" if name else "Session"
 
 
-def _tabs(row: AttemptRow, marks: Marks) -> tuple[Tab, ...]:
+def _attempt_tabs(row: AttemptRow, marks: AttemptMarks) -> tuple[Tab, ...]:
     place = f"/attempts/{row.id}"
     return (
         Tab(address=place, label="Trace", count=row.events),

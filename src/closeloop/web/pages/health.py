@@ -8,14 +8,21 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.flow import describe_sandbox
-from closeloop.model.access import Token
+from closeloop.model.access_tokens import AccessToken
 from closeloop.model.record import Record
-from closeloop.plugins import Kind, known
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page
+from closeloop.plugins import PluginKind, installed_plugins
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
 
-KINDS: tuple[Kind, ...] = ("agents", "readers", "detectors", "checks", "judges", "encoders")
-_LOGIN = re.compile(r"://[^/@\s\"]{1,300}@")
+PLUGIN_KINDS: tuple[PluginKind, ...] = (
+    "agents",
+    "readers",
+    "detectors",
+    "checks",
+    "judges",
+    "encoders",
+)
+_URL_LOGIN = re.compile(r"://[^/@\s\"]{1,300}@")
 
 
 class HealthView(Record):
@@ -30,28 +37,28 @@ class HealthView(Record):
     counts: dict[str, int]
     plugins: dict[str, tuple[str, ...]]
     """By kind, the names of what is installed."""
-    tokens: tuple[Token, ...]
+    tokens: tuple[AccessToken, ...]
     settings: str
     """As JSON, without what opens a door."""
 
 
-def health(desk: Desk, asked: Nothing) -> HealthView:
+def health(desk: PageContext, asked: NoQuery) -> HealthView:
     settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
     return HealthView(
         version=__version__,
         root=str(desk.root.absolute()),
-        store=_shown(desk.settings.store),
+        store=_hide_url_logins(desk.settings.store),
         sandbox=describe_sandbox(desk.settings.sandbox),
-        counts=desk.store.listing.counts(),
-        plugins={kind: tuple(sorted(known(kind))) for kind in KINDS},
-        tokens=tuple(desk.store.access.tokens()),
-        settings=_shown(settings),
+        counts=desk.store.listing.count_records(),
+        plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
+        tokens=tuple(desk.store.access.list_tokens()),
+        settings=_hide_url_logins(settings),
     )
 
 
-def _shown(text: str) -> str:
+def _hide_url_logins(text: str) -> str:
     """Addresses without the name and password in them."""
-    return _LOGIN.sub("://", text)
+    return _URL_LOGIN.sub("://", text)
 
 
 PAGES = (

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from closeloop.model.measurement import Measures
 from closeloop.model.record import Record
-from closeloop.model.steps import Iteration, LaneReading
 from closeloop.model.trace import Message
-from closeloop.process.convergence import standstills
-from closeloop.web.desk import Desk
+from closeloop.model.trace_steps import Iteration, LaneReading
+from closeloop.process.convergence import find_standstills
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, open_attempt, with_marks
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head, with_marks
 
-MOST_ROUNDS = 60
-MOST_FAILURES = 40
-MOST_FILES = 4
-MOST_SAID = 1000
+MAX_ROUNDS = 60
+MAX_FAILURES = 40
+MAX_FILES = 4
+MAX_SAID_CHARS = 1000
 
 
 class Round(Record):
@@ -70,47 +70,49 @@ class IterationsView(Record):
     lanes: tuple[LaneIterations, ...]
 
 
-def iterations(desk: Desk, asked: AttemptAsked) -> IterationsView:
-    head, _ = open_attempt(desk, asked.attempt)
-    reading = desk.reading(head.row.id)
-    measurement = desk.measurement(head.row)
+def iterations(desk: PageContext, asked: AttemptAsked) -> IterationsView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    reading = desk.load_trace_reading(head.row.id)
+    measurement = desk.load_measurement(head.row)
     head = with_marks(head, measurement)
     measures = {one.lane: one for one in measurement.lanes} if measurement else {}
-    said: dict[str, list[Message]] = {}
-    for event in desk.trace(head.row.id).events:
+    agent_messages: dict[str, list[Message]] = {}
+    for event in desk.load_trace(head.row.id).events:
         if isinstance(event, Message) and event.role == "agent":
-            said.setdefault(event.lane, []).append(event)
+            agent_messages.setdefault(event.lane, []).append(event)
     return IterationsView(
         head=head,
         lanes=tuple(
-            _lane(lane, measures.get(name), said.get(name, []))
+            _lane_iterations(lane, measures.get(name), agent_messages.get(name, []))
             for name, lane in reading.lanes.items()
             if lane.iterations
         ),
     )
 
 
-def _lane(lane: LaneReading, measures: Measures | None, said: Sequence[Message]) -> LaneIterations:
-    shown = lane.iterations[-MOST_ROUNDS:]
-    skipped = len(lane.iterations) - len(shown)
-    still = standstills(lane)
-    stuck = {id(each) for row in still if len(row) > 1 for each in row}
-    keys = [_keys(each) for each in shown]
+def _lane_iterations(
+    lane: LaneReading, measures: Measures | None, said: Sequence[Message]
+) -> LaneIterations:
+    shown_iterations = lane.iterations[-MAX_ROUNDS:]
+    skipped = len(lane.iterations) - len(shown_iterations)
+    standstill_rows = find_standstills(lane)
+    stuck = {id(each) for row in standstill_rows if len(row) > 1 for each in row}
+    keys = [_failure_keys(each) for each in shown_iterations]
     messages: dict[str, str] = {}
-    for each in shown:
+    for each in shown_iterations:
         messages |= each.failures.errors if each.failures else {}
     rows = sorted(messages, key=lambda key: (-sum(key in there for there in keys), key))
     return LaneIterations(
         lane=lane.lane.id,
         agent=lane.lane.agent,
-        verdict=_verdict(lane, measures),
-        spirals=any(len(row) >= 3 for row in still),
+        verdict=_describe_lane_verdict(lane, measures),
+        spirals=any(len(row) >= 3 for row in standstill_rows),
         rounds=tuple(
             replace(
-                _round(each, place, keys, id(each) in stuck, skipped),
-                said=_before(each, shown[place - 1] if place else None, said),
+                _iteration_round(each, place, keys, id(each) in stuck, skipped),
+                said=_last_words_before(each, shown_iterations[place - 1] if place else None, said),
             )
-            for place, each in enumerate(shown)
+            for place, each in enumerate(shown_iterations)
         ),
         failures=tuple(
             FailureRow(
@@ -118,14 +120,14 @@ def _lane(lane: LaneReading, measures: Measures | None, said: Sequence[Message])
                 message=messages[key][:300],
                 rounds=tuple(key in there for there in keys),
             )
-            for key in rows[:MOST_FAILURES]
+            for key in rows[:MAX_FAILURES]
         ),
         more_rounds=skipped,
-        more_failures=max(0, len(rows) - MOST_FAILURES),
+        more_failures=max(0, len(rows) - MAX_FAILURES),
     )
 
 
-def _round(
+def _iteration_round(
     each: Iteration, place: int, keys: Sequence[frozenset[str]], stuck: bool, skipped: int
 ) -> Round:
     before = keys[place - 1] if place else frozenset[str]()
@@ -139,33 +141,38 @@ def _round(
         new=len(keys[place] - before) if place else 0,
         stuck=stuck,
         files=tuple(dict.fromkeys(path for step in each.changes for path in step.written))[
-            :MOST_FILES
+            :MAX_FILES
         ],
     )
 
 
-def _before(each: Iteration, last: Iteration | None, said: Sequence[Message]) -> str | None:
+def _last_words_before(
+    each: Iteration, last: Iteration | None, said: Sequence[Message]
+) -> str | None:
     """The last words before a round, unless they are from before the round before."""
     place = bisect_left(said, each.changes[0].number, key=lambda one: one.number)
     if not place or (last and said[place - 1].number < last.checks[-1].number):
         return None
-    return said[place - 1].text[:MOST_SAID]
+    return said[place - 1].text[:MAX_SAID_CHARS]
 
 
-def _keys(each: Iteration) -> frozenset[str]:
+def _failure_keys(each: Iteration) -> frozenset[str]:
     return each.failures.keys if each.failures else frozenset()
 
 
-def _verdict(lane: LaneReading, measures: Measures | None) -> str:
+def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
     rounds = len(lane.iterations)
-    told = f"{rounds} round{'' if rounds == 1 else 's'} of changes and checks"
+    rounds_text = f"{rounds} round{'' if rounds == 1 else 's'} of changes and checks"
     if measures is None:
-        return f"{told}."
+        return f"{rounds_text}."
     if measures.standstill >= 3:
-        return f"{told}; {measures.standstill} in a row left the same failures."
+        return f"{rounds_text}; {measures.standstill} in a row left the same failures."
     if measures.converged:
-        return f"{told}; all passed after {measures.converged_after}."
-    return f"{told}; {'they never all passed' if measures.converged is False else 'none failed'}."
+        return f"{rounds_text}; all passed after {measures.converged_after}."
+    return (
+        f"{rounds_text};"
+        f" {'they never all passed' if measures.converged is False else 'none failed'}."
+    )
 
 
 PAGES = (

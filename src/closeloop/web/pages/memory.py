@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 
-from closeloop.measuring.definitions import MEMORY
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import Work
+from closeloop.measuring.attempt_table import AttemptTable
+from closeloop.measuring.metric_definitions import MEMORY_METRICS
+from closeloop.measuring.metric_figures import compute_metrics
 from closeloop.model.errors import Fault
 from closeloop.model.insight import Insight
-from closeloop.model.memory import LearnedRule, Repeat, RuleState, Theme
 from closeloop.model.record import Record
-from closeloop.reviewing.encoding import open_encoder
-from closeloop.reviewing.hydrating import hidden_attempts, themes_of
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page
-from closeloop.web.views.figures import FigureTable, figure_table
+from closeloop.model.team_rules import InsightTheme, RepeatedRemark, RuleState, TeamRule
+from closeloop.reviewing.agent_context import hidden_attempts, list_themes
+from closeloop.reviewing.text_vectors import open_encoder
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
+from closeloop.web.views.figure_views import FigureTable, build_figure_table
 
-MOST_RULES = 200
-MOST_REPEATS = 100
-MOST_WEEKS = 26
-MOST_INSIGHTS = 100
-ORDER: tuple[RuleState, ...] = ("proposed", "active", "retired")
+MAX_RULES = 200
+MAX_REPEATS = 100
+MAX_WEEKS = 26
+MAX_INSIGHTS = 100
+STATE_ORDER: tuple[RuleState, ...] = ("proposed", "active", "retired")
 
 
 class MemoryAsked(Record):
@@ -32,7 +32,7 @@ class MemoryAsked(Record):
 class RuleLine(Record):
     """A rule, and how often it had to be said again."""
 
-    rule: LearnedRule
+    rule: TeamRule
     confirmed: int
     candidates: int
 
@@ -43,7 +43,7 @@ class MemoryView(Record):
     """Those that wait for a person first."""
     more: int
     repos: tuple[str, ...]
-    repeats: tuple[Repeat, ...]
+    repeats: tuple[RepeatedRemark, ...]
     """Remarks that restate a rule or may do so, the latest first."""
     texts: dict[str, str]
     """What the rules say that those repeat."""
@@ -52,7 +52,7 @@ class MemoryView(Record):
 
 
 class InsightsView(Record):
-    themes: tuple[Theme, ...]
+    themes: tuple[InsightTheme, ...]
     """The commonest first."""
     trouble: str | None
     """Why they could not be grouped."""
@@ -60,57 +60,65 @@ class InsightsView(Record):
     fresh: bool
 
 
-def memory(desk: Desk, asked: MemoryAsked) -> MemoryView:
-    kept = desk.store.memory
-    rules = kept.rules(repo=asked.repo, state=asked.state)
-    repeats = [one for one in kept.repeats(repo=asked.repo) if one.state != "denied"]
-    said = Counter((one.rule, one.state) for one in repeats)
+def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
+    memory_store = desk.store.memory
+    rules = memory_store.list_rules(repo=asked.repo, state=asked.state)
+    repeats = [one for one in memory_store.list_repeats(repo=asked.repo) if one.state != "denied"]
+    repeat_counts = Counter((one.rule, one.state) for one in repeats)
     lines = [
         RuleLine(
-            rule=rule, confirmed=said[rule.id, "confirmed"], candidates=said[rule.id, "candidate"]
+            rule=rule,
+            confirmed=repeat_counts[rule.id, "confirmed"],
+            candidates=repeat_counts[rule.id, "candidate"],
         )
         for rule in rules
     ]
-    lines.sort(key=lambda line: (ORDER.index(line.rule.state), -line.confirmed, line.rule.text))
-    counted = desk.counting.of_work("memory", _weeks)
+    lines.sort(
+        key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
+    )
+    cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
     repeats.sort(key=lambda one: one.at, reverse=True)
-    named = {one.rule for one in repeats[:MOST_REPEATS]}
+    repeated_rules = {one.rule for one in repeats[:MAX_REPEATS]}
     return MemoryView(
         asked=asked,
-        rules=tuple(lines[:MOST_RULES]),
-        more=max(0, len(lines) - MOST_RULES),
+        rules=tuple(lines[:MAX_RULES]),
+        more=max(0, len(lines) - MAX_RULES),
         repos=tuple(sorted({rule.repo for rule in rules if rule.repo})),
-        repeats=tuple(repeats[:MOST_REPEATS]),
-        texts={rule.id: rule.text for rule in rules if rule.id in named},
-        weeks=counted.value,
-        fresh=counted.fresh,
+        repeats=tuple(repeats[:MAX_REPEATS]),
+        texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
+        weeks=cached_weeks.value,
+        fresh=cached_weeks.fresh,
     )
 
 
-def _weeks(work: Work) -> FigureTable:
-    found = metrics_of(work, ("week",), [name for name, *_ in MEMORY])
-    weeks = sorted({one.group["week"] for one in found.figures}, reverse=True)
-    return figure_table(found, MOST_WEEKS, weeks)
+def _weekly_memory_table(work: AttemptTable) -> FigureTable:
+    memory_metrics = compute_metrics(work, ("week",), [name for name, *_ in MEMORY_METRICS])
+    weeks = sorted({one.group["week"] for one in memory_metrics.figures}, reverse=True)
+    return build_figure_table(memory_metrics, MAX_WEEKS, weeks)
 
 
-def insights(desk: Desk, asked: Nothing) -> InsightsView:
-    def made() -> tuple[tuple[Theme, ...], str | None]:
+def insights(desk: PageContext, asked: NoQuery) -> InsightsView:
+    def group_themes() -> tuple[tuple[InsightTheme, ...], str | None]:
         try:
             # Without the environment's keys: a page asks no provider.
             encoder = open_encoder(desk.settings, desk.root, {})
-            return tuple(themes_of(desk.store, encoder)), None
+            return tuple(list_themes(desk.store, encoder)), None
         except Fault as fault:
             return (), str(fault)
 
-    counted = desk.counting.of_store("insights", desk.mark(), made)
-    themes, trouble = counted.value or ((), None)
+    cached_themes = desk.metric_cache.compute_from_store(
+        "insights", desk.store_mark(), group_themes
+    )
+    themes, trouble = cached_themes.value or ((), None)
     hidden = hidden_attempts(desk.store)
-    known = [one for one in desk.store.course.insights() if one.attempt not in hidden]
+    visible_insights = [
+        one for one in desk.store.course.list_insights() if one.attempt not in hidden
+    ]
     return InsightsView(
         themes=tuple(theme for theme in themes if not hidden.issuperset(theme.attempts)),
         trouble=trouble,
-        latest=tuple(known[:MOST_INSIGHTS]),
-        fresh=counted.fresh,
+        latest=tuple(visible_insights[:MAX_INSIGHTS]),
+        fresh=cached_themes.fresh,
     )
 
 

@@ -10,16 +10,21 @@ from closeloop.model.delivery import Delivery
 from closeloop.model.evaluation import Evaluation, JudgeVersion
 from closeloop.model.finding import Finding, Unmeasured
 from closeloop.model.record import Record
-from closeloop.web.desk import Desk
 from closeloop.web.page import Page
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, counted, open_attempt
-from closeloop.web.pages.reports import newest
-from closeloop.web.views.diff import DiffFile, diff_files, located
-from closeloop.web.views.tiers import ReportShown
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.heads import (
+    AttemptAsked,
+    AttemptHead,
+    load_attempt_head,
+    unsilenced_rule_findings,
+)
+from closeloop.web.pages.reports import newest_attempt_report
+from closeloop.web.views.diff_view import DiffFile, build_diff_files, locate_findings
+from closeloop.web.views.report_view import ReportShown
 
-MOST_TESTS = 500
-MOST_NAME = 500
-MOST_MESSAGE = 10_000
+MAX_TESTS = 500
+MAX_NAME_CHARS = 500
+MAX_MESSAGE_CHARS = 10_000
 """Characters of what a test is called and says."""
 
 
@@ -89,28 +94,30 @@ class EvaluationsView(Record):
     judges: dict[str, JudgeVersion]
 
 
-def diff(desk: Desk, asked: AttemptAsked) -> DiffView:
-    head, _ = open_attempt(desk, asked.attempt)
-    change = desk.store.change(head.row.id) or Change()
-    grade = desk.store.grade(head.row.id)
+def diff(desk: PageContext, asked: AttemptAsked) -> DiffView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    change = desk.store.load_change(head.row.id) or Change()
+    grade = desk.store.load_grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
     marks += [(path, "restored before grading") for path in grade.restored] if grade else []
-    said = counted(desk.measurement(head.row, make=False))
-    findings = located(said, desk.trace(head.row.id), diff_files(change, (), ()))
+    trace_findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
+    findings = locate_findings(
+        trace_findings, desk.load_trace(head.row.id), build_diff_files(change, (), ())
+    )
     return DiffView(
         head=head,
-        files=diff_files(change, findings, marks),
+        files=build_diff_files(change, findings, marks),
         findings=findings,
         base=change.base,
         branch=head.attempt.branch,
     )
 
 
-def tests(desk: Desk, asked: AttemptAsked) -> TestsView:
-    head, _ = open_attempt(desk, asked.attempt)
-    grade = desk.store.grade(head.row.id)
-    lines = _test_lines(grade) if grade else []
-    told = [line for line in lines if line.change != "same"]
+def tests(desk: PageContext, asked: AttemptAsked) -> TestsView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    grade = desk.store.load_grade(head.row.id)
+    lines = _build_test_lines(grade) if grade else []
+    changed_lines = [line for line in lines if line.change != "same"]
     after = grade.after if grade else None
     return TestsView(
         head=head,
@@ -118,9 +125,9 @@ def tests(desk: Desk, asked: AttemptAsked) -> TestsView:
         reasons=grade.outcome.reasons if grade else (),
         fail_to_pass=grade.fail_to_pass if grade else None,
         pass_to_pass=grade.pass_to_pass if grade else None,
-        tests=tuple(told[:MOST_TESTS]),
-        more=max(0, len(told) - MOST_TESTS),
-        passing=len(lines) - len(told),
+        tests=tuple(changed_lines[:MAX_TESTS]),
+        more=max(0, len(changed_lines) - MAX_TESTS),
+        passing=len(lines) - len(changed_lines),
         commands=after.commands if after else (),
         flaky=after.flaky if after else (),
         notes=(*after.notes, *filter(None, (after.trouble,))) if after else (),
@@ -129,10 +136,10 @@ def tests(desk: Desk, asked: AttemptAsked) -> TestsView:
     )
 
 
-def checks(desk: Desk, asked: AttemptAsked) -> ChecksView:
-    head, _ = open_attempt(desk, asked.attempt)
-    grade = desk.store.grade(head.row.id)
-    measurement = desk.measurement(head.row, make=False)
+def checks(desk: PageContext, asked: AttemptAsked) -> ChecksView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    grade = desk.store.load_grade(head.row.id)
+    measurement = desk.load_measurement(head.row, make=False)
     return ChecksView(
         head=head,
         graded=grade is not None,
@@ -140,35 +147,35 @@ def checks(desk: Desk, asked: AttemptAsked) -> ChecksView:
         restored=grade.restored if grade else (),
         files_precision=grade.files_precision if grade else None,
         files_recall=grade.files_recall if grade else None,
-        findings=tuple(one for one in counted(measurement) if one.places),
+        findings=tuple(one for one in unsilenced_rule_findings(measurement) if one.places),
         unmeasured=measurement.unmeasured if measurement else (),
-        delivery=desk.store.pulls.delivery(head.row.id),
-        report=newest(desk, head.row.id),
+        delivery=desk.store.pulls.load_delivery(head.row.id),
+        report=newest_attempt_report(desk, head.row.id),
         sandbox=head.attempt.sandbox,
     )
 
 
-def evaluations(desk: Desk, asked: AttemptAsked) -> EvaluationsView:
-    head, _ = open_attempt(desk, asked.attempt)
-    found = tuple(desk.store.judged.evaluations(attempt=head.row.id))
-    wanted = {one.judge for one in found}
-    judges = desk.store.judged.versions() if found else []
+def evaluations(desk: PageContext, asked: AttemptAsked) -> EvaluationsView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    attempt_evaluations = tuple(desk.store.judged.list_evaluations(attempt=head.row.id))
+    judge_ids = {one.judge for one in attempt_evaluations}
+    judges = desk.store.judged.list_judge_versions() if attempt_evaluations else []
     return EvaluationsView(
         head=head,
-        evaluations=found,
-        judges={one.id: one for one in judges if one.id in wanted},
+        evaluations=attempt_evaluations,
+        judges={one.id: one for one in judges if one.id in judge_ids},
     )
 
 
-def _test_lines(grade: Grade) -> list[TestLine]:
+def _build_test_lines(grade: Grade) -> list[TestLine]:
     before = {test.id: test.status for test in grade.before.tests} if grade.before else {}
     lines = [
         TestLine(
-            id=_cut(test.id, MOST_NAME),
+            id=_truncate_text(test.id, MAX_NAME_CHARS),
             before=before.get(test.id, "absent"),
             after=test.status,
-            message=_cut(test.message, MOST_MESSAGE) if test.message else None,
-            change=_change(before.get(test.id), test.status),
+            message=_truncate_text(test.message, MAX_MESSAGE_CHARS) if test.message else None,
+            change=_classify_test_change(before.get(test.id), test.status),
         )
         for test in (grade.after.tests if grade.after else ())
     ]
@@ -176,11 +183,11 @@ def _test_lines(grade: Grade) -> list[TestLine]:
     return sorted(lines, key=lambda line: (order.index(line.change), line.id))
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate_text(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + " …"
 
 
-def _change(
+def _classify_test_change(
     before: str | None, after: str
 ) -> Literal["broken", "mended", "failing", "new", "same"]:
     fails = after in ("failed", "error")
@@ -191,31 +198,31 @@ def _change(
     return "mended" if before in ("failed", "error") and after == "passed" else "same"
 
 
-_PLACE = "/attempts/{attempt}"
+_ATTEMPT_PATH = "/attempts/{attempt}"
 PAGES = (
     Page(
-        path=f"{_PLACE}/diff",
+        path=f"{_ATTEMPT_PATH}/diff",
         show=diff,
         template="diff.html",
         about="What an attempt changed, with findings on the lines.",
         section="Attempts",
     ),
     Page(
-        path=f"{_PLACE}/tests",
+        path=f"{_ATTEMPT_PATH}/tests",
         show=tests,
         template="tests.html",
         about="Tests before and after an attempt's change.",
         section="Attempts",
     ),
     Page(
-        path=f"{_PLACE}/checks",
+        path=f"{_ATTEMPT_PATH}/checks",
         show=checks,
         template="checks.html",
         about="What checks say of an attempt's change, and how risky it is.",
         section="Attempts",
     ),
     Page(
-        path=f"{_PLACE}/evaluations",
+        path=f"{_ATTEMPT_PATH}/evaluations",
         show=evaluations,
         template="evaluations.html",
         about="What judges said of an attempt.",

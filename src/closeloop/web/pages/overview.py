@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 
-from closeloop.measuring.choosing import Choice
-from closeloop.measuring.compare import compare
-from closeloop.measuring.groups import NONE
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.trends import trends_of
-from closeloop.measuring.work import Work
+from closeloop.measuring.attempt_groups import UNKNOWN_LABEL
+from closeloop.measuring.attempt_selection import AttemptSelection
+from closeloop.measuring.attempt_table import AttemptTable
+from closeloop.measuring.metric_figures import compute_metrics
+from closeloop.measuring.metric_trends import compute_trends
+from closeloop.measuring.variant_comparison import compare_variants
+from closeloop.model.attempt_lists import AttemptFilter
+from closeloop.model.comparison_report import CompareReport
 from closeloop.model.errors import BadInput
-from closeloop.model.listing import Filter
-from closeloop.model.orchestration import PlanRow
-from closeloop.model.plan import Course
+from closeloop.model.experiment_plan import ExperimentStatus
+from closeloop.model.orchestration import OrchestrationRow
 from closeloop.model.record import Record
-from closeloop.model.trend import Regression, VersionMark
-from closeloop.model.versus import CompareReport
-from closeloop.tasks.seal import hide_row
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page
-from closeloop.web.pages.attempts import AttemptLine, lines_of
-from closeloop.web.pages.experiments import courses_now
-from closeloop.web.pages.plans import plans_now
-from closeloop.web.pages.review import unreviewed
-from closeloop.web.views.figures import (
+from closeloop.model.trend_report import MetricRegression, VersionMark
+from closeloop.tasks.sealed_tasks import hide_attempt
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import AttemptLine, attempt_lines
+from closeloop.web.pages.experiments import current_experiment_statuses
+from closeloop.web.pages.plans import list_running_plans
+from closeloop.web.pages.review import count_unreviewed_items
+from closeloop.web.views.figure_views import (
     FigureLine,
     FigureTable,
     TrendPoint,
-    figure_lines,
-    figure_table,
-    trend_points,
+    build_figure_lines,
+    build_figure_table,
+    build_trend_points,
 )
 
-PRODUCTION = (
+PRODUCTION_METRICS = (
     "task completion rate", "regression introduction rate", "review loop count",
     "blast radius, files",
 )  # fmt: skip
-PROCESS = ("handoff", "feedback", "recovery", "convergence")
-OF_VARIANTS = ("pass rate", "without findings", "convergence", "cost", "time")
-MOST_VARIANTS = 6
+PROCESS_METRICS = ("handoff", "feedback", "recovery", "convergence")
+VARIANT_METRICS = ("pass rate", "without findings", "convergence", "cost", "time")
+MAX_VARIANTS = 6
 """As many as colours that can be told apart."""
-MOST_REGRESSIONS = 5
-MOST_FOUND = 12
-LATEST = 8
+MAX_REGRESSIONS = 5
+MAX_RULE_COUNTS = 12
+MAX_LATEST_ATTEMPTS = 8
 
 
 class RuleCount(Record):
@@ -79,7 +79,7 @@ class OverviewNumbers(Record):
     """Whether there is more than one window to look at."""
     weeks: int
     marks: tuple[VersionMark, ...]
-    regressions: tuple[Regression, ...]
+    regressions: tuple[MetricRegression, ...]
     verdict: Verdict | None
     found: tuple[RuleCount, ...]
     notes: tuple[str, ...]
@@ -90,88 +90,95 @@ class OverviewView(Record):
     """None until they were counted the first time."""
     fresh: bool
     """Whether all that is stored is in them."""
-    live: tuple[Course, ...]
+    live: tuple[ExperimentStatus, ...]
     """Experiments that run now."""
-    plans: tuple[PlanRow, ...]
+    plans: tuple[OrchestrationRow, ...]
     """Plans that somebody carries out now."""
     waiting: int | None
     """Items of the review queue that nobody has looked at."""
     latest: tuple[AttemptLine, ...]
 
 
-def overview(desk: Desk, asked: Nothing) -> OverviewView:
-    counted = desk.counting.of_work("overview", lambda work: numbers_of(desk, work))
-    running, fresh = courses_now(desk)
+def overview(desk: PageContext, asked: NoQuery) -> OverviewView:
+    cached_numbers = desk.metric_cache.compute_from_work(
+        "overview", lambda work: compute_overview_numbers(desk, work)
+    )
+    running, fresh = current_experiment_statuses(desk)
     return OverviewView(
-        numbers=counted.value,
-        fresh=counted.fresh and fresh,
+        numbers=cached_numbers.value,
+        fresh=cached_numbers.fresh and fresh,
         live=tuple(one for one in running if one.state == "running"),
-        plans=plans_now(desk),
-        waiting=unreviewed(desk),
-        latest=_latest(desk),
+        plans=list_running_plans(desk),
+        waiting=count_unreviewed_items(desk),
+        latest=_latest_attempt_lines(desk),
     )
 
 
-def _latest(desk: Desk) -> tuple[AttemptLine, ...]:
-    sealed = desk.store.held_out.sealed()
-    rows = [hide_row(row, sealed) for row in desk.store.listing.page(Filter(), LATEST)]
-    return lines_of(desk, rows)
+def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:
+    sealed = desk.store.held_out.list_sealed_digests()
+    rows = [
+        hide_attempt(row, sealed)
+        for row in desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS)
+    ]
+    return attempt_lines(desk, rows)
 
 
-def numbers_of(desk: Desk, work: Work) -> OverviewNumbers:
+def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewNumbers:
     """All that takes long."""
-    trends = trends_of(work)
+    trends = compute_trends(work)
     by_variant = [
         course
-        for course in trends_of(work, ("variant",), ("pass rate",)).courses
-        if course.group["variant"] != NONE
+        for course in compute_trends(work, ("variant",), ("pass rate",)).courses
+        if course.group["variant"] != UNKNOWN_LABEL
     ]
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
     names = dict.fromkeys(course.group["variant"] for course in by_variant)
     names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
-    by_name = metrics_of(work, ("variant",), OF_VARIANTS)
-    production = figure_lines(metrics_of(work, (), PRODUCTION))
+    by_name = compute_metrics(work, ("variant",), VARIANT_METRICS)
+    production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
     return OverviewNumbers(
         attempts=len(work),
-        outcome=figure_lines(metrics_of(work, (), ("pass rate", "without findings", "cost"))),
+        outcome=build_figure_lines(
+            compute_metrics(work, (), ("pass rate", "without findings", "cost"))
+        ),
         production=production,
         delivered=any(line.figure.value is not None for line in production),
-        process=figure_lines(metrics_of(work, (), PROCESS)),
-        variants=figure_table(by_name, MOST_FOUND, tuple(names)),
-        trend=trend_points(by_variant[:MOST_VARIANTS]),
-        several=any(len(course.stretches) > 1 for course in by_variant[:MOST_VARIANTS]),
+        process=build_figure_lines(compute_metrics(work, (), PROCESS_METRICS)),
+        variants=build_figure_table(by_name, MAX_RULE_COUNTS, tuple(names)),
+        trend=build_trend_points(by_variant[:MAX_VARIANTS]),
+        several=any(len(course.stretches) > 1 for course in by_variant[:MAX_VARIANTS]),
         weeks=trends.weeks,
-        marks=trends.marks[-MOST_FOUND:],
-        regressions=trends.regressions[:MOST_REGRESSIONS],
-        verdict=_verdict(desk, work),
-        found=_found(desk, work),
+        marks=trends.marks[-MAX_RULE_COUNTS:],
+        regressions=trends.regressions[:MAX_REGRESSIONS],
+        verdict=_newest_verdict(desk, work),
+        found=_count_rule_findings(desk, work),
         notes=trends.notes,
     )
 
 
-def _verdict(desk: Desk, work: Work) -> Verdict | None:
+def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     """The first variant against the others, where there is something to compare."""
-    for experiment in desk.store.experiments():
+    for experiment in desk.store.list_experiments():
         if len(experiment.variants) > 1:
             known = [work.variants[key] for key in experiment.variants if key in work.variants]
-            choices = [Choice(name=one.name, variants=(one.digest,)) for one in known]
+            choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
             try:
-                return Verdict(experiment=experiment.id, report=compare(work, choices))
+                return Verdict(experiment=experiment.id, report=compare_variants(work, choices))
             except BadInput:
                 return None
     return None
 
 
-def _found(desk: Desk, work: Work) -> tuple[RuleCount, ...]:
-    about = {one.detector.rule.name: one.detector.rule.about for one in desk.book.chosen}
+def _count_rule_findings(desk: PageContext, work: AttemptTable) -> tuple[RuleCount, ...]:
+    about = {one.detector.rule.name: one.detector.rule.about for one in desk.rulebook.chosen}
     names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
     counts: Counter[tuple[str | None, str]] = Counter()
-    for (variant, rule), count in desk.store.counts.findings().items():
+    for (variant, rule), count in desk.store.counts.count_findings().items():
         if variant in names:
             counts[names[variant], rule] += count
     return tuple(
         RuleCount(rule=rule, about=about.get(rule, ""), variant=name, attempts=count)
-        for (name, rule), count in counts.most_common(MOST_FOUND)
+        for (name, rule), count in counts.most_common(MAX_RULE_COUNTS)
     )
 
 

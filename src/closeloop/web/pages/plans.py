@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.orchestration import Ending, Orchestration, Part, PlanRow, PlanStory, Try
+from closeloop.model.orchestration import (
+    Orchestration,
+    OrchestrationHistory,
+    OrchestrationResult,
+    OrchestrationRow,
+    SubtaskSpec,
+    SubtaskTry,
+)
 from closeloop.model.record import Record
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page, found
-from closeloop.web.views.dag import Picture, depths, picture
+from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page_context import PageContext
+from closeloop.web.views.plan_graph import Picture, draw_plan_graph, task_depths
 
-MOST_PLANS = 100
-State = Literal["pass", "fail", "unscored", "running", "waiting"]
+MAX_PLANS = 100
+PlanLineState = Literal["pass", "fail", "unscored", "running", "waiting"]
 
 
 class PlansView(Record):
-    plans: tuple[PlanRow, ...]
+    plans: tuple[OrchestrationRow, ...]
     """The newest first."""
     under_way: tuple[str, ...]
     """The ids of those that somebody carries out now."""
@@ -29,11 +36,11 @@ class PlanAsked(Record):
 class PlanLine(Record):
     """One task of a plan, with all tries at it."""
 
-    part: Part
+    part: SubtaskSpec
     depth: int
-    state: State
+    state: PlanLineState
     score: float | None
-    tries: tuple[Try, ...]
+    tries: tuple[SubtaskTry, ...]
     why: str | None
     """Why it has no verdict, or was not begun."""
 
@@ -42,55 +49,61 @@ class PlanView(Record):
     plan: Orchestration
     under_way: bool
     """Whether somebody carries it out now."""
-    ending: Ending | None
+    ending: OrchestrationResult | None
     lines: tuple[PlanLine, ...]
     picture: Picture | None
 
 
-def plans(desk: Desk, asked: Nothing) -> PlansView:
-    kept = desk.store.plans
+def plans(desk: PageContext, asked: NoQuery) -> PlansView:
+    plan_store = desk.store.plans
     return PlansView(
-        plans=tuple(kept.listed(MOST_PLANS)), under_way=tuple(sorted(kept.under_way()))
+        plans=tuple(plan_store.list_plans(MAX_PLANS)),
+        under_way=tuple(sorted(plan_store.running_plan_ids())),
     )
 
 
-def plans_now(desk: Desk) -> tuple[PlanRow, ...]:
+def list_running_plans(desk: PageContext) -> tuple[OrchestrationRow, ...]:
     """Those that somebody carries out now."""
-    under_way = desk.store.plans.under_way()
-    return tuple(desk.store.plans.listed(MOST_PLANS, under_way)) if under_way else ()
+    under_way = desk.store.plans.running_plan_ids()
+    return tuple(desk.store.plans.list_plans(MAX_PLANS, under_way)) if under_way else ()
 
 
-def plan(desk: Desk, asked: PlanAsked) -> PlanView:
-    story = found(desk.store.plans.story, asked.plan)
-    under_way = story.plan.id in desk.store.plans.under_way()
+def plan(desk: PageContext, asked: PlanAsked) -> PlanView:
+    story = find_or_404(desk.store.plans.load_story, asked.plan)
+    under_way = story.plan.id in desk.store.plans.running_plan_ids()
     waits_for = {part.id: part.depends_on for part in story.plan.tasks}
-    indents = depths(waits_for)
+    indents = task_depths(waits_for)
     return PlanView(
         plan=story.plan,
         under_way=under_way,
         ending=story.ending,
         lines=tuple(
-            _line(story, part, indents[part.id], under_way=under_way) for part in story.plan.tasks
+            _plan_line(story, part, indents[part.id], under_way=under_way)
+            for part in story.plan.tasks
         ),
-        picture=picture(waits_for),
+        picture=draw_plan_graph(waits_for),
     )
 
 
-def _line(story: PlanStory, part: Part, depth: int, *, under_way: bool) -> PlanLine:
+def _plan_line(
+    story: OrchestrationHistory, part: SubtaskSpec, depth: int, *, under_way: bool
+) -> PlanLine:
     tries = tuple(one for one in story.tries if one.execution.task == part.id)
     last = tries[-1].assessment if tries else None
     not_begun = story.ending.not_begun.get(part.id) if story.ending else None
     return PlanLine(
         part=part,
         depth=depth,
-        state=_state(story, tries, under_way=under_way),
+        state=_plan_line_state(story, tries, under_way=under_way),
         score=last.score if last else None,
         tries=tries,
         why=not_begun or (last.why if last else None),
     )
 
 
-def _state(story: PlanStory, tries: tuple[Try, ...], *, under_way: bool) -> State:
+def _plan_line_state(
+    story: OrchestrationHistory, tries: tuple[SubtaskTry, ...], *, under_way: bool
+) -> PlanLineState:
     last = tries[-1].assessment if tries else None
     if last is None and under_way:
         return "running" if tries else "waiting"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from closeloop.measuring.metrics import metrics_of
-from closeloop.measuring.work import Work
-from closeloop.model.prompts import PromptUse, Proposal
+from closeloop.measuring.attempt_table import AttemptTable
+from closeloop.measuring.metric_figures import compute_metrics
+from closeloop.model.prompt_uses import PromptProposal, PromptUse
 from closeloop.model.record import Record
 from closeloop.model.variant import PromptVersion
-from closeloop.reviewing.prompting import find, log
-from closeloop.reviews.prompts import differences, proposal
-from closeloop.web.counting import Counted
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page, found
-from closeloop.web.views.figures import FigureTable, figure_table
+from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
+from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
+from closeloop.web.metric_cache import CachedValue
+from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page_context import PageContext
+from closeloop.web.views.figure_views import FigureTable, build_figure_table
 
-OUTCOMES = (
+OUTCOME_METRICS = (
     "pass rate", "task completion rate", "first-review merge rate", "without findings", "cost",
 )  # fmt: skip
-MOST_PROMPTS = 100
-MOST_LINES = 3000
+MAX_PROMPTS = 100
+MAX_COMPARED_LINES = 3000
 """Of a prompt, that are compared."""
 
 
@@ -45,51 +45,55 @@ class PromptView(Record):
     against: PromptUse | None
     lines: tuple[str, ...]
     """What differs, as a unified diff."""
-    proposal: Proposal | None
+    proposal: PromptProposal | None
 
 
-def prompts(desk: Desk, asked: Nothing) -> PromptsView:
-    used = _uses(desk)
-    counted = desk.counting.of_work("prompts of work", _outcomes)
+def prompts(desk: PageContext, asked: NoQuery) -> PromptsView:
+    cached_uses = _load_prompt_uses(desk)
+    cached_outcomes = desk.metric_cache.compute_from_work("prompts of work", _prompt_outcomes)
     return PromptsView(
-        prompts=tuple((used.value or [])[:MOST_PROMPTS]),
-        outcomes=counted.value,
-        fresh=used.fresh and counted.fresh,
+        prompts=tuple((cached_uses.value or [])[:MAX_PROMPTS]),
+        outcomes=cached_outcomes.value,
+        fresh=cached_uses.fresh and cached_outcomes.fresh,
     )
 
 
-def _outcomes(work: Work) -> FigureTable:
-    return figure_table(metrics_of(work, ("prompt",), OUTCOMES), MOST_PROMPTS)
+def _prompt_outcomes(work: AttemptTable) -> FigureTable:
+    return build_figure_table(compute_metrics(work, ("prompt",), OUTCOME_METRICS), MAX_PROMPTS)
 
 
-def _uses(desk: Desk) -> Counted[list[PromptUse]]:
-    return desk.counting.of_store("prompts", desk.mark(), lambda: log(desk.store))
+def _load_prompt_uses(desk: PageContext) -> CachedValue[list[PromptUse]]:
+    return desk.metric_cache.compute_from_store(
+        "prompts", desk.store_mark(), lambda: list_prompt_uses(desk.store)
+    )
 
 
-def prompt(desk: Desk, asked: PromptAsked) -> PromptView:
-    version = found(find, desk.store, asked.prompt)
-    counted = _uses(desk)
-    uses = {use.id: use for use in counted.value or ()}
+def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
+    version = find_or_404(find_prompt, desk.store, asked.prompt)
+    cached_uses = _load_prompt_uses(desk)
+    uses = {use.id: use for use in cached_uses.value or ()}
     ids = [*uses]
-    before = ids[ids.index(version.id) + 1 :][:1] if version.id in uses else []
-    wanted = asked.against or next(iter(before), None)
-    other = found(find, desk.store, wanted) if wanted else None
-    use, old = uses.get(version.id), uses.get(other.id) if other else None
+    previous_ids = ids[ids.index(version.id) + 1 :][:1] if version.id in uses else []
+    other_id = asked.against or next(iter(previous_ids), None)
+    other = find_or_404(find_prompt, desk.store, other_id) if other_id else None
+    use, other_use = uses.get(version.id), uses.get(other.id) if other else None
     return PromptView(
         prompt=version,
         use=use,
-        fresh=counted.fresh,
-        others=tuple(name for name in ids if name != version.id)[:MOST_PROMPTS],
-        against=old,
-        lines=tuple(differences(_cut(other), _cut(version))) if other else (),
-        proposal=proposal(old, use) if old and use else None,
+        fresh=cached_uses.fresh,
+        others=tuple(name for name in ids if name != version.id)[:MAX_PROMPTS],
+        against=other_use,
+        lines=tuple(diff_prompts(_truncate_prompt(other), _truncate_prompt(version)))
+        if other
+        else (),
+        proposal=propose_prompt_runs(other_use, use) if other_use and use else None,
     )
 
 
-def _cut(version: PromptVersion) -> PromptVersion:
+def _truncate_prompt(version: PromptVersion) -> PromptVersion:
     """Comparing takes longer than the texts are long, so they are not compared without end."""
     parts = {
-        name: "\n".join(getattr(version, name).splitlines()[:MOST_LINES])
+        name: "\n".join(getattr(version, name).splitlines()[:MAX_COMPARED_LINES])
         for name in ("text", "tools", "settings")
     }
     return PromptVersion(id=version.id, **parts)

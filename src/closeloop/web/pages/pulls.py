@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from closeloop.model.pull_request import Correction, PullRequest, PullRequestState, PullRow
 from closeloop.model.record import Record
-from closeloop.model.review import Correction, PullRequest, PullRow, State
-from closeloop.reviewing.lives import shown
-from closeloop.reviews.authorship import agents_of
-from closeloop.web.desk import Desk
-from closeloop.web.page import Page, found
+from closeloop.reviewing.pull_updates import load_pull
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.web.page import Page, find_or_404
+from closeloop.web.page_context import PageContext
 
-MOST_PULLS = 100
+MAX_PULLS = 100
 
 
 class PullsAsked(Record):
     repo: str | None = None
-    state: State | None = None
+    state: PullRequestState | None = None
     by: Literal["agents", "people"] | None = None
 
 
@@ -41,25 +41,25 @@ class PullView(Record):
     corrections: tuple[Correction, ...]
 
 
-def pulls(desk: Desk, asked: PullsAsked) -> PullsView:
+def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
     agent = None if asked.by is None else asked.by == "agents"
-    rows = desk.store.pulls.rows(
-        repo=asked.repo, state=asked.state, agent=agent, limit=MOST_PULLS + 1
+    rows = desk.store.pulls.list_pulls(
+        repo=asked.repo, state=asked.state, agent=agent, limit=MAX_PULLS + 1
     )
-    first = tuple(rows[:MOST_PULLS])
+    first = tuple(rows[:MAX_PULLS])
     return PullsView(
         asked=asked,
         pulls=first,
         repos=tuple(sorted({row.repo for row in first})),
-        cut=len(rows) > MOST_PULLS,
+        cut=len(rows) > MAX_PULLS,
     )
 
 
-def pull(desk: Desk, asked: PullAsked) -> PullView:
-    agents = agents_of(desk.settings.pulls.agents)
-    life = found(shown, asked.repo, asked.number, desk.store, agents)
-    known = desk.store.memory.corrections(repo=asked.repo, pull=asked.number)
-    return PullView(pull=life, corrections=tuple(known))
+def pull(desk: PageContext, asked: PullAsked) -> PullView:
+    agents = merge_known_agents(desk.settings.pulls.agents)
+    pull_request = find_or_404(load_pull, asked.repo, asked.number, desk.store, agents)
+    pull_corrections = desk.store.memory.list_corrections(repo=asked.repo, pull=asked.number)
+    return PullView(pull=pull_request, corrections=tuple(pull_corrections))
 
 
 PAGES = (

@@ -10,17 +10,17 @@ from msgspec import Meta
 from closeloop.model.change import Change
 from closeloop.model.errors import BadInput
 from closeloop.model.evaluation import CRITERIA
-from closeloop.model.finding import Mode
-from closeloop.model.patches import parse
-from closeloop.model.queue import HumanReview, ReviewItem
+from closeloop.model.finding import FailureMode
+from closeloop.model.patch_parsing import parse_patch
 from closeloop.model.record import Record, Time
-from closeloop.reviewing.queue import Queue, draft_of, next_item, waiting
-from closeloop.reviews.authorship import agents_of
-from closeloop.reviews.queue import QUESTIONS
-from closeloop.web.counting import Counted
-from closeloop.web.desk import Desk
+from closeloop.model.review_items import HumanReview, ReviewItem
+from closeloop.reviewing.review_queue import ReviewQueue, list_waiting_items, load_draft, next_item
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.queue_policy import REVIEW_QUESTIONS
+from closeloop.web.metric_cache import CachedValue
 from closeloop.web.page import Page
-from closeloop.web.views.diff import DiffFile, diff_files
+from closeloop.web.page_context import PageContext
+from closeloop.web.views.diff_view import DiffFile, build_diff_files
 
 
 class ReviewAsked(Record):
@@ -48,21 +48,21 @@ class ReviewView(Record):
     fresh: bool
 
 
-def review(desk: Desk, asked: ReviewAsked) -> ReviewView:
+def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
     now = datetime.now(UTC)
-    queue, fresh = queue_of(desk)
-    known = queue.known is not None
-    item = next_item(queue, asked.caller, now, take=False) if known else None
-    draft = draft_of(queue, item.id, asked.caller) if item else None
+    queue, fresh = open_review_queue(desk)
+    is_queue_known = queue.known is not None
+    item = next_item(queue, asked.caller, now, take=False) if is_queue_known else None
+    draft = load_draft(queue, item.id, asked.caller) if item else None
     return ReviewView(
         item=item,
         draft=draft if draft and draft.state == "draft" else None,
-        files=_files(item) if item else (),
-        questions=QUESTIONS,
+        files=_item_diff_files(item) if item else (),
+        questions=REVIEW_QUESTIONS,
         criteria=CRITERIA,
-        modes=get_args(Mode),
+        modes=get_args(FailureMode),
         items=len(queue.known or ()),
-        reviewed=len(_done(desk).intersection(queue.known or ())),
+        reviewed=len(_reviewed_items(desk).intersection(queue.known or ())),
         reviewer=asked.caller,
         shown=now,
         incomplete=asked.more,
@@ -70,44 +70,44 @@ def review(desk: Desk, asked: ReviewAsked) -> ReviewView:
     )
 
 
-def queue_of(desk: Desk) -> tuple[Queue, bool]:
+def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
     """The queue, with all that waits, and whether that is so now."""
-    counted = _waiting(desk)
-    queue = Queue(
+    cached_items = _load_waiting_items(desk)
+    queue = ReviewQueue(
         store=desk.store,
         settings=desk.settings,
-        agents=agents_of(desk.settings.pulls.agents),
-        known=counted.value[0] if counted.value else None,
+        agents=merge_known_agents(desk.settings.pulls.agents),
+        known=cached_items.value[0] if cached_items.value else None,
     )
-    return queue, counted.fresh
+    return queue, cached_items.fresh
 
 
-def unreviewed(desk: Desk) -> int | None:
+def count_unreviewed_items(desk: PageContext) -> int | None:
     """How many items nobody has looked at; None until they were counted the first time."""
-    counted = _waiting(desk)
-    return counted.value[1] if counted.value else None
+    cached_items = _load_waiting_items(desk)
+    return cached_items.value[1] if cached_items.value else None
 
 
-def _waiting(desk: Desk) -> Counted[tuple[tuple[str, ...], int]]:
+def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
     """All that waits, which may be much, and how many of it nobody has looked at."""
 
     def made() -> tuple[tuple[str, ...], int]:
-        names = tuple(waiting(desk.store))
-        return names, len({*names} - _done(desk))
+        names = tuple(list_waiting_items(desk.store))
+        return names, len({*names} - _reviewed_items(desk))
 
-    return desk.counting.of_store("queue", desk.mark(), made)
-
-
-def _done(desk: Desk) -> set[str]:
-    return {one.item for one in desk.store.reviews.all() if one.state == "done"}
+    return desk.metric_cache.compute_from_store("queue", desk.store_mark(), made)
 
 
-def _files(item: ReviewItem) -> tuple[DiffFile, ...]:
+def _reviewed_items(desk: PageContext) -> set[str]:
+    return {one.item for one in desk.store.reviews.list_reviews() if one.state == "done"}
+
+
+def _item_diff_files(item: ReviewItem) -> tuple[DiffFile, ...]:
     try:
-        change = parse(item.patch)
+        change = parse_patch(item.patch)
     except BadInput:
         change = Change(patch=item.patch)
-    return diff_files(change, (), [(path, "outside the scope") for path in item.outside])
+    return build_diff_files(change, (), [(path, "outside the scope") for path in item.outside])
 
 
 PAGES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from closeloop import plugins
 from closeloop.model.finding import Rule
 from closeloop.model.record import Record
-from closeloop.process.quality import Quality, measured, quality
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, Page
+from closeloop.process.rule_quality import RuleQuality, load_measured_quality, quality_by_rule
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
 
 
 class RuleLine(Record):
@@ -16,7 +16,7 @@ class RuleLine(Record):
     rule: Rule
     enabled: bool
     thresholds: dict[str, float]
-    quality: Quality | None
+    quality: RuleQuality | None
     """None where it was never held against labels."""
 
 
@@ -30,27 +30,27 @@ class RulesView(Record):
     method: str
 
 
-def rules(desk: Desk, asked: Nothing) -> RulesView:
-    limits = {one.detector.rule.name: one.limits for one in desk.book.chosen}
-    known, source = quality(), measured()
+def rules(desk: PageContext, asked: NoQuery) -> RulesView:
+    limits = {one.detector.rule.name: one.limits for one in desk.rulebook.chosen}
+    rule_quality, quality_source = quality_by_rule(), load_measured_quality()
     return RulesView(
         rules=tuple(
             RuleLine(
                 rule=one.rule,
                 enabled=one.rule.name in limits,
                 thresholds=dict(limits.get(one.rule.name, {})),
-                quality=known.get(one.rule.name),
+                quality=rule_quality.get(one.rule.name),
             )
-            for one in sorted(plugins.every("detectors"), key=lambda one: str(one.rule.name))
+            for one in sorted(plugins.load_plugins("detectors"), key=lambda one: str(one.rule.name))
         ),
         checks=tuple(
             sorted(
-                (rule for check in plugins.every("checks") for rule in check.rules),
+                (rule for check in plugins.load_plugins("checks") for rule in check.rules),
                 key=lambda rule: str(rule.name),
             )
         ),
-        date=source.date,
-        method=source.method,
+        date=quality_source.date,
+        method=quality_source.method,
     )
 
 

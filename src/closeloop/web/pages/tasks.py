@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from closeloop.measuring.looks import gaps, reminders
-from closeloop.model.listing import Filter
-from closeloop.model.look import Gap, Look
-from closeloop.model.rates import Rate, rate
+from closeloop.measuring.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+from closeloop.model.attempt_lists import AttemptFilter
+from closeloop.model.held_out_log import HeldOutGap, HeldOutRun
+from closeloop.model.rates import Rate, wilson_rate
 from closeloop.model.record import Record
 from closeloop.model.task import Task
-from closeloop.tasks.seal import alias, demand_open
-from closeloop.tasks.sets import SetFacts, facts_of
-from closeloop.tasks.tags import kinds
-from closeloop.web.desk import Desk
-from closeloop.web.page import Nothing, NotThere, Page
-from closeloop.web.pages.attempts import AttemptLine, lines_of
+from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
+from closeloop.tasks.task_sets import SetFacts, describe_sets
+from closeloop.tasks.task_tags import infer_kind_tags
+from closeloop.web.page import NoQuery, Page, PageNotFound
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 
-MOST_TASKS = 1000
-MOST_ATTEMPTS = 100
-LATELY = 500
+MAX_TASKS = 1000
+MAX_ATTEMPTS = 100
+MAX_RECENT_ATTEMPTS = 500
 """Attempts whose models are asked for a look at the held-out set."""
 
 
@@ -50,8 +50,8 @@ class SetsView(Record):
     """The sets in numbers, how far dev can be believed, and the ledger of looks."""
 
     sets: tuple[SetFacts, ...]
-    gaps: tuple[Gap, ...]
-    looks: tuple[Look, ...]
+    gaps: tuple[HeldOutGap, ...]
+    looks: tuple[HeldOutRun, ...]
     reminders: tuple[str, ...]
 
 
@@ -70,73 +70,82 @@ class TaskView(Record):
     lines: tuple[AttemptLine, ...]
 
 
-def tasks(desk: Desk, asked: Nothing) -> TasksView:
-    known = _newest(desk)
+def tasks(desk: PageContext, asked: NoQuery) -> TasksView:
+    newest_tasks = _newest_tasks(desk)
     states = desk.store.listing.proof_states()
-    counted = desk.counting.of_store("passed", desk.mark(), desk.store.listing.passed)
-    passed = counted.value or {}
-    lines = [_line(task, states, passed) for task in known.values()]
+    cached_passes = desk.metric_cache.compute_from_store(
+        "passed", desk.store_mark(), desk.store.listing.count_passes
+    )
+    passed = cached_passes.value or {}
+    lines = [_task_line(task, states, passed) for task in newest_tasks.values()]
     lines.sort(key=lambda line: (line.split, line.id))
     return TasksView(
-        tasks=tuple(lines[:MOST_TASKS]),
-        more=max(0, len(lines) - MOST_TASKS),
+        tasks=tuple(lines[:MAX_TASKS]),
+        more=max(0, len(lines) - MAX_TASKS),
         held_out=sum(line.split == "held-out" for line in lines),
-        fresh=counted.fresh,
+        fresh=cached_passes.fresh,
     )
 
 
-def sets(desk: Desk, asked: Nothing) -> SetsView:
+def sets(desk: PageContext, asked: NoQuery) -> SetsView:
     """This asks git, and may take a moment."""
-    every, now = list(_newest(desk).values()), datetime.now(UTC)
-    facts = facts_of(every, now)
-    looks = desk.store.held_out.looks()
+    all_tasks, now = list(_newest_tasks(desk).values()), datetime.now(UTC)
+    facts = describe_sets(all_tasks, now)
+    looks = desk.store.held_out.list_unsealings()
     ages = [one.median_days for one in facts if one.median_days is not None]
-    rows = desk.store.listing.page(Filter(origin="experiment"), LATELY)
+    rows = desk.store.listing.list_page(AttemptFilter(origin="experiment"), MAX_RECENT_ATTEMPTS)
     return SetsView(
         sets=tuple(facts),
-        gaps=tuple(gaps(desk.store, every)) if len(facts) > 1 else (),
+        gaps=tuple(estimate_held_out_gaps(desk.store, all_tasks)) if len(facts) > 1 else (),
         looks=tuple(looks[:100]),
-        reminders=tuple(reminders(looks, rows, max(ages, default=None), now)),
+        reminders=tuple(list_held_out_reminders(looks, rows, max(ages, default=None), now)),
     )
 
 
-def task(desk: Desk, asked: TaskAsked) -> TaskView:
-    found = _newest(desk).get(asked.task)
-    if found is None:
-        raise NotThere(f"There is no task {asked.task!r} here.")
-    demand_open(found)
-    proof = desk.store.proof(found.grading)
-    rows = desk.store.listing.page(Filter(task=found.id), MOST_ATTEMPTS)
-    passed = desk.counting.of_store("passed", desk.mark(), desk.store.listing.passed).value or {}
+def task(desk: PageContext, asked: TaskAsked) -> TaskView:
+    newest_task = _newest_tasks(desk).get(asked.task)
+    if newest_task is None:
+        raise PageNotFound(f"There is no task {asked.task!r} here.")
+    require_unsealed(newest_task)
+    proof = desk.store.load_proof(newest_task.grading)
+    rows = desk.store.listing.list_page(AttemptFilter(task=newest_task.id), MAX_ATTEMPTS)
+    passed = (
+        desk.metric_cache.compute_from_store(
+            "passed", desk.store_mark(), desk.store.listing.count_passes
+        ).value
+        or {}
+    )
     return TaskView(
-        task=found,
-        kinds=kinds(found),
+        task=newest_task,
+        kinds=infer_kind_tags(newest_task),
         state=proof.state if proof else "unknown",
         reasons=proof.reasons if proof else (),
-        rate=_rate(found, passed),
-        lines=lines_of(desk, rows),
+        rate=_task_pass_rate(newest_task, passed),
+        lines=attempt_lines(desk, rows),
     )
 
 
-def _newest(desk: Desk) -> dict[str, Task]:
+def _newest_tasks(desk: PageContext) -> dict[str, Task]:
     """By id, each task as it was last said to be."""
-    return {one.id: one for one in desk.store.numbers.tasks().values()}
+    return {one.id: one for one in desk.store.numbers.load_tasks().values()}
 
 
-def _line(one: Task, states: Mapping[str, str], passed: Mapping[str, tuple[int, int]]) -> TaskLine:
+def _task_line(
+    one: Task, states: Mapping[str, str], passed: Mapping[str, tuple[int, int]]
+) -> TaskLine:
     sealed = one.split == "held-out"
     return TaskLine(
-        id=alias(one.digest) if sealed else one.id,
+        id=task_alias(one.digest) if sealed else one.id,
         split=one.split,
         state=states.get(one.grading, "unknown"),
-        tags=() if sealed else tuple(dict.fromkeys((*one.tags, *kinds(one)))),
-        rate=_rate(one, passed),
+        tags=() if sealed else tuple(dict.fromkeys((*one.tags, *infer_kind_tags(one)))),
+        rate=_task_pass_rate(one, passed),
     )
 
 
-def _rate(one: Task, passed: Mapping[str, tuple[int, int]]) -> Rate | None:
+def _task_pass_rate(one: Task, passed: Mapping[str, tuple[int, int]]) -> Rate | None:
     hits, of = passed.get(one.digest, (0, 0))
-    return rate(hits, of)
+    return wilson_rate(hits, of)
 
 
 PAGES = (

@@ -6,154 +6,160 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from closeloop.changes.kinds import is_test, language_of
-from closeloop.changes.risk.api import golang, java
-from closeloop.changes.risk.api.flat import Names, flat_changes
-from closeloop.changes.risk.api.library import Library
-from closeloop.changes.risk.api.members import ApiChange, Member
-from closeloop.changes.risk.api.pythons import python_changes
-from closeloop.changes.risk.api.rust import Crate
-from closeloop.changes.risk.api.scripts import Package
-from closeloop.changes.sources import Sides
+from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.file_kinds import is_test_file, language_of
+from closeloop.changes.risk.api import go_api, java_api
+from closeloop.changes.risk.api.api_members import ApiChange, Member
+from closeloop.changes.risk.api.flat_compare import PublicNames, compare_public_names
+from closeloop.changes.risk.api.python_compare import compare_python_libraries
+from closeloop.changes.risk.api.python_library import PythonLibrary
+from closeloop.changes.risk.api.rust_api import Crate
+from closeloop.changes.risk.api.script_api import ScriptPackage
 from closeloop.model.change import FileChange
-from closeloop.model.inspection import Inspection, Side
+from closeloop.model.inspection import ChangeSide, Inspection
 
-__all__ = ["ApiChange", "api_changes"]
+__all__ = ["ApiChange", "find_api_changes"]
 
-_PACKAGES = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
-_APART = re.compile(
+_PACKAGE_PREFIX = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
+_INTERNAL_FOLDERS = re.compile(
     r"(?:^|/)(?:tests?|__tests__|docs?|examples?|benchmarks?|bench|fixtures?|internal|scripts?|playground)/"
 )
 
 
-def api_changes(inspection: Inspection) -> list[ApiChange]:
+def find_api_changes(inspection: Inspection) -> list[ApiChange]:
     """Public names removed, renamed, or called differently, in the order of languages and files."""
-    sides: Sides = inspection.sides
+    sides: ChangeSides = inspection.sides
     files: dict[str, list[FileChange]] = {}
     for file in inspection.files:
         language = language_of(file.path)
-        if language and file.status != "added" and not is_test(file.path):
-            family: str = _FAMILY.get(language, language)
+        if language and file.status != "added" and not is_test_file(file.path):
+            family: str = _LANGUAGE_FAMILIES.get(language, language)
             files.setdefault(family, []).append(file)
     added = [file for file in inspection.files if file.status == "added"]
-    found: list[ApiChange] = []
-    for family, compare in _COMPARE.items():
+    changes: list[ApiChange] = []
+    for family, compare in _COMPARERS.items():
         if family in files:
-            found += compare(sides, files[family], added)
-    return found
+            changes += compare(sides, files[family], added)
+    return changes
 
 
-def _python(
-    sides: Sides, files: Sequence[FileChange], added: Sequence[FileChange]
+def _compare_python(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
 ) -> Iterator[ApiChange]:
-    before, after = (Library(_reader(sides, side), sides.tree(side)) for side in _SIDES)
-    return python_changes(before, after, [*files, *added])
+    before, after = (PythonLibrary(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
+    return compare_python_libraries(before, after, [*files, *added])
 
 
-def _go(sides: Sides, files: Sequence[FileChange], _: object) -> Iterator[ApiChange]:
+def _compare_go(sides: ChangeSides, files: Sequence[FileChange], _: object) -> Iterator[ApiChange]:
     changed = {file.old_path or file.path for file in files}
-    for folder in sorted({_folder(path) for path in changed}):
+    for folder in sorted({_parent_folder(path) for path in changed}):
         # A name may have moved to any other file of its package, and a type may be an alias.
         before, after = (
-            golang.expanded(
-                _written(
+            go_api.expand_aliases(
+                _read_public_names(
                     sides,
                     side,
-                    [path for path in sides.tree(side) if _folder(path) == folder],
-                    golang.is_public,
-                    golang.names_of,
+                    [path for path in sides.tree(side) if _parent_folder(path) == folder],
+                    go_api.is_public_go_file,
+                    go_api.read_go_names,
                 )
             )
             for side in _SIDES
         )
         touched = {name: at for name, at in before.items() if at[0] in changed}
-        yield from flat_changes(touched, after, partial(_in_folder, folder))
+        yield from compare_public_names(touched, after, partial(_go_display_name, folder))
 
 
-def _in_folder(folder: str, name: str) -> str:
+def _go_display_name(folder: str, name: str) -> str:
     return f"{folder.rpartition('/')[2]}.{name}" if folder else name
 
 
-def _java(
-    sides: Sides, files: Sequence[FileChange], added: Sequence[FileChange]
+def _compare_java(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
 ) -> Iterator[ApiChange]:
     old = [file.old_path or file.path for file in files]
     new = [file.path for file in (*files, *added) if file.status != "deleted"]
-    before = _written(sides, "before", old, java.is_public, java.names_of)
-    after = _written(sides, "after", new, java.is_public, java.names_of)
-    yield from flat_changes(before, after, lambda name: _PACKAGES.sub("", name))
+    before = _read_public_names(
+        sides, "before", old, java_api.is_public_java_file, java_api.read_java_names
+    )
+    after = _read_public_names(
+        sides, "after", new, java_api.is_public_java_file, java_api.read_java_names
+    )
+    yield from compare_public_names(before, after, lambda name: _PACKAGE_PREFIX.sub("", name))
 
 
-def _rust(
-    sides: Sides, files: Sequence[FileChange], added: Sequence[FileChange]
+def _compare_rust(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
 ) -> Iterator[ApiChange]:
-    before, after = (Crate(_reader(sides, side), sides.tree(side)) for side in _SIDES)
+    before, after = (Crate(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
     old: dict[str, tuple[str, Member]] = {}
     new: dict[str, tuple[str, Member]] = {}
     for file in files:
-        if not _APART.search(file.path):
-            old |= before.names(file.old_path or file.path)
+        if not _INTERNAL_FOLDERS.search(file.path):
+            old |= before.public_names(file.old_path or file.path)
     for file in (*files, *added):
-        new |= after.names(file.path)
-    yield from flat_changes(old, new, lambda name: name.replace(".", "::"))
+        new |= after.public_names(file.path)
+    yield from compare_public_names(old, new, lambda name: name.replace(".", "::"))
 
 
-def _scripts(sides: Sides, files: Sequence[FileChange], _: object) -> Iterator[ApiChange]:
-    before, after = (Package(_reader(sides, side), sides.tree(side)) for side in _SIDES)
+def _compare_scripts(
+    sides: ChangeSides, files: Sequence[FileChange], _: object
+) -> Iterator[ApiChange]:
+    before, after = (ScriptPackage(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
     changed = {path for file in files for path in (file.path, file.old_path or file.path)}
     seen: set[str] = set()
     for file in files:
-        found = before.manifest(file.old_path or file.path)
-        if found is None or found[0] in seen or _APART.search(file.path):
+        manifest = before.find_manifest(file.old_path or file.path)
+        if manifest is None or manifest[0] in seen or _INTERNAL_FOLDERS.search(file.path):
             continue
-        seen.add(found[0])
-        for entry in sorted(before.entries(*found)):
+        seen.add(manifest[0])
+        for entry in sorted(before.list_entries(*manifest)):
             old = {
                 n: at
-                for n, at in before.names(entry).items()
+                for n, at in before.exported_names(entry).items()
                 if at[0] in changed or entry in changed
             }
-            now = after.manifest(entry)
+            now = after.find_manifest(entry)
             place = (
                 entry
                 if entry in sides.tree("after")
-                else next(iter(after.entries(*now)), "")
+                else next(iter(after.list_entries(*now)), "")
                 if now
                 else ""
             )
-            new = after.names(place) if place else {}
-            yield from flat_changes(old, new)
+            new = after.exported_names(place) if place else {}
+            yield from compare_public_names(old, new)
 
 
-def _written(
-    sides: Sides,
-    side: Side,
+def _read_public_names(
+    sides: ChangeSides,
+    side: ChangeSide,
     paths: Sequence[str],
     is_public: Callable[[str], bool],
     names_of: Callable[[bytes], Mapping[str, Member]],
-) -> Names:
-    found: dict[str, tuple[str, Member]] = {}
+) -> PublicNames:
+    names: dict[str, tuple[str, Member]] = {}
     for path in paths:
         content = sides.read(side, path) if is_public(path) else None
         if content is not None:
-            found |= {name: (path, member) for name, member in names_of(content).items()}
-    return found
+            names |= {name: (path, member) for name, member in names_of(content).items()}
+    return names
 
 
-def _reader(sides: Sides, side: Side) -> Callable[[str], bytes | None]:
+def _side_reader(sides: ChangeSides, side: ChangeSide) -> Callable[[str], bytes | None]:
     return lambda path: sides.read(side, path)
 
 
-def _folder(path: str) -> str:
+def _parent_folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-_SIDES: tuple[Side, Side] = ("before", "after")
-_FAMILY = {"typescript": "javascript", "tsx": "javascript"}
-_COMPARE: dict[str, Callable[..., Iterator[ApiChange]]] = {
-    "python": _python,
-    "go": _go,
-    "java": _java,
-    "rust": _rust,
-    "javascript": _scripts,
+_SIDES: tuple[ChangeSide, ChangeSide] = ("before", "after")
+_LANGUAGE_FAMILIES = {"typescript": "javascript", "tsx": "javascript"}
+_COMPARERS: dict[str, Callable[..., Iterator[ApiChange]]] = {
+    "python": _compare_python,
+    "go": _compare_go,
+    "java": _compare_java,
+    "rust": _compare_rust,
+    "javascript": _compare_scripts,
 }

@@ -1,0 +1,446 @@
+"""Names that exist nowhere: not in the repository, not in the change, not in a library."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from msgspec.structs import replace
+
+from closeloop.changes.file_kinds import is_test_file, language_of
+from closeloop.changes.names.builtin_names import AMBIENT_NAMES
+from closeloop.changes.names.name_scopes import SCRIPT_LANGUAGES, NameEnvironment, NameScope
+from closeloop.changes.names.near_names import (
+    find_nearest_name,
+    find_slips,
+    is_likely_meant,
+    is_misspelt,
+    is_other_word,
+    split_name_words,
+)
+from closeloop.changes.names.nearby_usage import NearbyUsage
+from closeloop.changes.names.suspect_names import (
+    NameUse,
+    Suspect,
+    find_name_uses,
+    import_bindings,
+    module_bindings,
+)
+from closeloop.changes.syntax import extract_words
+from closeloop.model.inspection import Inspection, SourceImport, SourceModule
+
+MAX_LINE_CHARS = 2000
+MAX_SIBLINGS = 20
+MAX_SEARCHES = 500
+"""So often it is asked what was meant; after that nothing more is said."""
+MIN_NAME_CHARS = 3
+TYPED_LANGUAGES = ("java", "rust")
+"""There constants of an enum, inherited, wildcard and generated names need no import."""
+_QUOTED_TEXT = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'|`[^`\n]*`")
+_LAST_WORD = re.compile(r"[\w$]*$")
+_MATCH_CASE = re.compile(rb"\s*case\s+[^=.,)\s]")
+_FIRST_WORD = re.compile(r"\w+")
+_DECLARATION = re.compile(
+    rb"\b(?:namespace|module|enum|interface|type|record|union|static|mod|macro_rules!)\s{1,9}(\w+)"
+)
+"""What makes names in ways that not every grammar tells."""
+_REEXPORT = re.compile(rb"\bexport\s{1,9}(?:type\s{1,9})?\{([^{}]{0,20000})\}\s{0,9}from\b")
+"""What a script passes on from another, without making it its own."""
+_CRATE_NAME = re.compile(r"[a-z]\w*")
+_DOTTED_NAME = re.compile(r"\w+(?:\.\w+)*")
+
+
+class NameSearch:
+    """One change's names."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection = inspection
+        self.around = NameEnvironment(inspection)
+        self.habits = NearbyUsage(inspection, self.around)
+        self.searched = 0
+        self._modules: dict[str, SourceModule] = {}
+        self._made: dict[str, frozenset[str]] = {}
+        self._bound: dict[str, frozenset[str]] = {}
+        self._judged: dict[tuple[str | None, ...], Suspect | None] = {}
+
+    def find_suspects(self) -> Iterator[Suspect]:
+        for use in find_name_uses(self.inspection):
+            module = use.target.module if use.target else None
+            key = use.path, use.text, use.kind, use.receiver, module
+            if key not in self._judged:
+                is_examined = len(use.text) >= MIN_NAME_CHARS and not use.text.startswith("__")
+                # `aria-label` and the like are words of HTML.
+                is_examined = is_examined and "-" not in use.text
+                self._judged[key] = self.examine_use(use) if is_examined else None
+            if suspect := self._judged[key]:
+                yield replace(suspect, use=use)
+
+    def examine_use(self, use: NameUse) -> Suspect | None:
+        """What speaks against one name, if anything does."""
+        if use.receiver is None and use.kind in ("call", "name"):
+            return self.examine_bare_name(use)
+        origin = use.target or self.find_import(use)
+        if origin is not None and use.kind != "keyword":
+            scope = self.resolve_scope(use, origin)
+            if scope is not None:
+                return self.examine_module_name(use, scope)
+        if self.name_exists(use.text, use) or self.is_library_name(use):
+            return None
+        if use.target:
+            return self.examine_import(use, use.target)
+        origin = origin or self.find_crate(use)
+        foreign = origin is not None and self.around.is_foreign(use.language, origin)
+        return self.examine_member(use, foreign)
+
+    def examine_bare_name(self, use: NameUse) -> Suspect | None:
+        """A name that is looked up in the file and what lies around it."""
+        bound, own = self.bound_names(use.path), self.around.language_names(use.language)
+        if use.text in bound or use.text in own or self.is_defined_around_file(use):
+            return None
+        near = _fitting_name(use, self.closest_name(use, bound | own))
+        if near is None and use.language not in TYPED_LANGUAGES:
+            near = find_nearest_name(use.text, bound)
+        if near:
+            return Suspect(use=use, near=near, certain=True)
+        near = _fitting_name(use, self.guess_name(use))
+        if self.is_ambient(use) or (near is None and use.language not in ("go", *SCRIPT_LANGUAGES)):
+            return None
+        return Suspect(use=use, near=near)
+
+    def is_ambient(self, use: NameUse) -> bool:
+        """Whether what runs a script may have put it there, as test runners and pages do."""
+        return use.language in SCRIPT_LANGUAGES and (
+            is_test_file(use.path) or len(split_name_words(use.text)) == 1
+        )
+
+    def is_defined_around_file(self, use: NameUse) -> bool:
+        """Whether a bare name may come from somewhere else than its file."""
+        if use.language == "go":
+            return self.is_in_package(use)
+        known = self.name_exists(use.text, use) or self.is_library_name(use)
+        if use.language in SCRIPT_LANGUAGES:
+            ambient = use.text[0].isupper() and self.around.is_standard(use.language, use.text)
+            ambient |= use.text in AMBIENT_NAMES
+            return ambient or self.is_html_element(use) or (known and self.is_global(use))
+        return known and not (use.language == "python" and self.has_no_wildcard(use.path))
+
+    def examine_module_name(self, use: NameUse, scope: NameScope) -> Suspect | None:
+        """A name that is looked up in a module whose names are all known."""
+        if use.text in scope.names or (scope.own and self.is_defined_by_change(use.text, use)):
+            return None
+        if use.language == "python" and not scope.own and self.name_exists(use.text, use):
+            return None
+        near = self.closest_name(use, scope.names)
+        if near is None and use.language != "java":
+            # Much of a Java package may be generated.
+            near = find_nearest_name(use.text, scope.names)
+        if near is None and (not scope.own or self.name_exists(use.text, use)):
+            return None
+        if use.language == "java" and (near is None or is_other_word(use.text, near)):
+            return None
+        return Suspect(use=use, near=near, where=scope.label, certain=near is not None)
+
+    def examine_member(self, use: NameUse, foreign: bool) -> Suspect | None:
+        """A name that exists nowhere, looked up on something that is not known."""
+        owner = _LAST_WORD.search(use.receiver or "") if foreign else None
+        before = owner[0] if owner else ""
+        does = self.habits.has_keyword if use.kind == "keyword" else self.habits.has_lookup
+        file_words = self.around.file_words(use.path)
+        candidates = self.search_slips(
+            use, lambda name: does(before, name, use.path), MIN_NAME_CHARS
+        )
+        used = [name for name in candidates if self.is_likely(name, use, foreign)]
+        if used:
+            near = min(used, key=lambda name: name not in file_words)
+            return Suspect(use=use, near=near, certain=not foreign and near in file_words)
+        if foreign:
+            return None
+        candidates = [
+            *self.search_slips(use, self.bound_names(use.path).__contains__, MIN_NAME_CHARS),
+            *(
+                one
+                for one in self.search_slips(use, self.member_predicate(use))
+                if is_likely_meant(use.text, one)
+            ),
+        ]
+        likely = next((name for name in candidates if self.is_likely(name, use, foreign)), None)
+        return Suspect(use=use, near=likely) if likely else None
+
+    def is_likely(self, name: str, use: NameUse, foreign: bool) -> bool:
+        """Names of others often differ by an ending or their case only."""
+        if not is_misspelt(use.text, name):
+            return False
+        alike = use.text.startswith(name) or name.startswith(use.text)
+        alike |= use.text.replace("_", "").lower() == name.replace("_", "").lower()
+        ours = not foreign and name in self.around.file_words(use.path)
+        ours = ours and (not use.receiver or self.is_customary(name, use))
+        return not is_other_word(use.text, name) and (ours or not alike)
+
+    def is_customary(self, name: str, use: NameUse) -> bool:
+        """Whether the repository makes it, or looks it up on what is called alike."""
+        owner = _LAST_WORD.search(use.receiver or "")
+        looked_up = owner is not None and self.habits.has_lookup(owner[0], name, use.path)
+        return looked_up or bool(self.inspection.index.defined(name))
+
+    def examine_import(self, use: NameUse, target: SourceImport) -> Suspect | None:
+        """A name that is imported from a module that is not known."""
+        module = self.read_module(use.path)
+        bare = {
+            one.text
+            for one in module.names
+            if one.kind in ("call", "name") and one.receiver is None
+        }
+        free = bare - self.bound_names(use.path) - self.around.language_names(use.language)
+        near = next(iter(self.search_slips(use, free.__contains__)), None)
+        if near and not is_other_word(use.text, near):
+            return Suspect(use=use, near=near, certain=True)
+        foreign = self.around.is_foreign(use.language, target)
+        candidates = self.search_slips(use, self.habits.imported_names(target.module).__contains__)
+        if not candidates and not foreign:
+            candidates = self.search_slips(use, self.member_predicate(use))
+        likely = next((name for name in candidates if self.is_likely(name, use, foreign)), None)
+        return Suspect(use=use, near=likely) if likely else None
+
+    def search_slips(
+        self, use: NameUse, exists: Callable[[str], bool], shortest: int = 4
+    ) -> list[str]:
+        """As long as there are few: a thousand unknown names are no slips."""
+        self.searched += 1
+        return find_slips(use.text, exists, shortest) if self.searched <= MAX_SEARCHES else []
+
+    def closest_name(self, use: NameUse, names: Set[str]) -> str | None:
+        """The name one slip away; of several one that the file has already."""
+        candidates = self.search_slips(use, names.__contains__, MIN_NAME_CHARS)
+        file_words = self.around.file_words(use.path)
+        return next(
+            (name for name in candidates if name in file_words),
+            candidates[0] if candidates else None,
+        )
+
+    def member_predicate(self, use: NameUse) -> Callable[[str], bool]:
+        """Whether something of that name is defined, in the same language."""
+        family = self.around.language_family(use.language)
+
+        def defined(name: str) -> bool:
+            if name in self.change_definitions or self.around.is_standard(use.language, name):
+                return True
+            return any(
+                self.around.language_family(language_of(path)) == family
+                for path, _ in self.inspection.index.defined(name)
+            )
+
+        return defined
+
+    def guess_name(self, use: NameUse) -> str | None:
+        """What was probably meant, of all there is; best something in the same file."""
+        file_words = self.around.file_words(use.path)
+        candidates = self.search_slips(use, self.existence_predicate(use))
+        return next(
+            (name for name in candidates if name in file_words),
+            candidates[0] if candidates else None,
+        )
+
+    def existence_predicate(self, use: NameUse) -> Callable[[str], bool]:
+        around, language = self.around, use.language
+        return lambda name: self.name_exists(name, use) or around.is_standard(language, name)
+
+    def name_exists(self, name: str, use: NameUse) -> bool:
+        """Whether the repository has the name, or the change makes it."""
+        known = self.inspection.index.known(name) or name in self.words_before
+        return known or self.is_defined_by_change(name, use)
+
+    def is_defined_by_change(self, name: str, use: NameUse) -> bool:
+        """Whether the change makes it: an import does not make what it names."""
+        return name in self.change_definitions and not (
+            use.kind == "import" and name in self.only_imported_names
+        )
+
+    def is_library_name(self, use: NameUse) -> bool:
+        """Whether a library or something that we do not read has the name."""
+        if self.around.is_standard(use.language, use.text):
+            return True
+        if use.text.encode() in self.around.other_words:
+            return True
+        module = self.read_module(use.path)
+        return any(
+            use.text in (self.around.installed.package_names(use.language, package) or ())
+            for package in {
+                self.around.package_name(one.module, use.language) for one in module.imports
+            }
+        )
+
+    def is_in_package(self, use: NameUse) -> bool:
+        """Whether another file of the same folder defines it, or it may come from anywhere."""
+        folder = PurePosixPath(use.path).parent
+        module = self.read_module(use.path)
+        return any(one.alias == "." for one in module.imports) or any(
+            PurePosixPath(path).parent == folder
+            for path, _ in self.inspection.index.defined(use.text)
+        )
+
+    def is_html_element(self, use: NameUse) -> bool:
+        """Whether it is one of HTML, which a parser may take for a name where code is broken."""
+        content = self.inspection.sides.read("after", use.path) or b""
+        return use.text.islower() and f"<{use.text}".encode() in content
+
+    def has_no_wildcard(self, path: str) -> bool:
+        """Whether everything that a file brings in stands in it."""
+        return all(one.name != "*" for one in self.read_module(path).imports)
+
+    def is_global(self, use: NameUse) -> bool:
+        """Whether files nearby use it without having made it, or none of all makes it."""
+        folder = str(PurePosixPath(use.path).parent)
+        for path in self.around.folders.get(folder, ())[:MAX_SIBLINGS]:
+            if use.text in self.around.file_words(path) and path not in self.inspection.added:
+                module = self.inspection.index.module(path)
+                if module and use.text not in module_bindings(module):
+                    return True
+        places = self.inspection.index.defined(use.text)
+        ambient = not places and self.inspection.index.known(use.text)
+        return ambient or any(path.endswith(".d.ts") for path, _ in places)
+
+    def find_import(self, use: NameUse) -> SourceImport | None:
+        """The import that brought in what a name is looked up on."""
+        first_word = _FIRST_WORD.match(use.receiver or "")
+        if first_word is None or first_word[0] in self.names_made_in(use.path):
+            return None
+        module = self.read_module(use.path)
+        return next(
+            (one for one in module.imports if first_word[0] in import_bindings(one, use.language)),
+            None,
+        )
+
+    def find_crate(self, use: NameUse) -> SourceImport | None:
+        """Of a path in Rust, which needs no import, the crate that it begins with."""
+        first = (use.receiver or "").partition("::")[0]
+        if (
+            use.language != "rust"
+            or not _CRATE_NAME.fullmatch(first)
+            or self.name_exists(first, use)
+        ):
+            return None
+        return SourceImport(module=first, line=use.line)
+
+    def resolve_scope(self, use: NameUse, origin: SourceImport) -> NameScope | None:
+        """The module that a name is looked up in."""
+        if use.target is None:
+            if not _DOTTED_NAME.fullmatch(use.receiver or ""):
+                return None
+            rest = (use.receiver or "").partition(".")[2]
+            inner = self.around.inner_import(origin, rest, use.language)
+            if inner is None:
+                return None
+            origin = inner
+        return self.around.find_scope(use.path, use.language, origin)
+
+    def read_module(self, path: str) -> SourceModule:
+        if path not in self._modules:
+            self._modules[path] = self.inspection.modules["after", path]
+        return self._modules[path]
+
+    @cached_property
+    def changed_paths(self) -> Sequence[str]:
+        """Files with new lines."""
+        return [
+            path
+            for side, path in self.inspection.modules
+            if side == "after" and path in self.inspection.added
+        ]
+
+    def bound_names(self, path: str) -> frozenset[str]:
+        """Every name that the file itself makes or brings in."""
+        if path not in self._bound:
+            captured = self.captured_names(path) if path.endswith(".py") else ()
+            content = self.inspection.sides.read("after", path) or b""
+            passed = (
+                b" ".join(_REEXPORT.findall(content))
+                if language_of(path) in SCRIPT_LANGUAGES
+                else b""
+            )
+            declared_words = (*_DECLARATION.findall(content), *extract_words(passed))
+            declared = (one.decode("utf-8", "replace") for one in declared_words)
+            self._bound[path] = frozenset(
+                (*module_bindings(self.read_module(path)), *captured, *declared)
+            )
+        return self._bound[path]
+
+    def captured_names(self, path: str) -> Iterator[str]:
+        """Names in the patterns of Python's `match`, which give values to some of them."""
+        lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
+        depth, patterns = 0, set[int]()
+        for number, line in enumerate(lines, 1):
+            if depth > 0 or _MATCH_CASE.match(line):
+                patterns.add(number)
+                opened = sum(map(line.count, (b"(", b"[", b"{")))
+                depth += opened - sum(map(line.count, (b")", b"]", b"}")))
+        return (name.text for name in self.read_module(path).names if name.line in patterns)
+
+    def names_made_in(self, path: str) -> frozenset[str]:
+        """Those that it makes itself."""
+        if path not in self._made:
+            module = self.read_module(path)
+            self._made[path] = frozenset(module_bindings(module, imports=False))
+        return self._made[path]
+
+    @cached_property
+    def change_definitions(self) -> Set[str]:
+        """Names that added lines define, or give in a string."""
+        definitions: set[str] = set()
+        for path in self.changed_paths:
+            definitions |= self.bound_names(path)
+            definitions.update(self.quoted_words(path))
+        return definitions
+
+    @cached_property
+    def words_before(self) -> Set[str]:
+        """Words that changed files had: a line that is changed says most of it again."""
+        words_found: set[bytes] = set()
+        for side, path in self.inspection.modules:
+            if side == "before":
+                words_found |= extract_words(self.inspection.sides.read("before", path) or b"")
+        return {word.decode("utf-8", "replace") for word in words_found}
+
+    @cached_property
+    def only_imported_names(self) -> Set[str]:
+        """Names that the change only imports."""
+        modules = [
+            module for (side, _), module in self.inspection.modules.items() if side == "after"
+        ]
+        brought = {
+            name
+            for one in modules
+            for imp in one.imports
+            for name in import_bindings(imp, one.language)
+        }
+        made_names = {name for one in modules for name in module_bindings(one, imports=False)}
+        return brought - made_names
+
+    def quoted_words(self, path: str) -> Iterator[str]:
+        """Words inside strings: by them names are made that no syntax shows."""
+        used: dict[int, set[str]] = defaultdict(set)
+        for name in self.read_module(path).names:
+            # What stands in a string as code, as in Python's f"{name}", is no word of it.
+            used[name.line].add(name.text)
+        lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
+        for line in self.inspection.added[path]:
+            if line <= len(lines):
+                written = lines[line - 1][:MAX_LINE_CHARS]
+                for text in _QUOTED_TEXT.findall(written):
+                    for word in extract_words(text):
+                        decoded = word.decode("utf-8", "replace")
+                        if decoded not in used[line] or written.count(word) > 1:
+                            yield decoded
+
+
+def _fitting_name(use: NameUse, near: str | None) -> str | None:
+    """The name, unless it is another one on purpose."""
+    if near is None or is_other_word(use.text, near):
+        return None
+    return (
+        None
+        if use.language in TYPED_LANGUAGES and near[0].isupper() != use.text[0].isupper()
+        else near
+    )

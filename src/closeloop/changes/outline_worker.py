@@ -1,0 +1,83 @@
+"""Read source files a little, in a process of its own: `python -m` this, which imports no more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import IO
+
+import msgspec
+
+from closeloop.changes.file_kinds import FileKind, is_generated
+from closeloop.changes.syntax import Outline, extract_words, outline_source
+from closeloop.model.inspection import Language
+from closeloop.model.record import Record
+
+OutlineRow = tuple[str, bool, Outline]
+"""A file's key, whether a program wrote it, and what it says."""
+
+
+class SourceFile(Record):
+    """A file of a known language."""
+
+    path: str
+    language: Language
+    blob: str
+    kind: FileKind
+
+    @property
+    def is_vendored(self) -> bool:
+        return self.kind == "vendored"
+
+    @property
+    def cache_key(self) -> str:
+        """Of others' code only the words are kept, and nobody looks for copies of tests."""
+        prefix = {"vendored": "words", "source": self.language}.get(
+            self.kind, f"{self.language} unprinted"
+        )
+        return f"{prefix}:{self.blob}"
+
+
+class OutlineJob(Record):
+    """A file to read."""
+
+    source: SourceFile
+    content: bytes
+
+
+def send_frame(stream: IO[bytes], content: bytes) -> None:
+    stream.write(len(content).to_bytes(8, "little"))
+    stream.write(content)
+    stream.flush()
+
+
+def receive_frame(stream: IO[bytes]) -> bytes:
+    length = stream.read(8)
+    content = stream.read(int.from_bytes(length, "little")) if length else b""
+    if not content:
+        raise EOFError
+    return content
+
+
+def outline_batch(jobs: Iterable[OutlineJob]) -> list[OutlineRow]:
+    return [_outline_file(job.source, job.content) for job in jobs]
+
+
+def _outline_file(source: SourceFile, content: bytes) -> OutlineRow:
+    if source.is_vendored:
+        return source.cache_key, False, Outline(names=b"\n".join(extract_words(content)))
+    outline = outline_source(source.language, content, printed=source.kind == "source")
+    return source.cache_key, is_generated(source.path, content), outline
+
+
+def _serve_jobs(commands: IO[bytes], answers: IO[bytes]) -> None:
+    """What the other process does, until nobody asks any more."""
+    with suppress(EOFError):
+        while True:
+            jobs = msgspec.msgpack.decode(receive_frame(commands), type=list[OutlineJob])
+            send_frame(answers, msgspec.msgpack.encode(outline_batch(jobs)))
+
+
+if __name__ == "__main__":
+    _serve_jobs(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,160 @@
+"""What these checks ask of a changed file: its lines, its syntax at both ends, its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from closeloop.changes.file_kinds import FileKind, classify_file
+from closeloop.model.finding import Finding, Rule, Severity
+from closeloop.model.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.model.record import Record
+
+MAX_LINE_CHARS = 2000
+"""So much of a line is looked at."""
+MAX_QUOTE_CHARS = 80
+MIN_GROWTH_SHARE = 0.2
+"""What was too large already must have grown by this part to be told again."""
+_EXAMPLE_FOLDERS = re.compile(
+    r"(^|/)(examples?|samples?|demos?|docs?|docs_src|bench(marks?)?|fixtures?|playground|templates?)/"
+)
+
+
+class ChangedFile(Record):
+    """A changed file as it is afterwards."""
+
+    path: str
+    old_path: str
+    kind: FileKind
+    lines: tuple[str, ...]
+    added: frozenset[int]
+    after: SourceModule | None = None
+    before: SourceModule | None = None
+
+    def line_at(self, number: int) -> str:
+        """What stands there, without what is too long to look at."""
+        return self.lines[number - 1][:MAX_LINE_CHARS] if 0 < number <= len(self.lines) else ""
+
+    def added_blocks(self) -> Iterator[tuple[int, list[str]]]:
+        """Added lines that follow each other, each time with the number of the first."""
+        numbers = sorted(self.added)
+        start = 0
+        for at in range(1, len(numbers) + 1):
+            if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+                yield numbers[start], [self.line_at(number) for number in numbers[start:at]]
+                start = at
+
+
+def list_changed_files(inspection: Inspection, *kinds: FileKind) -> Iterator[ChangedFile]:
+    """The files that are still there, of these kinds or of all."""
+    for file in inspection.files:
+        kind = classify_file(file.path)
+        if file.status == "deleted" or (kinds and kind not in kinds):
+            continue
+        old_path = file.old_path or file.path
+        yield ChangedFile(
+            path=file.path,
+            old_path=old_path,
+            kind=kind,
+            lines=split_git_lines(inspection.sides.read("after", file.path)),
+            added=inspection.added.get(file.path, frozenset()),
+            after=inspection.modules.get(("after", file.path)),
+            before=inspection.modules.get(("before", old_path)),
+        )
+
+
+def split_git_lines(content: bytes | None) -> tuple[str, ...]:
+    """The lines as git counts them."""
+    return tuple((content or b"").decode("utf-8", "replace").replace("\r\n", "\n").split("\n"))
+
+
+def is_example_file(path: str) -> bool:
+    """Examples and the like, which repeat each other on purpose."""
+    return _EXAMPLE_FOLDERS.search(path) is not None
+
+
+def is_inline_test(function: SourceFunction) -> bool:
+    """A test among the code, as Rust has them."""
+    return any(one == "test" or one.endswith("::test") for one in function.decorators)
+
+
+def enclosing_function(functions: Iterable[SourceFunction], line: int) -> SourceFunction | None:
+    """The innermost function that the line is in."""
+    inside = [one for one in functions if one.first_line <= line <= one.last_line]
+    return max(inside, key=lambda one: one.first_line, default=None)
+
+
+def group_sources_by_folder(inspection: Inspection) -> Mapping[str, Sequence[str]]:
+    """The sources of the repository that are of the same kind and beside each other."""
+    paths_by_folder: dict[str, list[str]] = {}
+    for path in inspection.index.paths():
+        paths_by_folder.setdefault(_folder_key(path), []).append(path)
+    return paths_by_folder
+
+
+def list_neighbours(path: str, files: Mapping[str, Sequence[str]]) -> list[str]:
+    return [other for other in files.get(_folder_key(path), ()) if other != path]
+
+
+def _folder_key(path: str) -> str:
+    """Where a file lies, and how its name ends."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/*.{name.rpartition('.')[2]}"
+
+
+OldFunctions = Mapping[str, Sequence[tuple[str, SourceFunction]]]
+"""By name, the functions of all changed files before the change, with their paths."""
+
+
+def index_old_functions(inspection: Inspection) -> OldFunctions:
+    functions_by_name: dict[str, list[tuple[str, SourceFunction]]] = {}
+    for (side, path), module in inspection.modules.items():
+        if side == "before":
+            for one in module.functions:
+                functions_by_name.setdefault(one.name, []).append((path, one))
+    return functions_by_name
+
+
+def find_old_function(
+    before: OldFunctions, file: ChangedFile, function: SourceFunction
+) -> SourceFunction | None:
+    """The same function before the change, wherever it was; None where it is new."""
+    named = before.get(function.name, ())
+    same = [
+        one for path, one in named if path == file.old_path and one.qualified == function.qualified
+    ]
+    if not same and named:
+        remaining_names = {one.qualified for one in file.after.functions} if file.after else set()
+        same = [
+            one
+            for path, one in named
+            if path != file.old_path or one.qualified not in remaining_names
+        ]
+    # Overloads share their name with what does the work.
+    return max(same, key=lambda one: one.last_line - one.first_line, default=None)
+
+
+def make_check_finding(
+    rule: Rule,
+    message: str,
+    *places: str,
+    severity: Severity | None = None,
+    confidence: float = 1.0,
+) -> Finding:
+    """A finding of that rule at `path:line`, and where else to look."""
+    return Finding(
+        rule=rule.name,
+        version=rule.version,
+        severity=severity or rule.severity,
+        mode=rule.mode,
+        message=message,
+        places=places,
+        confidence=confidence,
+        source="check",
+    )
+
+
+def shorten_line(text: str) -> str:
+    """A line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_QUOTE_CHARS else line[: MAX_QUOTE_CHARS - 1] + "…"

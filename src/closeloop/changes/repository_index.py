@@ -1,0 +1,206 @@
+"""The repository around a change: what its files define, name and look like."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.diff_lines import find_changed_lines
+from closeloop.changes.outline_pool import list_source_files, read_outlines
+from closeloop.changes.parse_cache import ParseCache
+from closeloop.changes.syntax import extract_words, parse_module
+from closeloop.model.globs import matches_globs
+from closeloop.model.inspection import Language, SourceImport, SourceModule
+from closeloop.model.settings import CheckSettings
+
+MAX_CACHED_MODULES = 300
+"""So many modules are held in memory."""
+
+
+class RepositoryIndex:
+    """Every source file after the change. What it reads is kept, by content, for the next time."""
+
+    def __init__(self, sides: ChangeSides, shelf: ParseCache, settings: CheckSettings) -> None:
+        self.sides, self.shelf, self.settings = sides, shelf, settings
+        self.sources = {source.path: source for source in list_source_files(sides, settings)}
+        self._changed = {file.path for file in sides.change.files}
+        self._places: dict[str, list[str]] = defaultdict(list)
+        for source in self.sources.values():
+            self._places[source.cache_key].append(source.path)
+        self._modules: OrderedDict[str, SourceModule] = OrderedDict()
+        self._unsaved: dict[str, bytes] = {}
+        generated = {key for key, flag in self._read_outlines("generated") if flag}
+        self._paths = [
+            source.path
+            for source in self.sources.values()
+            if not source.is_vendored
+            and source.cache_key not in generated
+            and not matches_globs(source.path, settings.generated)
+        ]
+        self._own = set(self._paths)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What went wrong with the cache."""
+        return self.shelf.notes
+
+    def paths(self) -> Sequence[str]:
+        """Source files of known languages, without generated and vendored ones."""
+        return self._paths
+
+    def module(self, path: str) -> SourceModule | None:
+        """The whole syntax of one file; None where there is no such source."""
+        source = self.sources.get(path)
+        return self.parse_blob(source.language, source.blob) if source else None
+
+    def parse_blob(self, language: Language, blob: str) -> SourceModule | None:
+        """The syntax of some content at either end; None where it cannot be had."""
+        key = f"{language}:{blob}"
+        if key in self._modules:
+            self._modules.move_to_end(key)
+            return self._modules[key]
+        module = self._load_cached_module(key) or self._parse_new_module(key, language, blob)
+        if module:
+            self._modules[key] = module
+            if len(self._modules) > MAX_CACHED_MODULES:
+                self._modules.popitem(last=False)
+        return module
+
+    def _load_cached_module(self, key: str) -> SourceModule | None:
+        encoded = self._unsaved.get(key) or self.shelf.read_module(key)
+        try:
+            return msgspec.msgpack.decode(encoded, type=SourceModule) if encoded else None
+        except msgspec.DecodeError:
+            return None
+
+    def _parse_new_module(self, key: str, language: Language, blob: str) -> SourceModule | None:
+        content = self.sides.read_blob(blob)
+        if content is None:
+            return None
+        module = parse_module(language, content)
+        self._unsaved[key] = msgspec.msgpack.encode(module)
+        if len(self._unsaved) >= MAX_CACHED_MODULES:
+            self._save_modules()
+        return module
+
+    def _save_modules(self) -> None:
+        self.shelf.add_modules(self._unsaved.items())
+        self._unsaved.clear()
+
+    def defined(self, name: str) -> Sequence[tuple[str, int]]:
+        """Where something of that name is defined: path and line."""
+        return self._definition_places.get(name.encode(), ())
+
+    def known(self, name: str) -> bool:
+        """Whether the name occurs anywhere in the repository, the change's added lines left out."""
+        return name.encode() in self._known_words
+
+    def list_names(self) -> frozenset[str]:
+        """Every word of the repository's sources, the change's added lines left out."""
+        return frozenset(
+            name.decode("utf-8", "replace") for name in self._known_words if not name[:1].isdigit()
+        )
+
+    def imports(self) -> Mapping[str, Sequence[SourceImport]]:
+        """By path, what each file imports; on which line is not kept."""
+        imports_by_path: dict[str, list[SourceImport]] = {path: [] for path in self._paths}
+        for key, lines in self._read_outlines("imports"):
+            fields = [line.split("\t") for line in lines.decode().split("\n")] if lines else ()
+            imports = [
+                SourceImport(module=module, name=name or None, alias=alias or None, line=0)
+                for module, name, alias in fields
+            ]
+            for path in self._places[key]:
+                if path in imports_by_path:
+                    imports_by_path[path] = imports
+        return imports_by_path
+
+    def copies(self, prints: Sequence[int]) -> Mapping[int, Sequence[tuple[str, int]]]:
+        """Where each of these fingerprints occurs: path and line."""
+        wanted = set(prints)
+        places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        for paths, hashes, lines in self._fingerprint_rows:
+            if not wanted.isdisjoint(hashes):
+                for hashed, line in zip(hashes, lines, strict=True):
+                    if hashed in wanted:
+                        places[hashed].extend((path, line) for path in paths)
+        return places
+
+    def close(self) -> None:
+        """Keep what was parsed."""
+        self._save_modules()
+        self.shelf.close()
+
+    def __enter__(self) -> RepositoryIndex:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def _definition_places(self) -> Mapping[bytes, list[tuple[str, int]]]:
+        definitions: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
+        for key, defined, lines in self._read_outlines("defined", "defined_lines"):
+            if defined:
+                for path in self._places[key]:
+                    for name, line in zip(defined.split(b"\n"), array("I", lines), strict=True):
+                        definitions[name].append((path, line))
+        return definitions
+
+    @cached_property
+    def _known_words(self) -> set[bytes]:
+        known_words: set[bytes] = set()
+        for key, names in self._read_outlines("names"):
+            if any(path not in self._changed for path in self._places[key]):
+                known_words.update(names.split(b"\n"))
+        added, _ = find_changed_lines(self.sides.change)
+        for path in self._changed & self.sources.keys():
+            lines = (self.sides.read("after", path) or b"").split(b"\n")
+            new = added.get(path, frozenset())
+            known_words |= extract_words(
+                b"\n".join(line for at, line in enumerate(lines, 1) if at not in new)
+            )
+        return known_words
+
+    @cached_property
+    def _fingerprint_rows(self) -> list[tuple[list[str], array[int], array[int]]]:
+        rows = []
+        for key, hashes, lines in self._read_outlines("prints", "print_lines"):
+            paths = [path for path in self._places[key] if path in self._own]
+            if hashes and paths:
+                rows.append((paths, array("Q", hashes), array("I", lines)))
+        return rows
+
+    def _read_outlines(self, *columns: str) -> Iterator[Sequence[Any]]:
+        """The key and these parts of every file; what is missing is read now."""
+        missing = dict.fromkeys(self._places)
+        for row in self.shelf.read_columns(*columns):
+            if row[0] in missing:
+                del missing[row[0]]
+                yield row
+        sources = [self.sources[self._places[key][0]] for key in missing]
+        for rows in read_outlines(self.sides, sources):
+            self.shelf.add_outlines(rows)
+            for key, generated, outline in rows:
+                parts = {"generated": generated, **msgspec.structs.asdict(outline)}
+                yield (key, *(parts[column] for column in columns))
+        if missing:
+            self.shelf.drop_stale_rows(self._places)
+
+
+def open_index(sides: ChangeSides, cache: Path, settings: CheckSettings) -> RepositoryIndex:
+    """The index of a change's repository, with its cache in that folder. Close it after use."""
+    return RepositoryIndex(sides, ParseCache(cache), settings)

@@ -1,0 +1,190 @@
+"""What landed on the main line, step by step: each commit or merge with the lines it replaced."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from closeloop.git import FOREIGN_COMMAND, GitRepository, git_environment, summarise_git_error
+from closeloop.model.errors import MachineFailed
+from closeloop.model.record import Record
+
+_LOG_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_MESSAGE_BYTES = 20_000
+MAX_ERROR_BYTES = 10_000
+
+
+class ReplacedLines(Record):
+    """Lines replaced at one place, counted in the file before the step."""
+
+    start: int
+    """Lines before the place that stay."""
+    removed: int
+    added: int
+
+
+class EditedFile(Record):
+    """One file of a step."""
+
+    path: str
+    old_path: str | None = None
+    gone: bool = False
+    places: tuple[ReplacedLines, ...] = ()
+
+    @property
+    def added_lines(self) -> int:
+        return sum(place.added for place in self.places)
+
+    @property
+    def removed_lines(self) -> int:
+        return sum(place.removed for place in self.places)
+
+
+class MainlineStep(Record):
+    """One commit of the main line, a merge with all that it brought."""
+
+    id: str
+    at: int
+    """Seconds since 1970."""
+    author: str
+    message: str
+    files: tuple[EditedFile, ...]
+
+
+def read_mainline_steps(
+    repository: GitRepository, commits: str, limit: int
+) -> Iterator[MainlineStep]:
+    """The newest `limit` steps of the main line up to a commit or in a range, oldest first."""
+    command = [
+        *FOREIGN_COMMAND,
+        *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),
+        *("log", "--first-parent", "--diff-merges=first-parent", "--reverse", f"-n{limit}"),
+        *(
+            "-p",
+            "-U0",
+            "-M",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-indent-heuristic",
+        ),
+        *(
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            f"--format={_LOG_FORMAT}",
+            "--end-of-options",
+            commits,
+        ),
+        "--",
+    ]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command,
+            cwd=repository.root,
+            env=git_environment({"GIT_DIR": str(repository.folder)}),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield from _GitLogParser(process.stdout).parse_steps()
+        except GeneratorExit:
+            process.kill()
+            raise
+        if process.wait():
+            errors.seek(0)
+            raise MachineFailed(
+                f"Git cannot tell the history of {repository.root}"
+                f" ({summarise_git_error(errors.read(MAX_ERROR_BYTES))}): try `git log {commits}`."
+            )
+
+
+class _GitLogParser:
+    """A place in the output of `git log -p`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.line = stream.readline()
+
+    def parse_steps(self) -> Iterator[MainlineStep]:
+        while self.line:
+            if not self.line.startswith(b"\0"):
+                self._next_line()
+                continue
+            commit, at, author, message = self._parse_header()
+            files = tuple(self._parse_files())
+            yield MainlineStep(id=commit, at=at, author=author, message=message, files=files)
+
+    def _next_line(self) -> None:
+        self.line = self.stream.readline()
+
+    def _parse_header(self) -> tuple[str, int, str, str]:
+        text = self.line
+        while self.line and text.count(b"\0") < 5:
+            self._next_line()
+            if len(text) < _MESSAGE_BYTES or b"\0" in self.line:
+                text += self.line
+        self._next_line()
+        _, commit, at, author, message, *_ = text.split(b"\0")
+        return (
+            commit.decode(),
+            int(at),
+            author.decode(errors="replace").lower(),
+            message.decode(errors="replace").strip(),
+        )
+
+    def _parse_files(self) -> Iterator[EditedFile]:
+        while self.line and not self.line.startswith(b"\0"):
+            if self.line.startswith(b"diff --git "):
+                edited = self._parse_file()
+                if edited is not None:
+                    yield edited
+            else:
+                self._next_line()
+
+    def _parse_file(self) -> EditedFile | None:
+        old = new = None
+        is_deleted = False
+        places: list[ReplacedLines] = []
+        self._next_line()
+        while self.line and not self.line.startswith((b"\0", b"diff --git ")):
+            if self.line.startswith(b"deleted file"):
+                is_deleted = True
+            elif self.line.startswith(b"rename from "):
+                old = _decode_path(self.line[len("rename from ") :])
+            elif self.line.startswith(b"rename to "):
+                new = _decode_path(self.line[len("rename to ") :])
+            elif self.line.startswith(b"--- a/"):
+                old = _decode_path(self.line[6:])
+            elif self.line.startswith(b"+++ b/"):
+                new = _decode_path(self.line[6:])
+            elif hunk := _HUNK.match(self.line):
+                places.append(self._parse_hunk(hunk))
+                continue
+            self._next_line()
+        path = new or old
+        if path is None:
+            return None
+        moved = old if old and new and old != new else None
+        return EditedFile(path=path, old_path=moved, gone=is_deleted, places=tuple(places))
+
+    def _parse_hunk(self, hunk: re.Match[bytes]) -> ReplacedLines:
+        """Step over the lines that the header promises, whatever they look like."""
+        start, removed, _, added = (1 if part is None else int(part) for part in hunk.groups())
+        left = removed + added
+        self._next_line()
+        while self.line and (left > 0 or self.line.startswith(b"\\")):
+            left -= not self.line.startswith(b"\\")
+            self._next_line()
+        return ReplacedLines(start=start - 1 if removed else start, removed=removed, added=added)
+
+
+def _decode_path(raw: bytes) -> str:
+    """As git writes it; names with quotes or control signs keep git's escapes."""
+    return raw.decode(errors="replace").rstrip("\n").removesuffix("\t").strip('"')

@@ -1,0 +1,268 @@
+"""How likely a change of some size goes wrong here, learned from what became of past ones.
+
+Lines added is the one predictor that holds everywhere; the number of files joins it where that
+helps on later changes. Nothing about authors is used.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from closeloop.changes.file_kinds import classify_file
+from closeloop.changes.risk.change_history import History, PastChange
+from closeloop.changes.risk.logistic_regression import (
+    FeatureRow,
+    dot_product,
+    fit_logistic,
+    fit_shift,
+    roc_auc,
+    sigmoid,
+)
+from closeloop.changes.risk.risk_level import LEVELS, Impact, likelihood_band
+from closeloop.model.change_report import RevertChance, RiskLevel
+from closeloop.model.rates import Z95, Rate, wilson_rate
+from closeloop.model.record import Record
+
+MIN_CHANGES = 200
+MIN_WRONG_CHANGES = 20
+"""Fewer past changes, or fewer that went wrong, teach nothing: the shipped default ranks then."""
+MIN_RANKED_CHANGES = 50
+"""With fewer past changes than this, a change is ranked among those of other projects."""
+_TRAINING_SHARE = 0.7
+_MIN_AUC_GAIN = 0.005
+_CALIBRATION_BINS = 10
+_MAX_RANKS = 1_000
+_KIND_IMPACTS: Mapping[str, Impact] = {
+    "ci": "breaking",
+    "schema": "breaking",
+    "migration": "breaking",
+}
+_COLUMN_CHOICES = (("lines added",), ("lines added", "files"))
+
+DEFAULT_SLOPE = 0.52
+DEFAULT_LINES = (0, 1, 1, 2, 3, 4, 5, 7, 9, 11, 14, 17, 20, 25, 32, 41, 56, 79, 123, 295)
+"""The shipped default, from 33,323 changes of three large projects in Go and Java: the weight of
+log lines added, and the lines added in the middle of each twentieth of the changes."""
+
+
+class RiskModel(Record):
+    """What turns a change into a score, and, where it was learned here, into a chance."""
+
+    columns: tuple[str, ...] = ("lines added",)
+    weights: tuple[float, ...] = (0.0, DEFAULT_SLOPE)
+    """That of the constant first."""
+    covariance: tuple[tuple[float, ...], ...] = ()
+    of: int = 0
+    """Past changes it was learned from; 0 for the shipped default."""
+    ranks: tuple[float, ...] = ()
+    """Scores of past changes to sources, in order; of very many, every so manieth."""
+    past: int = 0
+    """How many those were; 0 where the ranks are those of other projects."""
+
+
+class CalibrationBin(Record):
+    """One point of the calibration curve: what was foretold, and what came."""
+
+    foretold: float
+    came: Rate
+
+
+class LevelRate(Record):
+    """Past changes that a level would have held, and how many of them went wrong.
+
+    Of past changes only size and kinds of files are known, so breaks of the API do not count.
+    """
+
+    level: RiskLevel
+    wrong: Rate
+
+
+class RiskFit(Record):
+    """A model with what speaks for it."""
+
+    model: RiskModel
+    note: str
+    """How it was learned, or why it was not."""
+    changes: int
+    """Past changes to sources, old enough to be judged."""
+    wrong: int
+    reverted: int
+    auc: float | None = None
+    """On the later changes, learned from the earlier ones."""
+    baseline: float | None = None
+    """Of lines added alone, on the same later changes."""
+    tested: int = 0
+    calibration: tuple[CalibrationBin, ...] = ()
+    held: tuple[LevelRate, ...] = ()
+
+
+def fit_risk_model(history: History) -> RiskFit:
+    """Learn from the first part of the past, try it on the later part, then learn from all."""
+    past = history.judged_changes
+    wrong = sum(one.went_wrong for one in past)
+    if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
+        model = _add_ranks(RiskModel(), history)
+        note = (
+            f"not learned here: {wrong} of {len(past):,} past changes are known to have gone wrong,"
+            f" and {MIN_WRONG_CHANGES} of {MIN_CHANGES} are needed; the shipped default ranks by"
+            " lines added"
+        )
+        backtest = _BacktestResult()
+    else:
+        columns = _choose_columns(past[: int(len(past) * _TRAINING_SHARE)])
+        model = _add_ranks(_train_model(past, columns), history)
+        backtest = _backtest_model(past, columns)
+        note = (
+            f"learned from {' and '.join(columns)} of {len(past):,} past changes; tried on the"
+            f" latest {backtest.tested:,} of them after learning from those before"
+        )
+    return RiskFit(
+        model=model,
+        note=note,
+        changes=len(past),
+        wrong=wrong,
+        reverted=sum(one.reverted for one in past),
+        auc=backtest.auc,
+        baseline=backtest.baseline,
+        tested=backtest.tested,
+        calibration=backtest.calibration,
+        held=_level_rates(model, history),
+    )
+
+
+def rank_change(model: RiskModel, added: int | None, files: int) -> float:
+    """The share of past changes that score lower, ties counted half; 0 where no source changed."""
+    if added is None:
+        return 0.0
+    score, ranks = _score_change(model, added, files), model.ranks
+    if not ranks:
+        score, ranks = float(added), DEFAULT_LINES
+    return (bisect_left(ranks, score) + bisect_right(ranks, score)) / 2 / len(ranks)
+
+
+def estimate_chance(model: RiskModel, added: int | None, files: int) -> RevertChance | None:
+    """How likely it is to be reverted or repaired; None where that was not learned here."""
+    if not model.of or added is None:
+        return None
+    row = (1.0, *_feature_row(model.columns, added, files))
+    middle = dot_product(model.weights, row)
+    spread = dot_product(row, [dot_product(line, row) for line in model.covariance])
+    half = Z95 * math.sqrt(max(0.0, spread))
+    return RevertChance(
+        value=sigmoid(middle),
+        low=sigmoid(middle - half),
+        high=sigmoid(middle + half),
+        of=model.of,
+        method=f"logistic regression on {' and '.join(model.columns)}",
+    )
+
+
+def _feature_row(columns: Sequence[str], added: int, files: int) -> FeatureRow:
+    values = {"lines added": math.log1p(added), "files": math.log1p(files)}
+    return tuple(values[column] for column in columns)
+
+
+def _score_change(model: RiskModel, added: int, files: int) -> float:
+    return dot_product(model.weights, (1.0, *_feature_row(model.columns, added, files)))
+
+
+def _score_changes(model: RiskModel, past: Sequence[PastChange]) -> list[float]:
+    return [_score_change(model, one.added or 0, len(one.files)) for one in past]
+
+
+def _add_ranks(model: RiskModel, history: History) -> RiskModel:
+    scores = sorted(_score_changes(model, [one for one in history.past if one.added is not None]))
+    if len(scores) < MIN_RANKED_CHANGES:
+        return model
+    step = max(1, len(scores) // _MAX_RANKS)
+    return msgspec.structs.replace(model, ranks=tuple(scores[step // 2 :: step]), past=len(scores))
+
+
+def _train_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> RiskModel:
+    """Slopes from all of them; the constant from the latest, for projects calm down with age."""
+    rows = [_feature_row(columns, one.added or 0, len(one.files)) for one in past]
+    weights, covariance = fit_logistic(rows, [one.went_wrong for one in past])
+    cut = int(len(past) * _TRAINING_SHARE)
+    scores = [dot_product(weights, (1.0, *row)) for row in rows[cut:]]
+    shift, variance = fit_shift(scores, sum(one.went_wrong for one in past[cut:]))
+    weights[0] += shift
+    covariance[0][0] += variance
+    return RiskModel(
+        columns=columns,
+        weights=tuple(weights),
+        covariance=tuple(tuple(line) for line in covariance),
+        of=len(past),
+    )
+
+
+def _choose_columns(past: Sequence[PastChange]) -> tuple[str, ...]:
+    """The columns that foretell the later of these best; more than one only where it helps."""
+    best: tuple[str, ...] = _COLUMN_CHOICES[0]
+    top = 0.0
+    for columns in _COLUMN_CHOICES:
+        reached = _backtest_model(past, columns).auc
+        if reached is not None and reached > top + _MIN_AUC_GAIN:
+            best, top = columns, reached
+    return best
+
+
+class _BacktestResult(Record):
+    """What became of the later changes, foretold by what was learned from the earlier."""
+
+    auc: float | None = None
+    baseline: float | None = None
+    tested: int = 0
+    calibration: tuple[CalibrationBin, ...] = ()
+
+
+def _backtest_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> _BacktestResult:
+    cut = int(len(past) * _TRAINING_SHARE)
+    later = past[cut:]
+    hits = [one.went_wrong for one in later]
+    scores = _score_changes(_train_model(past[:cut], columns), later)
+    return _BacktestResult(
+        auc=roc_auc(scores, hits),
+        baseline=roc_auc([float(one.added or 0) for one in later], hits),
+        tested=len(later),
+        calibration=_calibration_curve([sigmoid(score) for score in scores], hits),
+    )
+
+
+def _calibration_curve(
+    chances: Sequence[float], hits: Sequence[bool]
+) -> tuple[CalibrationBin, ...]:
+    """Bins of equal size, from the least likely to the likeliest."""
+    ordered = sorted(zip(chances, hits, strict=True))
+    bins = []
+    for number in range(_CALIBRATION_BINS):
+        bin_changes = ordered[
+            len(ordered) * number // _CALIBRATION_BINS : len(ordered)
+            * (number + 1)
+            // _CALIBRATION_BINS
+        ]
+        came = wilson_rate(sum(hit for _, hit in bin_changes), len(bin_changes))
+        if came is not None:
+            bins.append(
+                CalibrationBin(
+                    foretold=sum(chance for chance, _ in bin_changes) / len(bin_changes), came=came
+                )
+            )
+    return tuple(bins)
+
+
+def _level_rates(model: RiskModel, history: History) -> tuple[LevelRate, ...]:
+    grades: list[Impact] = [
+        _KIND_IMPACTS.get(classify_file(path), "none") for path in history.paths
+    ]
+    counts: dict[RiskLevel, list[bool]] = {"low": [], "medium": [], "high": [], "critical": []}
+    for one in history.judged_changes:
+        band = likelihood_band(rank_change(model, one.added or 0, len(one.files)))
+        touched = {grades[file] for file in one.files}
+        impact: Impact = "breaking" if "breaking" in touched else "none"
+        counts[LEVELS[band][impact]].append(one.went_wrong)
+    rates = {level: wilson_rate(sum(hits), len(hits)) for level, hits in counts.items()}
+    return tuple(LevelRate(level=level, wrong=came) for level, came in rates.items() if came)

@@ -1,0 +1,43 @@
+"""A question with its data before it, and the seal that its answer must repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from closeloop.model.chat import ChatMessage, ModelRequest
+from closeloop.model.evaluation import PosedQuestion, QuestionSeals
+from closeloop.model.fences import TextBlock, draw_seal, fence_blocks, texts_by_kind
+
+
+def build_sealed_question(
+    asked: ModelRequest,
+    last: str,
+    own: Sequence[TextBlock],
+    common: Sequence[TextBlock] = (),
+    seals: QuestionSeals | None = None,
+) -> PosedQuestion:
+    """One message: what questions of one evaluation share, what this one is about, the last line.
+
+    Without seals, they are drawn: nobody who wrote what is asked about can know them.
+    """
+    blocks = [*common, *own]
+    shared = draw_seal(blocks, seals.common if seals else None)
+    seal = draw_seal(blocks, seals.own if seals else None)
+    parts = [fence_blocks(common, shared), fence_blocks(own, seal), last.format(seal=seal)]
+    text = "\n".join(part for part in parts if part)
+    return PosedQuestion(
+        request=replace(asked, messages=(ChatMessage(role="user", text=text),)),
+        seal=seal,
+        shown=texts_by_kind(blocks),
+        cut=sum(one.left_out for one in blocks),
+    )
+
+
+def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
+    """Why an answer is none: it may be an echo of what is judged."""
+    if value["seal"].strip() == posed.seal:
+        return None
+    return "the reply does not carry the seal of what was asked"

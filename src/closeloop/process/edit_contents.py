@@ -1,0 +1,245 @@
+"""What an edit adds and takes away, and what kind of file it touches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from operator import attrgetter
+
+from closeloop.model.record import Record
+from closeloop.model.trace import Command, Edit
+from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.process.reading_cache import cache_on_reading
+
+MAX_EDIT_CHARS = 200_000
+"""So much of one edit is looked at."""
+MAX_COMMENT_CHARS = 10_000
+"""An edit with more text than this is more than a comment."""
+SOURCE_ENDINGS = frozenset((
+    "py", "pyi", "pyx", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte",
+    "go", "rs", "java", "kt", "kts", "scala", "groovy", "c", "h", "cc", "cpp", "cxx", "hpp",
+    "cs", "fs", "rb", "php", "swift", "m", "mm", "sh", "bash", "lua", "ex", "exs", "erl", "hs",
+    "ml", "clj", "dart", "r", "jl", "sql", "zig", "proto", "pl", "elm", "nim", "v", "sol", "cu",
+))  # fmt: skip
+FORMATTERS = frozenset((
+    "black", "isort", "prettier", "gofmt", "goimports", "rustfmt", "clang-format", "autopep8",
+    "yapf",
+))  # fmt: skip
+_SCRATCH_PREFIXES = (
+    "repro",
+    "debug",
+    "scratch",
+    "demo",
+    "tmp",
+    "temp",
+    "try_",
+    "verify_",
+    "check_",
+)
+_COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
+_TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
+_HASH_COMMENT = re.compile(r"""\s#[^"'`]{0,300}$""")
+_SLASH_OPERATOR_ENDINGS = (".py", ".pyi", ".pl", ".pm", ".jl")
+"""In these languages, `//` divides or chooses."""
+
+
+class EditLines(Record):
+    """Lines, without their indentation, that an edit added and removed; moved ones are neither."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def diff_edit(event: Edit) -> EditLines | None:
+    """None where the recording does not tell: a file that was overwritten, an edit without text."""
+    if event.before is not None or event.after is not None:
+        if event.before is None and event.action != "create":
+            return _lines_from_patch(event.patch[:MAX_EDIT_CHARS]) if event.patch else None
+        return _diff_lines(_split_lines(event.before), _split_lines(event.after))
+    if event.patch is not None:
+        return _lines_from_patch(event.patch[:MAX_EDIT_CHARS])
+    return None
+
+
+def _split_lines(text: str | None) -> list[str]:
+    return text[:MAX_EDIT_CHARS].splitlines() if text else []
+
+
+def _stripped_lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines()}
+
+
+def _lines_from_patch(patch: str) -> EditLines:
+    added, removed = [], []
+    for line in patch.splitlines():
+        if line.startswith("+") and not line.startswith("+++"):
+            added.append(line[1:])
+        elif line.startswith("-") and not line.startswith("---"):
+            removed.append(line[1:])
+    return _diff_lines(removed, added)
+
+
+def _diff_lines(before: Sequence[str], after: Sequence[str]) -> EditLines:
+    first, last, most = 0, 0, min(len(before), len(after))
+    while first < most and _is_same_line(before[first], after[first]):
+        first += 1
+    while last < most - first and _is_same_line(before[-1 - last], after[-1 - last]):
+        last += 1
+    old = [line.strip() for line in before[first : len(before) - last]]
+    new = [line.strip() for line in after[first : len(after) - last]]
+    if set(old).isdisjoint(new):
+        return EditLines(added=tuple(new), removed=tuple(old))
+    return EditLines(added=_subtract_lines(new, old), removed=_subtract_lines(old, new))
+
+
+def _is_same_line(one: str, other: str) -> bool:
+    return one == other or one.strip() == other.strip()
+
+
+def _subtract_lines(lines: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    remaining, unmatched = Counter(others), []
+    for line in lines:
+        if remaining.get(line):
+            remaining[line] -= 1
+        else:
+            unmatched.append(line)
+    return tuple(unmatched)
+
+
+@lru_cache(maxsize=4096)
+def is_source_path(path: str) -> bool:
+    """Program text: what a check is there for. Documents and settings are not."""
+    _, dot, ending = path.rsplit("/", 1)[-1].rpartition(".")
+    return bool(dot) and ending.lower() in SOURCE_ENDINGS
+
+
+@lru_cache(maxsize=4096)
+def is_test_source(path: str) -> bool:
+    """A file of tests, by its name and where it lies."""
+    folders, _, name = path.replace("\\", "/").rpartition("/")
+    stem, _, ending = name.partition(".")
+    if not is_source_path(path):
+        return False
+    return (
+        stem.startswith("test_")
+        or stem == "conftest"
+        or stem.endswith(("_test", "_spec", "Test", "Tests", "Spec"))
+        or ending.startswith(("test.", "spec."))
+        or not {"test", "tests", "__tests__", "spec", "specs"}.isdisjoint(folders.split("/"))
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_scratch_path(path: str) -> bool:
+    """Made to look at something, not to be kept."""
+    name = path.rsplit("/", 1)[-1].lower().removeprefix("test_")
+    return path.startswith(("/tmp/", "/var/", "/private/")) or name.startswith(_SCRATCH_PREFIXES)  # noqa: S108
+
+
+@lru_cache(maxsize=1024)
+def changes_only_comments(event: Edit) -> bool:
+    """Nothing but comments and empty lines differ."""
+    code = partial(
+        _strip_comment,
+        _HASH_COMMENT if event.path.endswith(_SLASH_OPERATOR_ENDINGS) else _TRAILING_COMMENT,
+    )
+    if event.before is not None and event.after is not None:
+        if len(event.before) + len(event.after) > MAX_COMMENT_CHARS:
+            return False
+        for line in event.after.splitlines():
+            if (told := line.strip()) not in event.before and code(told) not in event.before:
+                return False
+        before, after = _stripped_lines(event.before), _stripped_lines(event.after)
+        touched = before ^ after
+    elif event.patch is None or len(event.patch) > MAX_COMMENT_CHARS:
+        return False
+    else:
+        lines = _lines_from_patch(event.patch)
+        before, after = {*lines.removed}, {*lines.added}
+        touched = before | after
+    same = set(map(code, before)).intersection(map(code, after))
+    return bool(touched) and set(map(code, touched)) <= {"", *same}
+
+
+def _strip_comment(remark: re.Pattern[str], line: str) -> str:
+    """A line without its comment."""
+    if not line or line.startswith(_COMMENT_STARTS):
+        return ""
+    return remark.sub("", line).rstrip() if "#" in line or "//" in line else line
+
+
+@cache_on_reading
+def list_trace_changes(reading: TraceReading) -> Sequence[TraceStep]:
+    """Every change of the trace once, in order, whichever lane made it."""
+    if len(reading.lanes) == 1:
+        return next(iter(reading.lanes.values())).changes
+    changes = [
+        step
+        for name, lane in reading.lanes.items()
+        for step in lane.changes
+        if step.event.lane == name
+    ]
+    return sorted(changes, key=attrgetter("event.number"))
+
+
+def find_created_files(changes: Iterable[TraceStep]) -> Mapping[str, int]:
+    """Files that the agent made itself, with the event that made each."""
+    creation_numbers: dict[str, int] = {}
+    known: set[str] = set()
+    for step in changes:
+        for path in step.written:
+            if path not in known and creates_file(step):
+                creation_numbers[path] = step.number
+            known.add(path)
+    return creation_numbers
+
+
+def creates_file(step: TraceStep) -> bool:
+    """It writes a whole file, as far as its text says."""
+    event = step.event
+    if isinstance(event, Edit):
+        return event.action == "create"
+    return isinstance(event, Command) and (">" in event.command or "touch" in event.command)
+
+
+def deletes_file(step: TraceStep) -> bool:
+    """It takes a file away."""
+    event = step.event
+    if isinstance(event, Edit):
+        return event.action == "delete"
+    programs = step.doing.programs if step.doing else ()
+    if "git" in programs:
+        return isinstance(event, Command) and "git rm" in event.command
+    return "rm" in programs or "unlink" in programs
+
+
+@cache_on_reading
+def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
+    """Changes of program text: neither documents, nor the agent's own scratch files, nor layout."""
+    changes = [
+        step
+        for step in lane.changes
+        if any(map(_is_lasting_source, step.written)) and not _only_formats(step)
+    ]
+    deletions = {step.number for step in changes if deletes_file(step)}
+    if not deletions:
+        return changes
+    created_files = find_created_files(lane.changes)
+    return [
+        step
+        for step in changes
+        if step.number not in deletions
+        or not created_files.keys() >= set(filter(_is_lasting_source, step.written))
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _is_lasting_source(path: str) -> bool:
+    return is_source_path(path) and not is_scratch_path(path)
+
+
+def _only_formats(step: TraceStep) -> bool:
+    return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)

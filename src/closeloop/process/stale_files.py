@@ -1,0 +1,261 @@
+"""Files that changed behind a lane's back: what it last knew of them, and how it met the change."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Literal
+
+from closeloop.model.record import Record
+from closeloop.model.trace import Command, Edit, Message
+from closeloop.model.trace_steps import TraceReading, TraceStep
+from closeloop.process.edit_contents import FORMATTERS, creates_file
+from closeloop.process.git_commands import list_git_verbs
+from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.text_words import mentions_any
+from closeloop.process.user_constraints import find_named_paths
+
+EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
+
+_FOREIGN_CONTENT_VERBS = frozenset(
+    ("pull", "merge", "rebase", "cherry-pick", "switch", "stash", "am")
+)
+_TREE_VERBS = _FOREIGN_CONTENT_VERBS | {"checkout", "restore", "reset", "apply", "revert"}
+_STASH_POP = re.compile(r"\bstash\s+(?:pop|apply)\b")
+_REWRITING_PROGRAMS = FORMATTERS | {"sed", "perl", "ruff", "patch"}
+_CHANGE_WORDS = (
+    "changed", "edited", "updated", "modified", "fixed", "reverted", "renamed", "moved", "rewrote",
+    "reformatted",
+)  # fmt: skip
+_CHANGED_BY_HAND = re.compile(
+    rf"\b(?:I|we)(?:['’]ve| have)?(?: just| already| now)? (?:{'|'.join(_CHANGE_WORDS)})\b",
+    re.IGNORECASE,
+)
+_NAMED_PATH = re.compile(r"[\w@.-]*[/\\][\w@./\\-]*\.\w{1,8}\b")
+_MODIFIED_MESSAGES = (
+    "modified since", "changed since", "modified by", "changed on disk", "modified on disk",
+    "modified externally", "has been modified", "has been changed",
+)  # fmt: skip
+_NOT_FOUND_MESSAGES = (
+    "not found", "no match", "failed to match", "failed to find", "did not appear",
+    "does not appear", "does not match", "does not exist", "no replacement", "not find", "n't find",
+    "not exist", "hunk", "expected lines",
+)  # fmt: skip
+_OTHER_ERROR_MESSAGES = (
+    "multiple occurrences", " matches of the string", "not unique", "already exists",
+    "must be different", "not been read",
+)  # fmt: skip
+
+
+def error_mentions(error: str | None, words: tuple[str, ...]) -> bool:
+    """Whether an error message holds one of these words."""
+    if not error:
+        return False
+    return mentions_any(error[:1000].lower(), words)
+
+
+class StaleFileEncounter(Record):
+    """How a lane met a file that had changed behind its back."""
+
+    step: TraceStep
+    path: str
+    change: int
+    """The event that changed it; the step itself where only the editing tool says so."""
+    by: str
+    how: EncounterOutcome
+
+
+class _OutsideChange(Record):
+    number: int
+    lane: str
+    by: str
+    foreign: bool
+    """Somebody else's content: another lane's, the user's, another branch's."""
+
+
+@cache_on_reading
+def find_stale_encounters(reading: TraceReading) -> Sequence[StaleFileEncounter]:
+    """Every time that a lane met such a change, in order."""
+    user_changes = _list_user_changes(reading)
+    wanted = _relevant_files(reading, others=bool(user_changes) or len(reading.lanes) > 1)
+    if not wanted:
+        return []
+    changes: dict[str, _OutsideChange] = {}
+    tree_change: _OutsideChange | None = None
+    known: dict[tuple[str, str], int] = {}
+    encounters: list[StaleFileEncounter] = []
+    failed: dict[tuple[str, str], int] = {}
+    stash_pops: dict[str, int] = {}
+    for step in _relevant_steps(reading, wanted):
+        lane, number = step.event.lane, step.number
+        while user_changes and user_changes[0][0] < number:
+            at, path = user_changes.popleft()
+            changes[path] = _OutsideChange(number=at, lane="user", by="the user", foreign=True)
+        for path in step.written if isinstance(step.event, Edit) else ():
+            seen = known.get((lane, path))
+            change = _latest_change(changes.get(path), tree_change, seen)
+            if seen is None or (change is None and stash_pops.get(lane, 0) > seen):
+                # What was put away and taken up again has only a new date.
+                continue
+            encounter = _encounter_by_edit(step, path, change, lane)
+            if encounter is not None and failed.get((lane, path)) != seen:
+                encounters.append(encounter)
+                failed[lane, path] = seen if encounter.how == "failed edit" else 0
+        encounters += _encounters_by_reading(step, changes, known)
+        if _pops_stash(step):
+            stash_pops[lane], tree_change = number, None
+        elif step.changed:
+            tree_change = _record_change(
+                step, changes, known, tree_change, several=len(reading.lanes) > 1
+            )
+    return encounters
+
+
+def _encounters_by_reading(
+    step: TraceStep, changes: Mapping[str, _OutsideChange], known: dict[tuple[str, str], int]
+) -> Iterator[StaleFileEncounter]:
+    lane = step.event.lane
+    for path in step.read:
+        change = changes.get(path)
+        seen = known.get((lane, path))
+        if (
+            change
+            and seen is not None
+            and seen < change.number
+            and _is_foreign_change(change, lane)
+        ):
+            yield _make_encounter(step, path, change, "read again")
+        known[lane, path] = step.number
+
+
+def _make_encounter(
+    step: TraceStep, path: str, change: _OutsideChange, how: EncounterOutcome
+) -> StaleFileEncounter:
+    return StaleFileEncounter(step=step, path=path, change=change.number, by=change.by, how=how)
+
+
+def _relevant_files(reading: TraceReading, *, others: bool) -> set[str]:
+    """Files of which such a meeting can be told at all: the others need no look."""
+    wanted: set[str] = set()
+    for lane in reading.lanes.values():
+        for step in lane.edits:
+            event = step.event
+            if others or step.failed or (isinstance(event, Edit) and event.action == "create"):
+                wanted.update(step.written)
+    return wanted
+
+
+def _relevant_steps(reading: TraceReading, wanted: set[str]) -> Iterable[TraceStep]:
+    """Those that touch such a file, or may touch any."""
+    steps = [
+        step
+        for lane in reading.lanes.values()
+        for step in lane.steps
+        if (step.read and not wanted.isdisjoint(step.read))
+        or (step.written and not wanted.isdisjoint(step.written))
+        or (step.changed and not step.written)
+    ]
+    return steps if len(reading.lanes) == 1 else sorted(steps, key=attrgetter("event.number"))
+
+
+def _list_user_changes(reading: TraceReading) -> deque[tuple[int, str]]:
+    """Files that the user says to have changed meanwhile."""
+    root = next(iter(reading.lanes.values()), None)
+    return deque(_parse_user_changes(root.users, root.messages[0]) if root and root.users else ())
+
+
+def _parse_user_changes(messages: Iterable[Message], first: Message) -> Iterator[tuple[int, str]]:
+    for message in messages:
+        if message is not first:
+            text = message.text[:2000]
+            if mentions_any(text.lower(), _CHANGE_WORDS) and _CHANGED_BY_HAND.search(text):
+                for path in find_named_paths(text):
+                    yield message.number, path
+
+
+def _record_change(
+    step: TraceStep,
+    changes: dict[str, _OutsideChange],
+    known: dict[tuple[str, str], int],
+    everything: _OutsideChange | None,
+    *,
+    several: bool,
+) -> _OutsideChange | None:
+    """What the step changed, and whether the lane knows the new content."""
+    lane, event, verbs = step.event.lane, step.event, list_git_verbs(step)
+    programs = step.doing.programs if step.doing else ()
+    shows = isinstance(event, Edit) or creates_file(step)
+    blind = not shows and not (
+        _TREE_VERBS.isdisjoint(verbs) and _REWRITING_PROGRAMS.isdisjoint(programs)
+    )
+    if shows or several or blind:
+        foreign = not _FOREIGN_CONTENT_VERBS.isdisjoint(verbs)
+        by = "another lane" if shows else f"`{_first_command_line(event)}`"
+        change = _OutsideChange(number=step.number, lane=lane, by=by, foreign=foreign)
+        for path in step.written:
+            changes[path] = change
+            if creates_file(step) or (shows and (lane, path) in known):
+                known[lane, path] = step.number
+        if not step.written and blind:
+            return change
+    return everything
+
+
+def _pops_stash(step: TraceStep) -> bool:
+    event = step.event
+    if not isinstance(event, Command) or "stash" not in event.command:
+        return False
+    return "stash" in list_git_verbs(step) and _STASH_POP.search(event.command) is not None
+
+
+def _first_command_line(event: object) -> str:
+    return event.command.split("\n", 1)[0][:60] if isinstance(event, Command) else ""
+
+
+def _latest_change(
+    one: _OutsideChange | None, other: _OutsideChange | None, seen: int | None
+) -> _OutsideChange | None:
+    later = [change for change in (one, other) if change and (seen is None or change.number > seen)]
+    return max(later, key=lambda change: change.number, default=None)
+
+
+def _is_foreign_change(change: _OutsideChange, lane: str) -> bool:
+    return change.foreign or change.lane != lane
+
+
+def _encounter_by_edit(
+    step: TraceStep, path: str, change: _OutsideChange | None, lane: str
+) -> StaleFileEncounter | None:
+    event = step.event
+    if not isinstance(event, Edit):
+        return None
+    if event.ok is False:
+        if _names_other_file(event):
+            return None
+        is_modified = error_mentions(event.error, _MODIFIED_MESSAGES)
+        if not is_modified and (change is None or not _is_text_missing(event)):
+            return None
+        if change is None:
+            change = _OutsideChange(number=step.number, lane="", by="somebody else", foreign=True)
+        return _make_encounter(step, path, change, "failed edit")
+    if change is None or event.action != "create" or not _is_foreign_change(change, lane):
+        return None
+    return _make_encounter(step, path, change, "overwrote")
+
+
+def _names_other_file(event: Edit) -> bool:
+    """One of several edits in a call: the error names the file of another one."""
+    named = _NAMED_PATH.findall((event.error or "")[:400].partition("\n")[0])
+    name = event.path.replace("\\", "/").rpartition("/")[2]
+    return bool(named) and not any(name in one for one in named)
+
+
+def _is_text_missing(event: Edit) -> bool:
+    """The text to replace is not in the file, as far as the tool says why it failed."""
+    if event.error is None:
+        return event.before is not None
+    return error_mentions(event.error, _NOT_FOUND_MESSAGES) and not error_mentions(
+        event.error, _OTHER_ERROR_MESSAGES
+    )

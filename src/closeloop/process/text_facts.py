@@ -1,0 +1,398 @@
+"""Facts in a text, and whether another text holds them: what must survive from one to the next.
+
+Paths, names, numbers and quotes are found in any language; restrictions only in English.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Literal
+
+from closeloop.model.record import Record
+from closeloop.process.command_analysis import analyse_command
+from closeloop.process.text_words import (
+    CHANGE_STEMS,
+    CODE_FENCE,
+    MAX_TEXT_CHARS,
+    mentions_any,
+    normalise_words,
+    split_sentences,
+    word_stems,
+)
+
+FactKind = Literal["prohibition", "constraint", "path", "symbol", "number", "quote", "command"]
+NumberWithUnit = tuple[str, frozenset[str]]
+
+MAX_FACTS = 60
+"""Facts of one text that are told apart."""
+
+
+class TextFact(Record):
+    """One thing that a text states."""
+
+    kind: FactKind
+    text: str
+    """As it is written; of a restriction the whole sentence."""
+    sentence: str
+    targets: tuple[str, ...] = ()
+    """Paths and names that a restriction is about."""
+    always: bool = False
+    """A restriction on the work itself, whatever part of it is done: `Never touch db/`."""
+
+
+class PreparedText(Record):
+    """A text, prepared to be asked for facts."""
+
+    text: str
+    words: str
+    """Its words alone, with a space on both sides."""
+    stems: frozenset[str]
+
+
+_CODE_SPAN = re.compile(r"`([^`\n]{1,200})`")
+_QUOTED_TEXT = re.compile(r'"([^"\n]{3,160})"|“([^”\n]{3,160})”')
+_LINK = re.compile(r"\b\w+://\S+")
+_PATH = re.compile(r"(?<![\w/.:@+-])(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/)*[\w.@+-]*[\w+]/?(?![\w/])")
+_FILE_ENDING_LIST = """
+py pyi ipynb js jsx ts tsx mjs cjs vue go rs java kt kts rb php cs c h cc cpp hpp swift scala sh ps1
+sql htm html css scss less json json5 jsonl yml yaml toml ini cfg conf env lock md rst txt csv tsv
+xml proto tf gradle patch diff log dat bin feature
+"""
+_FILE_ENDINGS = frozenset(_FILE_ENDING_LIST.split())
+_NAME = re.compile(
+    r"(?<![\w/.-])(?:[A-Za-z_]\w*\.)*(?:[A-Za-z][A-Za-z0-9]*_\w+|_+[A-Za-z]\w+|[A-Z]?[a-z][a-z0-9]*[A-Z]\w*"
+    r"|[A-Za-z_]\w*(?=\(\)))(?![\w/]|\.\w)"
+)
+_CAPITAL, _DIGIT = re.compile(r"[a-z0-9][A-Z]"), re.compile(r"\d")
+_IDENTIFIER = re.compile(r"(?:[A-Za-z_]\w*[.:]+)*([A-Za-z_]\w*)(?:\(.*\))?")
+_NUMBER_WITH_UNIT = re.compile(r"(-?)(?:([$€£]) ?)?(\d+(?:\.\d+)*)(?: ([%$€£]|[a-zµ]+))?")
+_UNITS = {
+    word: unit
+    for unit, words in {
+        "%": "% percent pct",
+        "eur": "€ eur euro euros",
+        "usd": "$ usd dollar dollars",
+        "gbp": "£ gbp",
+        "ms": "ms millisecond milliseconds msec",
+        "us": "µs us microseconds",
+        "s": "s sec secs second seconds",
+        "min": "min mins minute minutes",
+        "h": "h hour hours hr hrs",
+        "day": "d day days",
+        "week": "week weeks",
+        "month": "month months",
+        "year": "year years",
+        "b": "b byte bytes",
+        "kb": "kb kib",
+        "mb": "mb mib",
+        "gb": "gb gib",
+        "px": "px pixel pixels",
+        "char": "char chars character characters",
+        "line": "line lines",
+    }.items()
+    for word in words.split()
+}
+_NUMBER = re.compile(
+    r"[-−$€£\d](?<![\w.#/-].)(?:(?<=[-−])[$€£]?\d+|(?<=[$€£])\d+|(?<=\d)\d*)"
+    r"(?:[.,]\d+)*(?:\s?(?:[%€$£]|(?:"
+    + "|".join(sorted((word for word in _UNITS if word.isalpha()), key=len, reverse=True))
+    + r")\b))?(?![\w/]*[/-]\d)",
+    re.IGNORECASE,
+)
+_SPELLED_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
+_SPELLED_DIGITS = {word: str(count) for count, word in enumerate(_SPELLED_NUMBERS.split())}
+_LITERAL_NAMES = ("none", "null", "nil", "true", "false", "self")
+_CHANGE_VERB = f"(?:{'|'.join(CHANGE_STEMS)})"
+_ACTION_VERB = (
+    rf"(?:{_CHANGE_VERB}|remov|delet|renam|break|add|us(?:e|ing)\b|install|commit|push|creat|introduc|"
+    r"refactor|reformat|mov(?:e|ing)\b|import|skip|disabl|hard-?cod|mock|bump|upgrad|downgrad|merg)"
+)
+_CLAUSE_START = r"(?:^|[,:;(–—-]\s*|\b(?:and|but|please|so|also|then|you)\s+)"
+_PROHIBITION = re.compile(
+    rf"{_CLAUSE_START}(?:do not|don'?t|never|avoid|refrain from)\s+(?:\w+\s+){{0,2}}?{_ACTION_VERB}"
+    r"|\bleave\b[^.]{0,60}?\b(?:alone|untouched|unchanged|as (?:it|they|is|are))\b"
+    rf"|\bwithout\s+{_CHANGE_VERB}"
+    rf"|\b(?:must|may|should|shall) not be (?:\w+ )?{_CHANGE_VERB}"
+    r"|\bis off[- ]limits\b"
+)
+_PROHIBITION_WORDS = ("not", "n't", "dont", "never", "avoid", "refrain", "leave", "without", "off")
+_RESTRICTION = re.compile(
+    rf"\bonly\b.{{0,100}}\b{_CHANGE_VERB}"
+    rf"|{_CLAUSE_START}(?:keep|preserve|stick to|reuse|use only|only use|use the existing)\s"
+    r"|\b(?:stays?|remains?) (?:where|as|untouched|unchanged|the same)\b"
+)
+_RESTRICTION_WORDS = ("only", "keep", "preserve", "stick to", "reuse", "existing", "stay", "remain")
+_DEMAND = re.compile(
+    r"\b(?:must|shall|at most|at least|no more than|always)\b"
+    rf"|\b(?:should not|never)\s+(?:\w+\s+)?{_ACTION_VERB}"
+)
+_DEMAND_WORDS = (
+    "must", "shall", "at most", "at least", "no more than", "always", "should not", "never",
+)  # fmt: skip
+_LIMITING_WORD = re.compile(
+    r"\b(?:not|don'?t|never|avoid|leave|only|just|alone|untouched|unchanged|without|nothing|keep|preserve|"
+    r"must|limits?|no (?:other|new|changes?)|read-?only|uniquement|pas|nur|kein\w*)\b"
+)
+_NO_OTHER_CHANGES = re.compile(
+    rf"\bno other (?:file|code|change|part|module)|\bnothing else\b|\bread-?only\b"
+    rf"|\bonly\b(?:[^.\n]|\.\w){{0,80}}\b{_CHANGE_VERB}|{_CHANGE_VERB}\w{{0,9}}[^.\n]{{0,20}}\bonly\b"
+    rf"|(?:do not|don'?t|never) {_CHANGE_VERB}\w* (?:any|files?\b|code\b|anything|other)|autre"
+    r" chose"
+)
+
+
+@lru_cache(256)
+def prepare_text(text: str) -> PreparedText:
+    """A text, prepared to be asked for facts."""
+    text = text[:MAX_TEXT_CHARS]
+    words = normalise_words(text)
+    return PreparedText(text=text, words=words, stems=word_stems(words))
+
+
+@lru_cache(256)
+def _numbers_with_units(words: str) -> frozenset[NumberWithUnit]:
+    return frozenset(_parse_numbers(words))
+
+
+@lru_cache(256)
+def _is_restrictive(text: str) -> bool:
+    """It says what not to do, or to do only some of it."""
+    return _LIMITING_WORD.search(_fold_case(text)) is not None
+
+
+@lru_cache(256)
+def _forbids_other_changes(text: str) -> bool:
+    """It forbids all other changes: `Touch no other file`."""
+    return _NO_OTHER_CHANGES.search(_fold_case(text)) is not None
+
+
+@lru_cache(256)
+def parse_facts(text: str) -> tuple[TextFact, ...]:
+    """What a text states that a reader of it needs, in its order, each once."""
+    text = text[:MAX_TEXT_CHARS]
+    facts: dict[tuple[FactKind, str], TextFact] = {}
+    for fact in chain(
+        chain.from_iterable(map(_parse_sentence_facts, split_sentences(text))),
+        _facts_in_code_blocks(text),
+    ):
+        facts.setdefault((fact.kind, fact.text), fact)
+        if len(facts) == MAX_FACTS:
+            break
+    return tuple(facts.values())
+
+
+def _facts_in_code_blocks(text: str) -> Iterator[TextFact]:
+    """Checks in blocks of code."""
+    for fence in CODE_FENCE.finditer(text):
+        for line in fence[1].splitlines()[:20]:
+            if _is_check_command(line):
+                yield TextFact(kind="command", text=line.strip(), sentence=line.strip())
+
+
+def states_fact(text: PreparedText, fact: TextFact) -> bool:
+    """Whether a text states the fact, in other words too where it is a restriction."""
+    if normalise_words(fact.text) in text.words:
+        return True
+    if fact.kind == "path":
+        return any(form in text.words for form in _path_forms(fact.text))
+    if fact.kind == "symbol":
+        return normalise_words(fact.text.rpartition(".")[2]) in text.words
+    if fact.kind == "number":
+        return all(
+            _states_number(text, value) for value in _parse_numbers(normalise_words(fact.text))
+        )
+    if fact.kind == "command":
+        return _share_present(word_stems(normalise_words(fact.text)), text.stems) >= 0.7
+    return fact.kind in ("prohibition", "constraint") and _states_restriction(text, fact)
+
+
+@lru_cache(256)
+def find_targets(text: str) -> tuple[str, ...]:
+    """Files and code that a text is about; what it says to leave alone is not among them."""
+    return tuple(
+        dict.fromkeys(
+            name for sentence in split_sentences(text) for name in find_sentence_targets(sentence)
+        )
+    )
+
+
+def find_sentence_targets(sentence: str) -> Sequence[str]:
+    """The same, of one sentence."""
+    targets = [
+        name
+        for kind, name in _names_in_sentence(sentence)
+        if kind == "path" or (kind == "symbol" and not (name.isalpha() and name.islower()))
+    ]
+    return () if targets and _is_prohibition(_fold_case(sentence)) else targets
+
+
+def _is_prohibition(plain: str) -> bool:
+    return mentions_any(plain, _PROHIBITION_WORDS) and _PROHIBITION.search(plain) is not None
+
+
+def _is_demand(plain: str) -> bool:
+    return mentions_any(plain, _DEMAND_WORDS) and _DEMAND.search(plain) is not None
+
+
+def is_same_path(one: str, other: str) -> bool:
+    """Whether two spellings may mean one file: one of them ends in the other."""
+    one, other = (part.replace("\\", "/").removeprefix("./").strip("/") for part in (one, other))
+    long, short = (one, other) if len(one) >= len(other) else (other, one)
+    return bool(short) and (long == short or long.endswith("/" + short))
+
+
+def _fold_case(text: str) -> str:
+    return text.casefold().replace("’", "'")
+
+
+@lru_cache(1024)
+def _parse_sentence_facts(sentence: str) -> tuple[TextFact, ...]:
+    """Facts of one sentence: its restriction first, then what it names."""
+    named = _names_in_sentence(sentence)
+    folded_sentence = _fold_case(sentence)
+    is_prohibition = _is_prohibition(folded_sentence)
+    is_restriction = (
+        not is_prohibition
+        and mentions_any(folded_sentence, _RESTRICTION_WORDS)
+        and bool(_RESTRICTION.search(folded_sentence))
+    )
+    facts = [TextFact(kind=kind, text=text, sentence=sentence) for kind, text in named]
+    if not is_prohibition and not is_restriction and not _is_demand(folded_sentence):
+        return tuple(facts)
+    restriction = TextFact(
+        kind="prohibition" if is_prohibition else "constraint",
+        text=sentence,
+        sentence=sentence,
+        targets=tuple(text for kind, text in named if kind in ("path", "symbol")),
+        always=is_prohibition or is_restriction,
+    )
+    return restriction, *facts
+
+
+@lru_cache(2048)
+def _names_in_sentence(sentence: str) -> tuple[tuple[FactKind, str], ...]:
+    return tuple(_find_names(sentence))
+
+
+def _find_names(sentence: str) -> Iterator[tuple[FactKind, str]]:
+    rest = _LINK.sub(" ", sentence) if "://" in sentence else sentence
+    if "`" in rest:
+        yield from _names_in_spans(rest)
+        rest = _CODE_SPAN.sub(" ` ", rest)
+    if '"' in rest or "“" in rest:
+        yield from (("quote", quote[1] or quote[2]) for quote in _QUOTED_TEXT.finditer(rest))
+        rest = _QUOTED_TEXT.sub(" ` ", rest)
+    if "/" in rest or "." in rest.rstrip("."):
+        words = " ".join([word for word in rest.split() if "/" in word or "." in word])
+        for path in dict.fromkeys(_PATH.findall(words)):
+            if ("/" in path or "." in path) and _looks_like_path(path):
+                yield "path", path
+                rest = rest.replace(path, " ")
+    if "_" in rest or "()" in rest or _CAPITAL.search(rest):
+        words = " ".join([word for word in rest.split() if _may_be_name(word)])
+        yield from (("symbol", name[0]) for name in _NAME.finditer(words))
+    if _DIGIT.search(rest):
+        yield from (
+            ("number", one.strip()) for one in _NUMBER.findall(rest) if _is_telling_number(one)
+        )
+
+
+def _may_be_name(word: str) -> bool:
+    if "_" in word or "()" in word:
+        return True
+    return not word.islower() and _CAPITAL.search(word) is not None
+
+
+def _names_in_spans(text: str) -> Iterator[tuple[FactKind, str]]:
+    for span in _CODE_SPAN.finditer(text):
+        if kind := _span_kind(span[1]):
+            yield kind, span[1].partition("(")[0] if kind == "symbol" else span[1].strip()
+
+
+def _span_kind(text: str) -> FactKind | None:
+    text = text.strip()
+    if _is_check_command(text):
+        return "command"
+    if " " not in text and _looks_like_path(text):
+        return "path"
+    if _NUMBER.fullmatch(text):
+        return "number"
+    if _IDENTIFIER.fullmatch(text):
+        return None if text.casefold() in _LITERAL_NAMES else "symbol"
+    return "quote" if len(text) > 2 else None
+
+
+def _is_check_command(line: str) -> bool:
+    line = line.strip().removeprefix("$ ")
+    return 3 < len(line) <= 200 and " " in line and bool(analyse_command(line).checks)
+
+
+def _looks_like_path(text: str) -> bool:
+    """With an ending of files, or with folders that are no fraction and no `and/or`."""
+    _, dot, ending = text.rpartition(".")
+    if dot and ending in _FILE_ENDINGS:
+        return len(text) > 3
+    parts = [part for part in text.replace("\\", "/").split("/") if part]
+    if not any(len(part) > 1 and part.lstrip(".")[:1].isalpha() for part in parts):
+        return False
+    return text.startswith(("./", "../", "~/", "/")) or len(parts) > 2 or text.endswith("/")
+
+
+def _path_forms(path: str) -> Iterator[str]:
+    """How a file may be called: from its last folder on, as a module, by its name where telling."""
+    parts = [part for part in path.split("/") if part and part.strip(".")]
+    if not parts:
+        return
+    name = parts[-1]
+    stem = name.partition(".")[0] or name
+    if len(parts) > 1:
+        yield normalise_words("/".join(parts[-2:]))
+        yield normalise_words("/".join([parts[-2], stem]))
+    if stem not in ("__init__", "index", "main", "mod", "README", "test", "tests"):
+        yield normalise_words(name)
+
+
+def _is_telling_number(number: str) -> bool:
+    """A number worth passing on: with a unit, a decimal point, or of two digits and more."""
+    digits = sum(sign.isdigit() for sign in number)
+    return digits > 1 or not number[0].isdigit() or not number[-1].isdigit()
+
+
+def _parse_numbers(words: str) -> Iterator[NumberWithUnit]:
+    """Numbers with the unit that follows, spelled in one way: `5.00 EUR` and `5 €` are one."""
+    for word, digit in _SPELLED_DIGITS.items():
+        if f" {word} " in words:
+            words = words.replace(f" {word} ", f" {digit} ")
+    # Digits and unit are one word in `30s`.
+    words = re.sub(r"(?<= )(\d+(?:\.\d+)*)([a-zµ]+)(?= )", r"\1 \2", words)
+    for sign, before, digits, after in _NUMBER_WITH_UNIT.findall(words.replace("- ", "-")):
+        value = digits.rstrip("0").rstrip(".") if digits.count(".") == 1 else digits
+        unit = _UNITS.get(before or after)
+        yield sign + (value or "0"), frozenset((unit,) if unit else ())
+
+
+def _states_number(text: PreparedText, value: NumberWithUnit) -> bool:
+    """The number with this unit, or without any: `7, 21 and 45 days` names its unit once."""
+    (number, unit), there = value, _numbers_with_units(text.words)
+    return (
+        value in there
+        or (number, frozenset()) in there
+        or (not unit and any(number == other for other, _ in there))
+    )
+
+
+def _states_restriction(text: PreparedText, fact: TextFact) -> bool:
+    if fact.always and _forbids_other_changes(text.text):
+        return True
+    if fact.targets:
+        named = (TextFact(kind="path", text=name, sentence="") for name in fact.targets)
+        return _is_restrictive(text.text) and any(states_fact(text, name) for name in named)
+    return _share_present(word_stems(normalise_words(fact.sentence)), text.stems) >= 0.6
+
+
+def _share_present(wanted: Iterable[str], there: frozenset[str]) -> float:
+    words = frozenset(wanted)
+    return len(words & there) / len(words) if words else 1.0

@@ -1,0 +1,296 @@
+"""Read a trace for the rules: what each action did, what was checked, and the iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from closeloop.model.plural import count_with_noun
+from closeloop.model.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Lane,
+    Message,
+    Note,
+    Read,
+    Thought,
+    ToolUse,
+    Trace,
+)
+from closeloop.model.trace_steps import (
+    CheckFailures,
+    CommandEffect,
+    Iteration,
+    LaneReading,
+    TraceCheck,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.process.check_results import check_from_command
+from closeloop.process.command_analysis import analyse_command
+from closeloop.process.project_paths import ProjectPaths
+
+_OTHER_ACTIONS = (Edit, Read, ToolUse, Handoff)
+
+
+def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReading:
+    """All lanes of a trace. `own_checks` are the project's own commands that check the work."""
+    tracks = {lane.id: _LaneBuilder(lane) for lane in trace.lanes}
+    for track in tracks.values():
+        track.above = (
+            tuple(_parent_builders(track.lane, tracks)) if track.lane.parent is not None else ()
+        )
+    effects, named_paths = _analyse_commands(trace, own_checks)
+    places, next_effect = ProjectPaths(named_paths), iter(effects)
+    handoffs: list[Handoff] = []
+    for event in trace.events:
+        if type(event) is Thought:
+            continue
+        track = tracks.get(event.lane) or tracks.setdefault(
+            event.lane, _LaneBuilder(Lane(id=event.lane))
+        )
+        if type(event) is Message:
+            track.add_message(event)
+        elif type(event) is Command:
+            track.add_command(event, next(next_effect), places)
+        elif isinstance(event, _OTHER_ACTIONS):
+            track.add_action(event, places)
+            if type(event) is Handoff:
+                handoffs.append(event)
+                if tracks.get(event.child or "", track) is not track:
+                    tracks[event.child or ""].handoff = event
+        elif type(event) is Note and event.about == "compaction":
+            track.compactions.append(event.number)
+    return TraceReading(
+        trace=trace,
+        lanes={name: track.build_lane() for name, track in tracks.items()},
+        handoffs=handoffs,
+        gaps=tuple(_list_gaps(trace, tracks)),
+    )
+
+
+def _analyse_commands(
+    trace: Trace, own_checks: tuple[str, ...]
+) -> tuple[list[CommandEffect], dict[str, None]]:
+    """What each command does, and all paths that the trace names."""
+    effects: list[CommandEffect] = []
+    named_paths: dict[str, None] = {}
+    for event in trace.events:
+        if type(event) is Command:
+            doing = analyse_command(event.command, own_checks)
+            effects.append(doing)
+            for path in doing.read:
+                named_paths[path] = None
+            for path in doing.written:
+                named_paths[path] = None
+        elif type(event) is Edit or type(event) is Read:
+            named_paths[event.path] = None
+    return effects, named_paths
+
+
+class _LaneBuilder:
+    """A lane while it is read."""
+
+    __slots__ = (
+        "above", "begun", "changes", "checks", "commands", "compactions", "edits", "failing",
+        "handoff", "iterations", "lane", "messages", "reads", "state", "steps", "tools", "turn",
+        "users",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.above: tuple[_LaneBuilder, ...] = ()
+        self.state = 0
+        self.steps: list[TraceStep] = []
+        self.commands: list[TraceStep] = []
+        self.edits: list[TraceStep] = []
+        self.tools: list[TraceStep] = []
+        self.reads: list[TraceStep] = []
+        self.failing: list[TraceStep] = []
+        self.messages: list[Message] = []
+        self.users: list[Message] = []
+        self.checks: list[TraceStep] = []
+        self.changes: list[TraceStep] = []
+        self.iterations: list[Iteration] = []
+        self.compactions: list[int] = []
+        self.handoff: Handoff | None = None
+        self.begun = 0
+        """How many of the changes belong to iterations that are told, or to the open one."""
+        self.turn: tuple[Sequence[TraceStep], dict[str, TraceStep]] | None = None
+        """The open iteration: its changes, and the last run of each target."""
+
+    def add_message(self, message: Message) -> None:
+        self.messages.append(message)
+        if message.role == "user":
+            self.users.append(message)
+
+    def add_command(self, event: Command, doing: CommandEffect, places: ProjectPaths) -> None:
+        step = _build_command_step(event, doing, places, len(self.steps), self.state)
+        self.commands.append(step)
+        self.add_step(step)
+
+    def add_action(self, event: Edit | Read | ToolUse | Handoff, places: ProjectPaths) -> None:
+        index, state, failed = len(self.steps), self.state, _negate_known(event.ok)
+        if isinstance(event, Edit):
+            step = TraceStep(
+                event=event,
+                index=index,
+                state=state,
+                changed=event.ok is not False,
+                failed=failed,
+                written=(places.normalise_path(event.path),),
+            )
+            self.edits.append(step)
+        elif isinstance(event, Read) and event.ok is not False:
+            shown = (places.normalise_path(event.path),)
+            step = TraceStep(event=event, index=index, state=state, failed=failed, read=shown)
+        else:
+            step = TraceStep(event=event, index=index, state=state, failed=failed)
+            if isinstance(event, ToolUse):
+                self.tools.append(step)
+        self.add_step(step)
+
+    def add_step(self, step: TraceStep) -> None:
+        self.steps.append(step)
+        if step.read:
+            self.reads.append(step)
+        if step.failed:
+            self.failing.append(step)
+        if step.changed:
+            self.add_change(step)
+            for track in self.above:
+                track.add_change(step)
+        if step.check is not None:
+            self.add_check(step, step.check)
+
+    def add_change(self, step: TraceStep) -> None:
+        self.state += 1
+        self.changes.append(step)
+        if self.turn is not None:
+            self.close_iteration()
+
+    def add_check(self, step: TraceStep, check: TraceCheck) -> None:
+        if self.turn is None and self.begun < len(self.changes):
+            self.turn = self.changes[self.begun :], {}
+            self.begun = len(self.changes)
+        if self.turn is not None:
+            self.turn[1].pop(check.target, None)
+            self.turn[1][check.target] = step
+        self.checks.append(step)
+
+    def close_iteration(self) -> None:
+        if self.turn is not None:
+            changes, runs = self.turn
+            self.iterations.append(_build_iteration(changes, list(runs.values())))
+            self.turn = None
+
+    def build_lane(self) -> LaneReading:
+        self.close_iteration()
+        return LaneReading(
+            lane=self.lane,
+            request=self.handoff.brief if self.handoff else _first_request(self.users),
+            steps=self.steps,
+            commands=self.commands,
+            edits=self.edits,
+            tools=self.tools,
+            reads=self.reads,
+            failing=self.failing,
+            messages=self.messages,
+            users=self.users,
+            checks=self.checks,
+            changes=self.changes,
+            iterations=self.iterations,
+            compactions=tuple(self.compactions),
+            handoff=self.handoff,
+        )
+
+
+def _build_command_step(
+    event: Command, doing: CommandEffect, places: ProjectPaths, index: int, state: int
+) -> TraceStep:
+    check = check_from_command(event, doing) if doing.checks else None
+    failed = _is_failure(event, doing, check)
+    return TraceStep(
+        event=event,
+        index=index,
+        state=state,
+        # What was written before a check failed stays written.
+        changed=doing.writes and (check is not None or failed is not True),
+        failed=failed,
+        doing=doing,
+        check=check,
+        read=tuple(map(places.normalise_path, doing.read)) if doing.read and not failed else (),
+        written=tuple(map(places.normalise_path, doing.written)) if doing.written else (),
+    )
+
+
+def _build_iteration(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) -> Iteration:
+    results = [step.check for step in checks if step.check is not None]
+    failing = [check.failures for check in results if check.failures is not None]
+    if any(check.passed is False for check in results):
+        passed: bool | None = False
+    else:
+        passed = None if any(check.passed is None for check in results) else True
+    return Iteration(
+        changes=tuple(changes),
+        checks=tuple(checks),
+        passed=passed,
+        failures=_merge_failures(failing),
+    )
+
+
+def _merge_failures(failing: Sequence[CheckFailures]) -> CheckFailures | None:
+    if len(failing) < 2:
+        return failing[0] if failing else None
+    errors: dict[str, str] = {}
+    for one in failing:
+        errors.update(one.errors)
+    return CheckFailures(
+        errors=errors,
+        parser=failing[0].parser,
+        paths=tuple(dict.fromkeys(path for one in failing for path in one.paths)),
+        symbols=tuple(dict.fromkeys(name for one in failing for name in one.symbols)),
+    )
+
+
+def _is_failure(event: Command, doing: CommandEffect, check: TraceCheck | None) -> bool | None:
+    if check is not None and check.passed is not None:
+        return not check.passed
+    if event.stopped is not None:
+        return True
+    if event.exit_code is None:
+        return None
+    return event.exit_code > 1 if doing.searches else event.exit_code != 0
+
+
+def _negate_known(ok: bool | None) -> bool | None:
+    return None if ok is None else not ok
+
+
+def _first_request(said: Sequence[Message]) -> str | None:
+    for message in said:
+        if message.intent == "request":
+            return message.text
+    return said[0].text if said else None
+
+
+def _parent_builders(lane: Lane, tracks: dict[str, _LaneBuilder]) -> Iterable[_LaneBuilder]:
+    """Parents, nearest first; a circle ends where it closes."""
+    seen = {lane.id}
+    while lane.parent is not None and lane.parent in tracks and lane.parent not in seen:
+        seen.add(lane.parent)
+        track = tracks[lane.parent]
+        yield track
+        lane = track.lane
+
+
+def _list_gaps(trace: Trace, tracks: Mapping[str, _LaneBuilder]) -> Iterable[str]:
+    lost = sum(trace.skipped.values())
+    if not trace.events:
+        yield "the trace is empty"
+    if lost > len(trace.events):
+        were = count_with_noun(lost, "record was", "records were")
+        yield f"{were} skipped, more than the {len(trace.events)} that were read"
+    for track in tracks.values():
+        if track.lane.parent is not None and track.lane.parent not in tracks:
+            yield f"lane {track.lane.id!r} comes from {track.lane.parent!r}, which is not there"

@@ -1,0 +1,291 @@
+"""What was told of a pull request, put in order: each thing once, as it stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from closeloop.model.pull_request import (
+    BackReference,
+    CheckResult,
+    CiCheck,
+    CommentThread,
+    Fact,
+    FileEdit,
+    HumanEdit,
+    PullCommit,
+    PullDescription,
+    PullExtent,
+    Push,
+    Review,
+    ReviewComment,
+)
+from closeloop.reviews.authorship import AgentSignsByName, agent_commits, is_agent_account
+from closeloop.reviews.pull_pointers import message_title
+
+EARLIEST_TIME = datetime(1970, 1, 15, tzinfo=UTC)
+BEFORE_OPENING = timedelta(days=14)
+"""So long before a pull request was opened its branch may have been filled."""
+_RESULT_ORDER: dict[CheckResult, int] = {"running": 0, "skipped": 1, "passed": 2, "failed": 3}
+
+Kind = TypeVar("Kind")
+TimedFacts = list[tuple[datetime, Kind]]
+
+
+def facts_of_kind(facts: Iterable[Fact], kind: type[Kind]) -> TimedFacts[Kind]:
+    """What was told of one kind, with the time of it."""
+    return [(fact.at, fact.what) for fact in facts if isinstance(fact.what, kind)]
+
+
+def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
+    """As it was described, oldest first; an author whose account is gone since is still known."""
+    descriptions = [
+        one for _, one in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
+    ]
+    author = next((one.author for one in reversed(descriptions) if one.author), None)
+    return [replace(one, author=author) for one in descriptions]
+
+
+def _description_order(one: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:
+    at, description = one
+    # Hosts tell whole seconds: what was closed in one is not open at its end.
+    return at, description.state != "open", f"{description.head} {description.title}"
+
+
+def last_known_number(numbers: Iterable[int | None]) -> int | None:
+    """The last that is told."""
+    return next((number for number in reversed([*numbers]) if number is not None), None)
+
+
+def list_pushes(
+    facts: Sequence[Fact], opened: datetime, until: datetime | None
+) -> tuple[Push, ...]:
+    """Every move of the branch once, though the branch and the pull request both told of it."""
+    pushes: dict[tuple[str | None, str], Push] = {}
+    near = max(opened, EARLIEST_TIME) - BEFORE_OPENING
+    for fact in sorted(facts, key=lambda one: (one.at, one.key)):
+        push = fact.what
+        if not isinstance(push, Push):
+            continue
+        if fact.pull is None and (push.at < near or (until is not None and push.at > until)):
+            continue
+        key = (push.before, push.after)
+        same = pushes.get(key)
+        pushes[key] = push if same is None else _merge_pushes(same, push)
+    return tuple(sorted(pushes.values(), key=lambda push: (push.at, push.after)))
+
+
+def _merge_pushes(one: Push, other: Push) -> Push:
+    commits = one.commits if one.commits is not None else other.commits
+    return replace(one, by=one.by or other.by, forced=one.forced or other.forced, commits=commits)
+
+
+def list_pull_commits(
+    facts: Sequence[Fact], number: int, pushes: Sequence[Push]
+) -> tuple[PullCommit, ...]:
+    """The commits that are in it now, oldest first."""
+    seen: dict[str, PullCommit] = {}
+    own: list[str] = []
+    for fact in sorted(facts, key=lambda one: (one.at, one.key)):
+        if isinstance(fact.what, PullCommit):
+            same = seen.get(fact.what.sha)
+            seen[fact.what.sha] = fact.what if same is None else _merge_commits(same, fact.what)
+            own += [fact.what.sha] if fact.pull == number and same is None else []
+    moves: list[tuple[datetime, bool, tuple[str, ...]]] = [
+        (at, True, extent.commits)
+        for at, extent in facts_of_kind(facts, PullExtent)
+        if extent.commits is not None
+    ]
+    moves += [
+        (push.at, push.forced or push.before is None, push.commits)
+        for push in pushes
+        if push.commits is not None
+    ]
+    if not moves:
+        return tuple(seen[sha] for sha in own)
+    present: dict[str, None] = {}
+    for _, anew, shas in sorted(moves, key=lambda move: move[0]):
+        present = {**({} if anew else present), **dict.fromkeys(shas)}
+    return tuple(seen[sha] for sha in present if sha in seen)
+
+
+def _merge_commits(one: PullCommit, other: PullCommit) -> PullCommit:
+    """Of two tellings of a commit the one that knows how many lines."""
+    sized = [each for each in (one, other) if each.files and each.files[0].added is not None]
+    best = (sized or [one])[0]
+    return replace(best, merge=one.merge or other.merge, bot=one.bot or other.bot)
+
+
+def latest_checks(facts: Sequence[Fact]) -> tuple[CiCheck, ...]:
+    """Of each check of each commit what it said last."""
+    newest: dict[tuple[str, str], CiCheck] = {}
+    for _, check in facts_of_kind(facts, CiCheck):
+        same = newest.get((check.sha, check.name))
+        if same is None or _check_order(same) < _check_order(check):
+            newest[check.sha, check.name] = check
+    return tuple(sorted(newest.values(), key=lambda check: (check.at, check.name)))
+
+
+def _check_order(check: CiCheck) -> tuple[datetime, int]:
+    return check.at, _RESULT_ORDER[check.result]
+
+
+def combined_result(sha: str | None, checks: Sequence[CiCheck]) -> CheckResult | None:
+    """What all checks of a commit say together."""
+    results = {check.result for check in checks if check.sha == sha}
+    return next((word for word in ("failed", "running", "passed") if word in results), None)
+
+
+def first_head(
+    facts: Sequence[Fact], number: int, commits: Sequence[PullCommit], checks: Sequence[CiCheck]
+) -> str | None:
+    """The commit that was first put up: CI looks at what is pushed."""
+    own = [
+        fact.what
+        for fact in sorted(facts, key=lambda one: (one.at, one.key))
+        if fact.pull == number and isinstance(fact.what, Push)
+    ]
+    opening = [push.after for push in own if push.before is None]
+    if opening:
+        return opening[0]
+    if own:
+        return own[0].before
+    checked = {check.sha for check in checks}
+    looked_at = [commit.sha for commit in commits if commit.sha in checked]
+    heads = [one.head for one in list_descriptions(facts)]
+    return (looked_at or heads)[0]
+
+
+def latest_reviews(
+    facts: Sequence[Fact], author: str | None, agents: AgentSignsByName
+) -> tuple[Review, ...]:
+    """Each review as it stands now."""
+    newest = _latest_by_name(facts_of_kind(facts, Review), lambda review: review.id)
+    marked = [
+        replace(review, counts=_counts_as_review(review.by, review.bot, author, agents))
+        for review in newest
+    ]
+    return tuple(sorted(marked, key=lambda review: (review.at, review.id)))
+
+
+def latest_comments(
+    facts: Sequence[Fact], author: str | None, agents: AgentSignsByName
+) -> tuple[ReviewComment, ...]:
+    """Each comment as it stands now; those that were deleted are gone."""
+    settled: dict[str, bool] = {}
+    for _, thread in sorted(facts_of_kind(facts, CommentThread), key=lambda one: one[0]):
+        settled.update(dict.fromkeys(thread.comments, thread.resolved))
+    gone = {comment.id for _, comment in facts_of_kind(facts, ReviewComment) if comment.deleted}
+    marked = [
+        replace(
+            comment,
+            counts=_counts_as_review(comment.by, comment.bot, author, agents),
+            resolved=settled.get(comment.answers or comment.id, settled.get(comment.id)),
+        )
+        for comment in _latest_by_name(
+            facts_of_kind(facts, ReviewComment), lambda comment: comment.id
+        )
+        if comment.id not in gone
+    ]
+    return tuple(sorted(marked, key=lambda comment: (comment.at, comment.id)))
+
+
+def _latest_by_name(said: TimedFacts[Kind], name: Callable[[Kind], str]) -> Iterable[Kind]:
+    ordered = sorted(said, key=lambda one: (one[0], repr(one[1])))
+    return {name(one): one for _, one in ordered}.values()
+
+
+def _counts_as_review(
+    by: str | None, bot: bool, author: str | None, agents: AgentSignsByName
+) -> bool:
+    """Said by a person other than the author; an account that is gone was a person's."""
+    return not bot and by != author and not is_agent_account(by, agents)
+
+
+def has_human_review(
+    reviews: Sequence[Review], comments: Sequence[ReviewComment], until: datetime | None
+) -> bool:
+    moments = [review.at for review in reviews if review.counts]
+    moments += [comment.at for comment in comments if comment.counts and comment.path]
+    return any(until is None or at <= until for at in moments)
+
+
+def list_pull_files(
+    facts: Sequence[Fact], commits: Sequence[PullCommit]
+) -> tuple[FileEdit, ...] | None:
+    """The files it changes: as listed, else those of its commits."""
+    extents = sorted(facts_of_kind(facts, PullExtent), key=lambda one: one[0])
+    listed = [extent.files for _, extent in extents if extent.files is not None]
+    if listed:
+        return listed[-1]
+    changed = [commit.files for commit in commits if not commit.merge]
+    if not changed or any(files is None for files in changed):
+        return None
+    paths = dict.fromkeys(file.path for files in changed for file in files or ())
+    return tuple(FileEdit(path=path) for path in paths)
+
+
+def list_human_edits(
+    commits: Sequence[PullCommit],
+    pushes: Sequence[Push],
+    told_last: PullDescription,
+    agents: AgentSignsByName,
+) -> tuple[HumanEdit, ...]:
+    """What people changed on top of the agent's work."""
+    if not commits:
+        return _edits_from_pushes(pushes, told_last, agents)
+    agent = agent_commits(commits, agents)
+    places = [place for place, commit in enumerate(commits) if commit.sha in agent]
+    if not places:
+        return ()
+    return tuple(
+        HumanEdit(
+            sha=commit.sha,
+            by=commit.author,
+            at=commit.at,
+            title=message_title(commit.message),
+            files=commit.files,
+            last=place > places[-1],
+        )
+        for place, commit in enumerate(commits)
+        if place > places[0] and commit.sha not in agent and not commit.merge and not commit.bot
+    )
+
+
+def _edits_from_pushes(
+    pushes: Sequence[Push], told_last: PullDescription, agents: AgentSignsByName
+) -> tuple[HumanEdit, ...]:
+    """Where nobody told of commits: who pushed, if the agent has an account of its own."""
+    if not is_agent_account(told_last.author, agents):
+        return ()
+    return tuple(
+        HumanEdit(sha=push.after, by=push.by, at=push.at)
+        for push in pushes
+        if push.by
+        and push.before
+        and not is_agent_account(push.by, agents)
+        and not push.by.endswith("[bot]")
+    )
+
+
+def select_pointers(
+    facts: Sequence[Fact], number: int, last: PullDescription, commits: Sequence[PullCommit]
+) -> tuple[BackReference, ...]:
+    """What later took it back or repaired it."""
+    if last.merged is None:
+        return ()
+    shas = [sha for sha in (last.merge_commit, *(commit.sha for commit in commits)) if sha]
+    pointers = {
+        (pointer.kind, pointer.by): pointer
+        for fact in sorted(facts, key=lambda one: (one.at, one.key), reverse=True)
+        if isinstance(pointer := fact.what, BackReference)
+        and (
+            fact.pull == number
+            or (pointer.sha and any(sha.startswith(pointer.sha) for sha in shas))
+        )
+        and pointer.by not in shas
+    }
+    return tuple(sorted(pointers.values(), key=lambda pointer: (pointer.at, pointer.by)))

@@ -1,0 +1,187 @@
+"""What people did to an agent's work because it was not right, as corrections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from closeloop.model.finding import FailureMode
+from closeloop.model.pull_request import BackReference, Correction, HumanEdit, PullRequest
+from closeloop.model.record import content_digest
+from closeloop.model.review_items import HumanReview, ReviewItem
+
+MAX_CORRECTION_CHARS = 2_000
+
+_MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
+    (
+        "hallucinated API",
+        re.compile(
+            r"(?:does|do|did)(?:n't| not) exist|no such (?:method|function|attribute|module|flag|"
+            r"option|field)|made[ -]up|hallucinat|not a real|has no (?:method|attribute|member)|"
+            r"undefined|unknown (?:option|flag|keyword)|invented",
+        ),
+    ),
+    (
+        "scope creep",
+        re.compile(
+            r"out of scope|unrelated|not part of (?:this|the)|nobody asked|not asked for|"
+            r"separate (?:pr|pull request|change)|why (?:did you|is this) (?:change|touch)|"
+            r"does(?:n't| not) belong (?:in|to) this (?:pr|diff|change|pull)|noise|too big|"
+            r"revert (?:this|these|the) (?:file|change|format|whitespace)",
+        ),
+    ),
+    (
+        "context blindness",
+        re.compile(
+            r"already (?:have|has|exist|do|does|there)|duplicat|reuse|re-use|existing (?:helper|"
+            r"function|util|class|component|method)|we have a|instead of our own|our own (?:\w+ )?"
+            r"(?:helper|client|logger|component)|follow the (?:existing|convention)|"
+            r"convention (?:here|of)|like (?:the )?(?:others|rest|siblings)",
+        ),
+    ),
+    (
+        "instruction drift",
+        re.compile(
+            r"not what (?:was|i|we) asked|asked (?:for|you)|the (?:issue|ticket|task) (?:says|asks|"
+            r"said|wants)|misunderst|wrong (?:problem|thing|approach)|requirement|supposed to|"
+            r"as (?:described|discussed|agreed)",
+        ),
+    ),
+    (
+        "silent regression",
+        re.compile(
+            r"\bbroke|\bbreaks\b|regress|no longer works|stopped working|used to work|revert|"
+            r"rolled? back|fail(?:s|ed|ing) (?:now|since)|outage|incident",
+        ),
+    ),
+)
+
+
+def suggest_failure_modes(text: str) -> tuple[FailureMode, ...]:
+    """The failure modes that a remark's words speak of."""
+    plain = text[:MAX_CORRECTION_CHARS].casefold().replace("’", "'")
+    return tuple(mode for mode, sign in _MODE_PATTERNS if sign.search(plain))
+
+
+def list_corrections(pull: PullRequest) -> list[Correction]:
+    """Every remark of a reviewer, every edit by a person, every revert and later fix.
+
+    Only of an agent's work; a reply in a thread says no more than its first remark.
+    """
+    if not pull.signs:
+        return []
+    return [
+        *_corrections_from_remarks(pull),
+        *_corrections_from_edits(pull),
+        *_corrections_from_pointers(pull),
+    ]
+
+
+def _corrections_from_remarks(pull: PullRequest) -> Iterator[Correction]:
+    for comment in pull.comments:
+        if comment.counts and not comment.answers and not comment.deleted and comment.body.strip():
+            yield _complete_correction(
+                pull,
+                Correction(
+                    id=_correction_id(pull, "comment", comment.id),
+                    repo=pull.repo,
+                    kind="comment",
+                    text=comment.body[:MAX_CORRECTION_CHARS],
+                    path=comment.path,
+                    line=comment.line,
+                    hunk=comment.hunk,
+                    by=comment.by,
+                    at=comment.at,
+                ),
+            )
+    for review in pull.reviews:
+        if review.counts and review.state != "approved" and review.body.strip():
+            yield _complete_correction(
+                pull,
+                Correction(
+                    id=_correction_id(pull, "review", review.id),
+                    repo=pull.repo,
+                    kind="note",
+                    text=review.body[:MAX_CORRECTION_CHARS],
+                    by=review.by,
+                    at=review.at,
+                ),
+            )
+
+
+def _corrections_from_edits(pull: PullRequest) -> Iterator[Correction]:
+    for edit in pull.edits:
+        files = [file.path for file in edit.files or ()]
+        yield _complete_correction(
+            pull,
+            Correction(
+                id=_correction_id(pull, "edit", edit.sha),
+                repo=pull.repo,
+                kind="edit",
+                text=_describe_edit(edit),
+                path=files[0] if len(files) == 1 else None,
+                by=edit.by,
+                at=edit.at,
+            ),
+        )
+
+
+def _describe_edit(edit: HumanEdit) -> str:
+    files = [file.path for file in edit.files or ()]
+    where = f" ({', '.join(files[:5])}{' …' if len(files) > 5 else ''})" if files else ""
+    return f"{edit.title or 'An edit by a person'}{where}"[:MAX_CORRECTION_CHARS]
+
+
+def _corrections_from_pointers(pull: PullRequest) -> Iterator[Correction]:
+    for pointer in pull.pointers:
+        correction = _complete_correction(
+            pull,
+            Correction(
+                id=_correction_id(pull, pointer.kind, pointer.by),
+                repo=pull.repo,
+                kind=pointer.kind,
+                text=_describe_pointer(pointer),
+                at=pointer.at,
+            ),
+        )
+        modes = dict.fromkeys((*correction.suggested, "silent regression"))
+        yield replace(correction, suggested=tuple(modes))
+
+
+def _describe_pointer(pointer: BackReference) -> str:
+    return f"{pointer.kind} by {pointer.by}: {pointer.title}".rstrip(": ")[:MAX_CORRECTION_CHARS]
+
+
+def review_note_id(review: HumanReview) -> str:
+    """One person's notes on one item are one correction, however often they are changed."""
+    return content_digest("correction", review.item, "note", review.reviewer)[:16]
+
+
+def corrections_from_review(review: HumanReview, item: ReviewItem) -> list[Correction]:
+    """What somebody wrote in the queue about work that is not fit to merge as it is."""
+    if not review.notes.strip() and not review.tags:
+        return []
+    correction = Correction(
+        id=review_note_id(review),
+        repo=item.repo or "",
+        pull=int(item.id.rpartition("#")[2]) if item.kind == "pull" else None,
+        attempt=item.id if item.kind == "attempt" else None,
+        kind="note",
+        text=review.notes[:MAX_CORRECTION_CHARS],
+        by=review.reviewer,
+        at=review.at,
+        tags=review.tags,
+    )
+    return [replace(correction, suggested=suggest_failure_modes(correction.text))]
+
+
+def _complete_correction(pull: PullRequest, one: Correction) -> Correction:
+    return replace(
+        one, pull=pull.number, attempt=pull.attempt, suggested=suggest_failure_modes(one.text)
+    )
+
+
+def _correction_id(pull: PullRequest, kind: str, name: str) -> str:
+    return content_digest("correction", pull.repo, pull.number, kind, name)[:16]

@@ -1,0 +1,212 @@
+"""The narrow facts of an attempt: lists and pages read these and never decode a body."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, TypedDict
+
+from sqlalchemy import ColumnElement, Connection, Select, func, select
+
+from closeloop.model.attempt import Attempt, AttemptRow, Grade
+from closeloop.model.change import Change
+from closeloop.model.trace import Trace
+from closeloop.store.schema import attempts, grades, sessions, variants
+
+OWN_KEY_CHARACTERS = 32
+"""How much of a session's key is of the session itself: its copies have the same."""
+COPY_MARKS = {None: "", "exported": "x", "printed": "y"}
+"""What a copy's key goes on with: after the digits of other keys, the better copy first."""
+_MAX_CHARACTERS = 500
+_SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
+
+
+_JOINED_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
+
+
+def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None) -> dict[str, Any]:
+    """What `attempts` holds of an attempt."""
+    usage = attempt.usage
+    started, ended = attempt.started, attempt.ended
+    return {
+        "id": attempt.id,
+        "origin": attempt.origin,
+        "task": attempt.task,
+        "task_digest": attempt.task_digest,
+        "variant": attempt.variant,
+        "experiment": attempt.experiment,
+        "number": attempt.number,
+        "retry": attempt.retry,
+        "parent": attempt.parent,
+        "exit": attempt.exit,
+        "cause": short_column_text(attempt.cause),
+        "started": started,
+        "ended": ended,
+        "seconds": (ended - started).total_seconds() if started and ended else None,
+        "input_tokens": column_integer(usage.input_tokens),
+        "output_tokens": column_integer(usage.output_tokens),
+        "cost": column_number(usage.cost),
+        "lanes": len(trace.lanes) if trace else None,
+        "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
+        "events": len(trace.events) if trace else None,
+        "files_changed": len(change.files) if change else None,
+        "lines_added": column_integer(sum(file.added for file in change.files)) if change else None,
+        "lines_removed": column_integer(sum(file.removed for file in change.files))
+        if change
+        else None,
+        "user": short_column_text(attempt.user),
+    }
+
+
+def grade_columns(grade: Grade) -> dict[str, Any]:
+    """What `grades` holds of a grade."""
+    outcome = grade.outcome
+    return {
+        "grading": grade.grading,
+        "version": grade.version,
+        "outcome": outcome.result,
+        "outcome_cause": short_column_text(outcome.cause),
+        "reason": short_column_text(outcome.reasons[0]) if outcome.reasons else None,
+        "broken": len(grade.broken),
+        "out_of_scope": len(grade.out_of_scope),
+        "asked": grade.asked,
+    }
+
+
+def make_attempt_row(
+    attempt: Attempt, trace: Trace | None, change: Change | None, grade: Grade | None
+) -> AttemptRow:
+    """The row that the store will show for these, but for the variant's name."""
+    graded = grade_columns(grade) if grade else {}
+    return AttemptRow(**attempt_columns(attempt, trace, change), **graded)
+
+
+class AttemptQuery(TypedDict, total=False):
+    """Which attempts to list; None is any. Of a session that grew, only the newest counts."""
+
+    origin: str | None
+    task: str | None
+    task_digests: Collection[str] | None
+    variants: Collection[str] | None
+    """Digests."""
+    variant_name: str | None
+    experiment: str | None
+    gradings: Collection[str] | None
+    """Not which attempts, but which grades of theirs: those by these gradings."""
+    outcome: str | None
+    """An attempt that is not graded is unscored."""
+    limit: int | None
+
+
+def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[AttemptRow]:
+    """Attempts, latest start first, each with the grade that counts."""
+    names = _load_variants(connection)
+    query = select_counted_attempts(wanted.get("gradings"))
+    if (origin := wanted.get("origin")) is not None:
+        query = query.where(attempts.c.origin == origin)
+    if (name := wanted.get("variant_name")) is not None:
+        query = query.where(
+            attempts.c.variant.in_([key for key in names if names[key].name == name])
+        )
+    if (outcome := wanted.get("outcome")) is not None:
+        query = query.where(outcome_condition(outcome))
+    if (task := wanted.get("task")) is not None:
+        query = query.where(attempts.c.task == task)
+    if (experiment := wanted.get("experiment")) is not None:
+        query = query.where(attempts.c.experiment == experiment)
+    if (digests := wanted.get("task_digests")) is not None:
+        query = query.where(attempts.c.task_digest.in_(digests))
+    if (digests := wanted.get("variants")) is not None:
+        query = query.where(attempts.c.variant.in_(digests))
+    rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
+    return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+
+
+def outcome_condition(outcome: str) -> ColumnElement[bool]:
+    """An attempt that is not graded is unscored."""
+    same = grades.c.outcome == outcome
+    return same | grades.c.outcome.is_(None) if outcome == "unscored" else same
+
+
+def add_variant_names(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
+    """Rows of `counting`, with the names of their variants."""
+    names = _load_variants(connection)
+    return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+
+
+def _load_variants(connection: Connection) -> dict[str, Any]:
+    query = select(variants.c.digest, variants.c.name, variants.c.agent, variants.c.model)
+    return {row.digest: row for row in connection.execute(query.order_by(variants.c.number))}
+
+
+def _attempt_row(row: Any, variant: Any) -> AttemptRow:
+    if variant is None:
+        return AttemptRow(**row)
+    of_variant = {"agent": variant.agent, "model": variant.model, "variant_name": variant.name}
+    return AttemptRow(**{**row, **of_variant})
+
+
+def select_counted_attempts(
+    gradings: Collection[str] | None = None, *, every: bool = False
+) -> Select[Any]:
+    """The attempts that count, or every one, with their sessions and the grades that count."""
+    other = grades.alias()
+    newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
+    if gradings is not None:
+        newest = newest.where(other.c.grading.in_(gradings))
+    newest = newest.order_by(other.c.version.desc(), other.c.number.desc()).limit(1)
+    joined_columns = [
+        column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
+    ]
+    # Of a session's versions the one that went on longest counts, and the last stored of equals.
+    grown, version = attempts.alias(), sessions.alias()
+    ends, end = func.coalesce(grown.c.ended, 0), func.coalesce(attempts.c.ended, 0)
+    last_stored = (ends == end) & (version.c.number > sessions.c.number)
+    later = (
+        select(version.c.number)
+        .join(grown, grown.c.id == version.c.attempt)
+        .where(
+            version.c.key == sessions.c.key,
+            version.c.number != sessions.c.number,
+            (ends > end) | last_stored,
+        )
+    )
+    # A copy counts where nothing better is known of the session.
+    better = sessions.alias()
+    own, marked = (
+        func.substr(sessions.c.key, 1, length)
+        for length in (OWN_KEY_CHARACTERS, OWN_KEY_CHARACTERS + 1)
+    )
+    is_copy = func.substr(marked, OWN_KEY_CHARACTERS + 1) >= COPY_MARKS["exported"]
+    better_copies = select(better.c.number).where(better.c.key >= own, better.c.key < marked)
+    # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
+    counts = () if every else (~later.exists(), ~(is_copy & better_copies.exists()))
+    return (
+        select(attempts, *joined_columns)
+        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
+        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
+        .where(*counts)
+        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+    )
+
+
+def short_column_text(text: str | None) -> str | None:
+    """Text that any engine can hold in a column, shortened."""
+    if text is None:
+        return None
+    return column_text(text[:_MAX_CHARACTERS])
+
+
+def column_text(text: str) -> str:
+    """A column holds no NUL and no half of a character."""
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def column_integer(number: int | None) -> int | None:
+    """Bodies keep the number as it came; a column holds no more than it can."""
+    return None if number is None else max(_SMALLEST, min(number, _BIGGEST))
+
+
+def column_number(number: float | None) -> float | None:
+    """A column holds numbers only."""
+    return None if number is None or math.isnan(number) else number

@@ -1,0 +1,132 @@
+"""What went between attempts and their models: columns to add up, and bodies kept in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, select
+
+from closeloop.model.exchange import Exchange
+from closeloop.model.record import Record
+from closeloop.model.request_pieces import split_into_pieces
+from closeloop.store import fact_rows, schema
+from closeloop.store.attempt_rows import column_integer, column_number, short_column_text
+from closeloop.store.record_bodies import (
+    compress_content,
+    decompress_body,
+    pack_record,
+    unpack_record,
+)
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class PackedExchanges(Record):
+    """Exchanges of one attempt as rows; every piece once."""
+
+    rows: tuple[dict[str, Any], ...]
+    blobs: dict[str, bytes]
+
+
+def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExchanges:
+    """Ready to be saved."""
+    blobs: dict[str, bytes] = {}
+
+    def add_piece(piece: bytes) -> bytes:
+        digest = hashlib.sha256(piece).digest()
+        if digest.hex() not in blobs:
+            blobs[digest.hex()] = compress_content(piece)
+        return digest
+
+    rows = tuple(
+        {
+            **_exchange_columns(exchange),
+            "attempt": attempt,
+            "request": b"".join(map(add_piece, split_into_pieces(exchange.request))),
+            "response": add_piece(exchange.response).hex(),
+            "body": pack_record(replace(exchange, request=b"", response=b"")),
+        }
+        for exchange in exchanges
+    )
+    return PackedExchanges(rows=rows, blobs=blobs)
+
+
+class LazyExchanges(Sequence[Exchange]):
+    """What was packed; each exchange is put together when it is read."""
+
+    def __init__(self, made: PackedExchanges) -> None:
+        self._made = made
+
+    def __len__(self) -> int:
+        return len(self._made.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Exchange: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Exchange]: ...
+    def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return _join_exchange(self._made.rows[index], self._made.blobs)
+
+
+def _join_exchange(row: Mapping[Any, Any], content: Mapping[str, bytes]) -> Exchange:
+    request = b"".join(decompress_body(content[each]) for each in _split_digests(row["request"]))
+    response = decompress_body(content[row["response"]])
+    return replace(unpack_record(row["body"], Exchange), request=request, response=response)
+
+
+def _exchange_columns(exchange: Exchange) -> dict[str, Any]:
+    usage = exchange.usage
+    return {
+        "number": exchange.number,
+        "at": exchange.at,
+        "path": short_column_text(exchange.path),
+        "status": exchange.status,
+        "seconds": exchange.seconds,
+        "first_byte_seconds": exchange.first_byte_seconds,
+        "retries": exchange.retries,
+        "model": short_column_text(exchange.model),
+        "input_tokens": column_integer(usage.input_tokens),
+        "output_tokens": column_integer(usage.output_tokens),
+        "cache_read_tokens": column_integer(usage.cache_read_tokens),
+        "cache_write_tokens": column_integer(usage.cache_write_tokens),
+        "cost": column_number(usage.cost),
+        "cause": short_column_text(exchange.cause),
+    }
+
+
+def insert_exchanges(connection: Connection, made: PackedExchanges) -> None:
+    """Save exchanges; what is known already stays as it is."""
+    fact_rows.save_blobs(connection, *made.blobs.items())
+    fact_rows.insert_new_rows(connection, schema.exchanges, made.rows)
+
+
+def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
+    """The exchanges of an attempt in order; each is put together when its turn comes."""
+    table = schema.exchanges.c
+    query = select(table.body, table.request, table.response).where(table.attempt == attempt)
+    rows = connection.execute(query.order_by(table.number)).mappings().all()
+    digests = {
+        digest for row in rows for digest in (*_split_digests(row["request"]), row["response"])
+    }
+    content = _load_blobs(connection, sorted(digests))
+    return (_join_exchange(row, content) for row in rows)
+
+
+def _split_digests(request: bytes) -> list[str]:
+    return [
+        request[place : place + _DIGEST_BYTES].hex()
+        for place in range(0, len(request), _DIGEST_BYTES)
+    ]
+
+
+def _load_blobs(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+    table, blobs_by_digest = schema.blobs.c, {}
+    for part in fact_rows.split_values(digests):
+        query = select(table.digest, table.body).where(table.digest.in_(part))
+        blobs_by_digest.update({row.digest: row.body for row in connection.execute(query)})
+    return blobs_by_digest

@@ -1,0 +1,241 @@
+"""Attempts page by page: from columns alone, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
+
+from closeloop.model.attempt import AttemptRow
+from closeloop.model.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices, PageCursor
+from closeloop.store import plan_tables
+from closeloop.store.attempt_rows import (
+    add_variant_names,
+    outcome_condition,
+    select_counted_attempts,
+)
+from closeloop.store.pull_tables import events
+from closeloop.store.schema import (
+    attempts,
+    deliveries,
+    experiments,
+    grades,
+    measurements,
+    pauses,
+    proofs,
+    sessions,
+    tasks,
+    variants,
+)
+from closeloop.store.store_section import StoreSection
+
+MAX_CHOICES = 500
+
+
+class ListingSection(StoreSection):
+    """The part of an open store that lists."""
+
+    def list_page(
+        self, wanted: AttemptFilter, limit: int, after: PageCursor | None = None
+    ) -> list[AttemptRow]:
+        """The latest start first, each with the grade that counts."""
+
+        def work(on: Connection) -> list[AttemptRow]:
+            query = select_counted_attempts().where(*_filter_conditions(wanted))
+            page_rows: list[AttemptRow] = []
+            for part in _page_conditions(after):
+                if len(page_rows) < limit:
+                    rest = query.where(part).limit(limit - len(page_rows))
+                    page_rows += add_variant_names(on, on.execute(rest).mappings())
+            return page_rows
+
+        rows: list[AttemptRow] = self._read(work)
+        return rows
+
+    def load_row(self, attempt: str) -> AttemptRow | None:
+        """One attempt by its full id, also a version of a session that no longer counts."""
+
+        def work(on: Connection) -> AttemptRow | None:
+            query = select_counted_attempts(every=True).where(attempts.c.id == attempt)
+            return next(iter(add_variant_names(on, on.execute(query).mappings())), None)
+
+        attempt_row: AttemptRow | None = self._read(work)
+        return attempt_row
+
+    def find_newer_version(self, attempt: str) -> str | None:
+        """The attempt that holds the newest version of the same session, if this one does not."""
+        own, other, ended = sessions.alias(), sessions.alias(), attempts.c.ended
+        query = (
+            select(other.c.attempt)
+            .join(own, own.c.key == other.c.key)
+            .join(attempts, attempts.c.id == other.c.attempt)
+            .where(own.c.attempt == attempt)
+            .order_by(func.coalesce(ended, 0).desc(), other.c.number.desc())
+            .limit(1)
+        )
+        newest_attempt: str | None = self._read(lambda on: on.execute(query).scalar())
+        return None if newest_attempt == attempt else newest_attempt
+
+    def load_marks(
+        self, ids: Iterable[str], bases: Mapping[str, str] | None = None
+    ) -> dict[str, AttemptMarks]:
+        """What the rules say, by attempt: on the basis that is given, else what they said last."""
+        table = measurements.c
+        fields = (table.findings, table.found, table.category, table.iterations)
+        query = select(table.attempt, table.basis, *fields).order_by(table.number)
+        query = query.where(table.attempt.in_(list(ids)))
+        found: dict[str, AttemptMarks] = {}
+        for row in self._read(lambda on: on.execute(query).all()):
+            outdated = bases is not None and bases[row.attempt] != row.basis
+            if outdated and row.attempt in found and not found[row.attempt].outdated:
+                continue
+            found[row.attempt] = AttemptMarks(
+                findings=row.findings,
+                rules=tuple(row.found.split()),
+                category=row.category,
+                iterations=row.iterations,
+                outdated=outdated,
+            )
+        return found
+
+    def list_choices(self, sealed: Collection[str] = ()) -> FilterChoices:
+        """What there is to choose from, in order; never the name of a sealed task."""
+        is_visible = attempts.c.task_digest.not_in(sealed)
+        columns = {
+            "variants": variants.c.name,
+            "repos": sessions.c.repo,
+            "users": attempts.c.user,
+            "categories": measurements.c.category,
+        }
+
+        def work(on: Connection) -> FilterChoices:
+            values_by_name = {name: _list_distinct(on, column) for name, column in columns.items()}
+            agents = {*_list_distinct(on, variants.c.agent), *_list_distinct(on, sessions.c.agent)}
+            tasks = _list_distinct(on, attempts.c.task, is_visible)
+            return FilterChoices(tasks=tasks, agents=tuple(sorted(agents)), **values_by_name)
+
+        choices: FilterChoices = self._read(work)
+        return choices
+
+    def proof_states(self) -> dict[str, str]:
+        """By grading, what is known of a task by its controls."""
+        table = proofs
+        query = select(table.c.grading, table.c.state).order_by(table.c.number)
+        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
+
+    def count_passes(self) -> dict[str, tuple[int, int]]:
+        """By the task's digest, how many attempts passed, and how many were scored."""
+        task, outcome = attempts.c.task_digest, grades.c.outcome
+        query = (
+            select_counted_attempts()
+            .with_only_columns(task, outcome, func.count(), maintain_column_froms=True)
+            .where(task.is_not(None), outcome.in_(("pass", "fail")))
+            .group_by(task, outcome)
+            .order_by(None)
+        )
+        tallies: dict[str, tuple[int, int]] = {}
+        for digest, result, number in self._read(lambda on: on.execute(query).all()):
+            hits, scored = tallies.get(digest, (0, 0))
+            tallies[digest] = (hits + number * (result == "pass"), scored + number)
+        return tallies
+
+    def count_records(self) -> dict[str, int]:
+        """How many of what is kept."""
+        tables = {
+            "attempts": attempts,
+            "grades": grades,
+            "measurements": measurements,
+            "sessions": sessions,
+            "tasks": tasks,
+            "variants": variants,
+        }
+        subqueries = [
+            select(func.count()).select_from(one).scalar_subquery() for one in tables.values()
+        ]
+        row = self._read(lambda on: on.execute(select(*subqueries)).one())
+        return dict(zip(tables, row, strict=True))
+
+    def change_marker(self) -> str:
+        """Another one whenever something was added that lists, numbers or plans show."""
+        newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED_TABLES]
+        count = select(func.count()).select_from(attempts).scalar_subquery()
+        row = self._read(lambda on: on.execute(select(count, *newest)).one())
+        return "-".join(str(each or 0) for each in row)
+
+
+_NUMBERED_TABLES = (
+    grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
+    plan_tables.plans, plan_tables.tasks, plan_tables.executions,
+)  # fmt: skip
+
+
+def _list_distinct(
+    connection: Connection, column: Any, *which: ColumnElement[bool]
+) -> tuple[str, ...]:
+    query = select(column).where(column.is_not(None), *which).distinct().order_by(column)
+    return tuple(connection.execute(query.limit(MAX_CHOICES)).scalars())
+
+
+def _page_conditions(after: PageCursor | None) -> list[ColumnElement[bool]]:
+    """What comes after a line: those with a start, then those without; each a range of an index."""
+    started, name = attempts.c.started, attempts.c.id
+    if after is None:
+        return [started.is_not(None), started.is_(None)]
+    if after.started is None:
+        return [and_(started.is_(None), name > after.id)]
+    earlier = or_(started < after.started, name > after.id)
+    return [and_(started <= after.started, earlier), started.is_(None)]
+
+
+def _filter_conditions(wanted: AttemptFilter) -> list[ColumnElement[bool]]:
+    conditions = [
+        attempts.c[name] == value
+        for name in ("task", "origin", "exit", "experiment", "user")
+        if (value := getattr(wanted, name)) is not None
+    ]
+    if wanted.repo is not None:
+        conditions.append(sessions.c.repo == wanted.repo)
+    if wanted.variant is not None:
+        conditions.append(
+            attempts.c.variant.in_(_select_variant_digests(variants.c.name == wanted.variant))
+        )
+    if wanted.agent is not None:
+        own = attempts.c.variant.in_(_select_variant_digests(variants.c.agent == wanted.agent))
+        conditions.append(or_(own, sessions.c.agent == wanted.agent))
+    if wanted.outcome is not None:
+        conditions.append(outcome_condition(wanted.outcome))
+    if wanted.rule is not None:
+        conditions.append(_has_finding(wanted.rule))
+    if wanted.category is not None:
+        conditions.append(_last_measurement_matches(measurements.c.category == wanted.category))
+    return conditions
+
+
+def _select_variant_digests(condition: ColumnElement[bool]) -> Select[Any]:
+    return select(variants.c.digest).where(condition)
+
+
+def _has_finding(rule: str) -> ColumnElement[bool]:
+    """Whether the last measurement of an attempt has it; a value, not a join of all with all."""
+    columns = measurements.c
+    has_rule = (" " + columns.found + " ").contains(f" {rule} ", autoescape=True)
+    last = (
+        select(has_rule)
+        .where(columns.attempt == attempts.c.id)
+        .order_by(columns.number.desc())
+        .limit(1)
+    )
+    return last.scalar_subquery()
+
+
+def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether the last measurement of an attempt is like that."""
+    other = measurements.alias()
+    last = select(func.max(other.c.number)).where(other.c.attempt == measurements.c.attempt)
+    query = select(measurements.c.number).where(
+        measurements.c.attempt == attempts.c.id,
+        measurements.c.number == last.scalar_subquery(),
+        condition,
+    )
+    return query.exists()

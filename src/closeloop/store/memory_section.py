@@ -1,0 +1,258 @@
+"""What reviewers taught: corrections, rules, vectors, what agents were told and what came again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, func, insert, select
+
+from closeloop.model.pull_request import Correction
+from closeloop.model.team_rules import (
+    ContextRecord,
+    RepeatedRemark,
+    RuleExample,
+    RuleState,
+    TeamRule,
+)
+from closeloop.store import fact_rows
+from closeloop.store import memory_tables as tables
+from closeloop.store.attempt_rows import short_column_text
+from closeloop.store.evaluation_tables import evaluations
+from closeloop.store.pull_tables import events, inbox, pull_facts, pulls
+from closeloop.store.record_bodies import pack_record, unpack_record
+from closeloop.store.report_tables import reports
+from closeloop.store.store_section import StoreSection
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_QUERIED_DIGESTS = 10_000
+"""Of more texts than this, it takes less time to read all vectors."""
+
+
+class MemorySection(StoreSection):
+    """The part of an open store that is about rules."""
+
+    def learning_marker(self) -> tuple[object, ...]:
+        """Changes when there may be more to be learned.
+
+        Facts are kept a moment before the pull requests they change: only when these are written,
+        and the inbox is let go, is all of it there to be read.
+        """
+        source_tables = (events, pull_facts, tables.human_reviews, evaluations, reports)
+        newest = (func.max(table.c.number) for table in source_tables)
+        marks = (*newest, func.max(pulls.c.told), func.min(inbox.c.number))
+        query = select(*(select(mark).scalar_subquery() for mark in marks))
+        return tuple(self._read(lambda on: on.execute(query).one()))
+
+    def finding_markers(self) -> dict[str, str]:
+        """By attempt, a name for what judges and checks said of it last."""
+
+        def work(on: Connection) -> dict[str, str]:
+            markers: dict[str, str] = {}
+            for table in (evaluations, reports):
+                query = select(table.c.attempt, func.max(table.c.number))
+                query = query.where(table.c.attempt.is_not(None)).group_by(table.c.attempt)
+                for attempt, number in on.execute(query):
+                    markers[attempt] = f"{markers.get(attempt, '')} {table.name}{number}"
+            return markers
+
+        return self._read(work)  # type: ignore[no-any-return]
+
+    def save_rule(self, rule: TeamRule) -> None:
+        """Say a rule, or say it anew; its examples are added to those that are known."""
+
+        def work(on: Connection) -> None:
+            fact_rows.append_fact(on, tables.learned_rules, ("id",), _rule_columns(rule))
+            _add_examples(on, rule)
+
+        self._write(work)
+
+    def save_examples(self, rule: TeamRule) -> None:
+        """Add a rule's examples; a rule that is known stays as people last put it."""
+        known = select(tables.learned_rules.c.number).where(tables.learned_rules.c.id == rule.id)
+
+        def work(on: Connection) -> None:
+            if on.execute(known.limit(1)).first() is None:
+                on.execute(insert(tables.learned_rules), _rule_columns(rule))
+            _add_examples(on, rule)
+
+        self._write(work)
+
+    def list_rules(
+        self, *, repo: str | None = None, state: RuleState | None = None
+    ) -> list[TeamRule]:
+        """As they are now, with their examples, oldest first; those of every repository too."""
+
+        def work(on: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
+            query = fact_rows.select_newest(tables.learned_rules, "id")
+            rules = tables.learned_rules
+            if repo is not None:
+                query = query.where(
+                    (rules.c.repo == short_column_text(repo)) | rules.c.repo.is_(None)
+                )
+            if state is not None:
+                query = query.where(rules.c.state == state)
+            bodies = on.execute(query).scalars().all()
+            example_query = select(tables.rule_examples.c.rule, tables.rule_examples.c.body)
+            example_query = example_query.order_by(
+                tables.rule_examples.c.at, tables.rule_examples.c.number
+            )
+            return bodies, on.execute(example_query).all()
+
+        bodies, example_rows = self._read(work)
+        examples: dict[str, list[bytes]] = {}
+        for rule, body in example_rows:
+            examples.setdefault(rule, []).append(body)
+        learned_rules = [unpack_record(body, TeamRule) for body in bodies]
+        return [
+            replace(
+                rule,
+                examples=tuple(
+                    unpack_record(body, RuleExample) for body in examples.get(rule.id, ())
+                ),
+            )
+            for rule in learned_rules
+        ]
+
+    # Vectors
+
+    def save_vectors(self, encoder: str, made: Mapping[str, NDArray[np.float32]]) -> None:
+        """By the digest of their texts; each once."""
+        rows = [
+            {"encoder": encoder, "digest": digest, "body": vector.astype("<f4").tobytes()}
+            for digest, vector in made.items()
+        ]
+        self._write(lambda on: fact_rows.insert_new_rows(on, tables.vectors, rows))
+
+    def load_vectors(self, encoder: str, digests: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Those that an encoder made of some texts."""
+        import numpy as np
+
+        table = tables.vectors
+        query = select(table.c.digest, table.c.body).where(table.c.encoder == encoder)
+
+        def work(on: Connection) -> list[Any]:
+            if len(digests) > MAX_QUERIED_DIGESTS:
+                return list(on.execute(query).all())
+            parts = fact_rows.split_values(digests)
+            results = (on.execute(query.where(table.c.digest.in_(part))).all() for part in parts)
+            return [row for rows in results for row in rows]
+
+        wanted_digests = {*digests}
+        rows = self._read(work)
+        return {
+            digest: np.frombuffer(body, "<f4") for digest, body in rows if digest in wanted_digests
+        }
+
+    # What came again
+
+    def save_repeats(self, found: Sequence[RepeatedRemark]) -> None:
+        """Add what is held now; what is held already is not said twice."""
+        rows = [
+            {
+                "key": short_column_text(one.key),
+                "rule": one.rule,
+                "repo": short_column_text(one.repo),
+                "pull": one.pull,
+                "attempt": one.attempt,
+                "state": one.state,
+                "body": pack_record(one),
+            }
+            for one in found
+        ]
+        self._write(lambda on: fact_rows.append_facts(on, tables.repeats, ("key", "rule"), rows))
+
+    def list_repeats(
+        self, *, repo: str | None = None, pull: int | None = None
+    ) -> list[RepeatedRemark]:
+        """As they are held now, in the order they were found."""
+        table = tables.repeats
+        query = fact_rows.select_newest(
+            table, "key", "rule", repo=short_column_text(repo), pull=pull
+        )
+        return self._load_records(query, RepeatedRemark)
+
+    # What agents were told
+
+    def save_offer(self, made: ContextRecord) -> ContextRecord:
+        """Say what was told of some work: it counts with all that was told of it before."""
+        table = tables.offers
+        query = fact_rows.select_newest(
+            table, "repo", "key", repo=short_column_text(made.repo), key=short_column_text(made.key)
+        )
+
+        def work(on: Connection) -> ContextRecord:
+            body = on.execute(query).scalar()
+            before = made if body is None else unpack_record(body, ContextRecord)
+            rules = tuple(dict.fromkeys((*before.rules, *made.rules)))
+            if body is not None and rules == before.rules:
+                return before
+            merged_offer = replace(made, rules=rules)
+            columns = {
+                "key": short_column_text(made.key),
+                "repo": short_column_text(made.repo),
+                "arm": made.arm,
+                "at": made.at,
+                "body": pack_record(merged_offer),
+            }
+            on.execute(insert(table), columns)
+            return merged_offer
+
+        saved_offer: ContextRecord = self._write(work)
+        return saved_offer
+
+    def list_offers(
+        self, repo: str | None = None, keys: Sequence[str] | None = None
+    ) -> list[ContextRecord]:
+        """As they count now, in the order they were made; those of some work by its keys."""
+        query = fact_rows.select_newest(tables.offers, "repo", "key", repo=short_column_text(repo))
+        if keys is not None:
+            query = query.where(tables.offers.c.key.in_([short_column_text(key) for key in keys]))
+        return self._load_records(query, ContextRecord)
+
+    # Corrections
+
+    def save_corrections(self, found: Sequence[Correction]) -> None:
+        """Add corrections, or what is newly said of them."""
+        rows = [
+            {
+                "id": one.id,
+                "repo": short_column_text(one.repo),
+                "pull": one.pull,
+                "attempt": one.attempt,
+                "kind": one.kind,
+                "at": one.at,
+                "body": pack_record(one),
+            }
+            for one in found
+        ]
+        self._write(lambda on: fact_rows.append_facts(on, tables.corrections, ("id",), rows))
+
+    def list_corrections(
+        self, *, repo: str | None = None, pull: int | None = None
+    ) -> list[Correction]:
+        """As they are now, oldest first."""
+        table = tables.corrections
+        query = fact_rows.select_newest(table, "id", repo=short_column_text(repo), pull=pull)
+        return self._load_records(query, Correction)
+
+
+def _rule_columns(rule: TeamRule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "repo": short_column_text(rule.repo),
+        "state": rule.state,
+        "body": pack_record(replace(rule, examples=())),
+    }
+
+
+def _add_examples(on: Connection, rule: TeamRule) -> None:
+    rows = [
+        {"rule": rule.id, "key": short_column_text(one.key), "at": one.at, "body": pack_record(one)}
+        for one in rule.examples
+    ]
+    fact_rows.insert_new_rows(on, tables.rule_examples, rows)

@@ -1,0 +1,317 @@
+"""Orchestrated plans: what was to be done, every try, every verdict, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import Connection, func, insert, select
+
+from closeloop.model.attempt import Usage
+from closeloop.model.errors import BadInput
+from closeloop.model.exchange import Exchange
+from closeloop.model.orchestration import (
+    Orchestration,
+    OrchestrationHistory,
+    OrchestrationResult,
+    OrchestrationRow,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskTry,
+)
+from closeloop.model.trace import Trace
+from closeloop.model.usage_totals import sum_usage
+from closeloop.store import exact_patches, fact_rows, job_leases
+from closeloop.store import plan_tables as tables
+from closeloop.store.attempt_rows import (
+    column_integer,
+    column_number,
+    column_text,
+    short_column_text,
+)
+from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.record_bodies import (
+    compress_content,
+    decompress_body,
+    encode_record,
+    pack_record,
+    unpack_record,
+)
+from closeloop.store.store_section import StoreSection
+
+
+class PlanSection(StoreSection):
+    """The part of an open store that is about orchestrated plans."""
+
+    def save_plan(self, plan: Orchestration) -> None:
+        columns = {
+            "id": plan.id,
+            "at": plan.at,
+            "state": "begun",
+            "request": short_column_text(plan.request),
+            "tasks": len(plan.tasks),
+            "body": pack_record(plan),
+        }
+        self._write(lambda on: fact_rows.append_fact(on, tables.plans, ("id",), columns))
+
+    def save(self, tried: Sequence[SubtaskResult], assessed: Sequence[SubtaskAssessment]) -> None:
+        """Tries and verdicts in one transaction; a try that is known already stays as it is."""
+        split_executions = [exact_patches.split_execution(one.execution) for one in tried]
+        executions = [
+            _execution_columns(replace(one, execution=shown))
+            for one, (shown, _) in zip(tried, split_executions, strict=True)
+        ]
+        exact = [row for _, row in split_executions if row is not None]
+        verdicts = [_task_columns(one) for one in assessed]
+
+        def work(on: Connection) -> None:
+            fact_rows.insert_new_rows(on, tables.executions, executions)
+            exact_patches.insert_exact_patches(on, exact)
+            if verdicts:
+                on.execute(insert(tables.tasks), verdicts)
+
+        self._write(work)
+
+    def save_ending(self, plan: Orchestration, ending: OrchestrationResult) -> None:
+        """Add how it ended, and a row for every task that nobody tried."""
+        columns = {
+            "id": plan.id,
+            "at": ending.at,
+            "state": "ended",
+            "request": short_column_text(plan.request),
+            "tasks": len(plan.tasks),
+            "overall_pass": ending.passed,
+            "summary": column_text(ending.summary),
+            "attempt": ending.attempt,
+            **_usage_columns(ending.usage),
+            "duration": ending.seconds,
+            "body": pack_record(ending),
+        }
+        untried = [_untried_columns(ending, task, why) for task, why in ending.not_begun.items()]
+
+        def work(on: Connection) -> None:
+            fact_rows.append_fact(on, tables.plans, ("id",), columns)
+            fact_rows.append_facts(on, tables.tasks, ("plan", "task"), untried)
+
+        self._write(work)
+
+    def list_plans(
+        self, limit: int, among: Collection[str] | None = None
+    ) -> list[OrchestrationRow]:
+        """The newest first, of all or of some."""
+        table, tries = tables.plans, tables.executions
+        first = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
+        if among is not None:
+            first = first.where(table.c.id.in_(among))
+        names = [name for name in table.c.keys() if name != "body"]  # noqa: SIM118 - not a mapping
+
+        def work(on: Connection) -> tuple[Any, Any, Any]:
+            begun = on.execute(first.with_only_columns(table.c.id, *_shown_columns()).limit(limit))
+            rows = begun.mappings().all()
+            ids = [row["id"] for row in rows]
+            ended = select(*(table.c[name] for name in names)).where(
+                table.c.state == "ended", table.c.id.in_(ids)
+            )
+            counts = select(tries.c.plan, func.count().label("tries"), func.sum(tries.c.cost))
+            counts = counts.where(tries.c.plan.in_(ids)).group_by(tries.c.plan)
+            return (
+                rows,
+                on.execute(ended.order_by(table.c.number)).mappings().all(),
+                on.execute(counts).all(),
+            )
+
+        rows, ended, counts = self._read(work)
+        last = {row["id"]: row for row in ended}
+        try_totals = {plan: (tries, cost) for plan, tries, cost in counts}
+        return [
+            _plan_row(row, last.get(row["id"]), try_totals.get(row["id"], (0, None)))
+            for row in rows
+        ]
+
+    def running_plan_ids(self) -> frozenset[str]:
+        """The ids of those that somebody carries out now."""
+        keys = [key.split("/") for key in self._read(job_leases.list_claimed_jobs)]
+        return frozenset(key[1] for key in keys if key[0] == "plan")
+
+    def resolve_plan_id(self, start: str) -> str:
+        """The id that is, or alone begins with, what a person typed."""
+        table = tables.plans
+        near = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
+        ids = self._read(lambda on: list(on.execute(near.distinct().limit(3)).scalars()))
+        if not ids:
+            raise BadInput(f"No plan begins with {start!r}: `closeloop plans` lists them.")
+        if len(ids) > 1 and start not in ids:
+            raise BadInput(f"{start!r} begins several plans, {', '.join(ids)}: type more of it.")
+        return start if start in ids else str(ids[0])
+
+    def load_exact_story(self, plan: str) -> OrchestrationHistory:
+        """The same with the patches byte for byte: to go on with it, never to show it."""
+        story = self.load_story(plan)
+
+        def with_exact_patch(one: SubtaskTry, on: Connection) -> SubtaskTry:
+            stored_patch = exact_patches.load_exact_patch(on, one.execution)
+            if stored_patch is None:
+                return one
+            execution = replace(one.execution, patch=stored_patch.patch, files=stored_patch.files)
+            return replace(one, execution=execution)
+
+        tries = self._read(lambda on: tuple(with_exact_patch(one, on) for one in story.tries))
+        return replace(story, tries=tries)
+
+    def load_story(self, plan: str) -> OrchestrationHistory:
+        """All that is kept of a plan but the traces, without secrets."""
+        name = self.resolve_plan_id(plan)
+        begun, ended = tables.plans.c, tables.plans.alias().c
+        tries, verdicts = tables.executions.c, tables.tasks.c
+        queries = (
+            select(begun.body).where(begun.id == name, begun.state == "begun"),
+            select(ended.body)
+            .where(ended.id == name, ended.state == "ended")
+            .order_by(ended.number.desc())
+            .limit(1),
+            select(tries.body).where(tries.plan == name).order_by(tries.started, tries.number),
+            select(verdicts.body)
+            .where(verdicts.plan == name, verdicts["try"] > 0)
+            .order_by(verdicts.number),
+        )
+
+        def work(on: Connection) -> list[list[bytes]]:
+            return [list(on.execute(query).scalars()) for query in queries]
+
+        first, last, bodies, verdict_bodies = self._read(work)
+        verdicts_on: dict[tuple[str, int], list[SubtaskAssessment]] = {}
+        for verdict in (unpack_record(body, SubtaskAssessment) for body in verdict_bodies):
+            verdicts_on.setdefault((verdict.task, verdict.number), []).append(verdict)
+        executions = [unpack_record(body, SubtaskExecution) for body in bodies]
+        return OrchestrationHistory(
+            plan=unpack_record(first[-1], Orchestration),
+            tries=tuple(
+                _make_try(one, verdicts_on.get((one.task, one.number), [])) for one in executions
+            ),
+            ending=unpack_record(last[0], OrchestrationResult) if last else None,
+        )
+
+    def load_traces(self, plan: str) -> dict[tuple[str, int], Trace]:
+        """By task and try."""
+        table = tables.executions.c
+        query = select(table.task, table["try"], table.trace).where(table.plan == plan)
+        rows = self._read(lambda on: on.execute(query).all())
+        return {(task, number): unpack_record(body, Trace) for task, number, body in rows if body}
+
+    def load_exchanges(self, plan: str, task: str, number: int) -> Sequence[Exchange]:
+        """What went between a sub-agent and its model."""
+        table = tables.executions.c
+        query = select(table.exchanges).where(
+            table.plan == plan, table.task == task, table["try"] == number
+        )
+        body = self._read(lambda on: on.execute(query).scalar())
+        return () if body is None else unpack_exchanges(body)
+
+
+def pack_exchanges(made: Sequence[Exchange]) -> bytes | None:
+    """Every piece once: an agent sends most of what it said again and again."""
+    return compress_content(encode_record(exchanges_to_rows("", made))) if made else None
+
+
+def unpack_exchanges(body: bytes) -> Sequence[Exchange]:
+    return LazyExchanges(msgspec.msgpack.decode(decompress_body(body), type=PackedExchanges))
+
+
+def _make_try(execution: SubtaskExecution, verdicts: Sequence[SubtaskAssessment]) -> SubtaskTry:
+    """With the newest verdict; what the others took was paid all the same."""
+    if not verdicts:
+        return SubtaskTry(execution=execution)
+    usage_by_evaluation = {
+        one.evaluation.id: one.evaluation.usage for one in verdicts if one.evaluation
+    }
+    last = verdicts[-1].evaluation
+    before = sum_usage(
+        usage for name, usage in usage_by_evaluation.items() if last is None or name != last.id
+    )
+    return SubtaskTry(execution=execution, assessment=verdicts[-1], judged_before=before)
+
+
+def _shown_columns() -> Iterator[Any]:
+    return (tables.plans.c[name] for name in ("at", "request", "tasks"))
+
+
+def _plan_row(begun: Any, ended: Any, tried: tuple[int, float | None]) -> OrchestrationRow:
+    tries, cost = tried
+    ending_values = {} if ended is None else ended
+    return OrchestrationRow(
+        id=begun["id"],
+        at=begun["at"],
+        request=begun["request"],
+        tasks=begun["tasks"],
+        ended=ended is not None,
+        passed=ending_values.get("overall_pass"),
+        summary=ending_values.get("summary"),
+        seconds=ending_values.get("duration"),
+        tries=tries,
+        cost=ending_values.get("cost") if ended is not None else cost,
+    )
+
+
+def _execution_columns(one: SubtaskResult) -> dict[str, Any]:
+    execution = one.execution
+    return {
+        "plan": execution.plan,
+        "task": execution.task,
+        "try": execution.number,
+        "agent": short_column_text(execution.agent),
+        "model": short_column_text(execution.model),
+        "exit": execution.exit,
+        "started": execution.started,
+        "duration": execution.seconds,
+        **_usage_columns(execution.usage),
+        "body": pack_record(execution),
+        "trace": None if one.trace is None else pack_record(one.trace),
+        "exchanges": one.exchanges,
+    }
+
+
+def _task_columns(one: SubtaskAssessment) -> dict[str, Any]:
+    evaluation = one.evaluation
+    texts = [issue.text for issue in one.issues] or ([one.why] if one.why else [])
+    return {
+        "plan": one.plan,
+        "task": one.task,
+        "try": one.number,
+        "at": one.at,
+        "pass": one.passed,
+        "score": one.score,
+        "completeness": evaluation and evaluation.criterion_score("completeness"),
+        "quality": evaluation and evaluation.criterion_score("quality"),
+        "relevance": evaluation and evaluation.criterion_score("relevance"),
+        "issues": _encode_texts(texts),
+        "ignored_feedback": one.ignored,
+        "evaluation": evaluation and evaluation.id,
+        **_usage_columns(evaluation.usage if evaluation else Usage()),
+        "body": pack_record(one),
+    }
+
+
+def _untried_columns(ending: OrchestrationResult, task: str, why: str) -> dict[str, Any]:
+    assessment = SubtaskAssessment(
+        plan=ending.plan, task=task, number=0, passed=None, why=f"not begun: {why}", at=ending.at
+    )
+    return _task_columns(assessment)
+
+
+def _usage_columns(usage: Usage) -> dict[str, Any]:
+    """As orchestrators count: all that the model was sent is prompt, cached or not."""
+    prompt_counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    known_counts = [tokens for tokens in prompt_counts if tokens is not None]
+    return {
+        "prompt_tokens": column_integer(sum(known_counts)) if known_counts else None,
+        "completion_tokens": column_integer(usage.output_tokens),
+        "cost": column_number(usage.cost),
+    }
+
+
+def _encode_texts(texts: Sequence[str]) -> str:
+    """JSON, as columns can hold it."""
+    return msgspec.json.encode([column_text(text) for text in texts]).decode()

@@ -1,0 +1,386 @@
+"""What is told of pull requests: as it came, as facts, and what the facts say now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, TypedDict, Unpack
+
+from msgspec.structs import asdict
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select
+
+from closeloop.model.attempt import Attempt
+from closeloop.model.delivery import Delivery
+from closeloop.model.event_log import LogEvent
+from closeloop.model.pull_request import Fact, PullRow
+from closeloop.model.record import Record
+from closeloop.model.session import Session
+from closeloop.store import schema
+from closeloop.store.attempt_rows import attempt_columns, short_column_text
+from closeloop.store.event_section import add_events, lock_event_numbers
+from closeloop.store.fact_rows import (
+    append_fact,
+    attempt_exists,
+    insert_new_rows,
+    insert_or_ignore,
+    split_values,
+)
+from closeloop.store.job_leases import build_insert
+from closeloop.store.pull_tables import arrivals, inbox, links, pull_facts, pulls
+from closeloop.store.record_bodies import (
+    compress_content,
+    decompress_body,
+    pack_record,
+    unpack_record,
+)
+from closeloop.store.session_rows import session_key
+from closeloop.store.store_section import StoreSection
+
+SHORT_SHA_DIGITS = 7
+"""Digits of a commit that are searched by: people shorten them."""
+MAX_PULL_ROWS = 400
+MAX_UNREAD_BYTES = 32 << 20
+_TEXT_COLUMNS = ("repo", "title", "url", "author", "agent", "task", "prompt", "branch")
+_DELIVERY_COLUMNS = Delivery.__struct_fields__
+
+
+class WebhookArrival(Record):
+    """One delivery of a webhook, as it came."""
+
+    source: str
+    delivery: str
+    event: str
+    at: datetime
+    body: bytes | None = None
+    """None where it is only counted."""
+
+
+class UnreadArrival(Record):
+    """An arrival that nobody has read yet."""
+
+    number: int
+    source: str
+    event: str
+    at: datetime
+    body: bytes
+
+
+class PullQuery(TypedDict, total=False):
+    """Which pull requests to list."""
+
+    repo: str | None
+    state: str | None
+    agent: bool | None
+    limit: int | None
+
+
+class PullSection(StoreSection):
+    """The part of an open store that is about pull requests."""
+
+    # As it came
+
+    def save_arrivals(self, new: Sequence[WebhookArrival]) -> int:
+        """Keep deliveries, each once however often it is sent; how many were new."""
+        arrivals_by_key = {(one.source, one.delivery): one for one in new}
+        bodies = {
+            key: compress_content(one.body)
+            for key, one in arrivals_by_key.items()
+            if one.body is not None
+        }
+
+        def work(on: Connection) -> int:
+            new_arrivals = [
+                arrivals_by_key[key]
+                for key in arrivals_by_key.keys() - _known_arrivals(on, [*arrivals_by_key])
+            ]
+            insert_new_rows(on, arrivals, [_arrival_columns(one) for one in new_arrivals])
+            unread = [
+                {"source": one.source, "event": one.event, "at": one.at, "body": body}
+                for one in new_arrivals
+                if (body := bodies.get((one.source, one.delivery))) is not None
+            ]
+            if unread:
+                on.execute(insert(inbox), unread)
+            return len(new_arrivals)
+
+        return int(self._write(work))
+
+    def list_unread(self, limit: int = MAX_PULL_ROWS) -> list[UnreadArrival]:
+        """The oldest arrivals that wait to be read, fewer where they are large."""
+        query = select(inbox).order_by(inbox.c.number).limit(limit)
+
+        def work(on: Connection) -> list[UnreadArrival]:
+            loaded: list[UnreadArrival] = []
+            size = 0
+            for row in on.execute(query).mappings():
+                loaded.append(UnreadArrival(**{**row, "body": decompress_body(row["body"])}))
+                size += len(loaded[-1].body)
+                if size > MAX_UNREAD_BYTES:
+                    break
+            return loaded
+
+        unread_arrivals: list[UnreadArrival] = self._read(work)
+        return unread_arrivals
+
+    def delete_arrivals(self, numbers: Sequence[int]) -> None:
+        """Let go of arrivals: what they say is kept."""
+        self._write(
+            lambda on: on.execute(delete(inbox).where(inbox.c.number.in_(numbers))) and None
+        )
+
+    def count_arrivals(self) -> dict[tuple[str, str], int]:
+        """How many deliveries came, by source and event."""
+        query = select(arrivals.c.source, arrivals.c.event, func.count())
+        query = query.group_by(arrivals.c.source, arrivals.c.event)
+        rows = self._read(lambda on: on.execute(query).all())
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    # Facts
+
+    def add_facts(
+        self, new: Sequence[Fact], tell: Callable[[Fact], Sequence[LogEvent]] = lambda fact: ()
+    ) -> list[Fact]:
+        """Keep what is not known yet, with the events that it tells; those that were new."""
+
+        def work(on: Connection) -> list[Fact]:
+            statement = insert_or_ignore(pull_facts, on.dialect.name)
+            added = [one for one in new if on.execute(statement, _fact_columns(one)).rowcount == 1]
+            add_events(on, [event for one in added for event in tell(one)])
+            return added
+
+        added_facts: list[Fact] = self._write(work)
+        return added_facts
+
+    def list_facts(self, repo: str, pull: int) -> list[Fact]:
+        """All that was told of a pull request: by its number, its commits or its branch."""
+        table = pull_facts
+        within = table.c.repo == repo
+
+        def work(on: Connection) -> list[Fact]:
+            query = select(table.c.body).where(within)
+            own = [
+                unpack_record(body, Fact)
+                for body in on.execute(_select_pull_facts(query, pull)).scalars()
+            ]
+            shas = sorted({sha[:SHORT_SHA_DIGITS] for one in own for sha in fact_shas(one)})
+            branches = {one.branch for one in own} - {None}
+            others = query.where(table.c.pull.is_(None))
+            collected = list(own)
+            for part in split_values(shas):
+                query_part = others.where(table.c.sha.in_(part))
+                collected += [
+                    unpack_record(body, Fact) for body in on.execute(query_part).scalars()
+                ]
+            if branches:
+                query_part = others.where(table.c.branch.in_(sorted(map(str, branches))))
+                collected += [
+                    unpack_record(body, Fact) for body in on.execute(query_part).scalars()
+                ]
+            return list({one.key: one for one in collected}.values())
+
+        all_facts: list[Fact] = self._read(work)
+        return all_facts
+
+    def find_touched_pulls(self, new: Sequence[Fact]) -> list[tuple[str, int]]:
+        """The pull requests that facts may be about."""
+        pull_keys = {(one.repo, one.pull): None for one in new if one.pull is not None}
+
+        def work(on: Connection) -> None:
+            for fact in new:
+                if fact.pull is None:
+                    for query in _pull_queries(fact):
+                        pull_keys.update(
+                            ((fact.repo, number), None) for number in on.execute(query).scalars()
+                        )
+
+        self._read(work)
+        return [key for key in pull_keys if key[1] is not None]
+
+    # What they say now
+
+    def save_pull(
+        self, row: PullRow, tell: Callable[[PullRow | None], Sequence[LogEvent]]
+    ) -> PullRow | None:
+        """Keep what the facts say now, with the events that that tells; the row before."""
+        columns = {
+            **asdict(row),
+            **{name: short_column_text(getattr(row, name)) for name in _TEXT_COLUMNS},
+        }
+        for name in ("head", "merge_commit"):
+            columns[name] = columns[name] and columns[name][:SHORT_SHA_DIGITS]
+
+        def work(on: Connection) -> PullRow | None:
+            lock_event_numbers(on)
+            old = _pull_from_row(on.execute(_select_pull(row.repo, row.pull)).mappings().first())
+            if old is not None and old.told > row.told:
+                # Another process knew more.
+                return old
+            if old is None or any(getattr(old, name) != columns[name] for name in columns):
+                on.execute(_upsert_statement(on.dialect.name), columns)
+            add_events(on, tell(old))
+            return old
+
+        before: PullRow | None = self._write(work)
+        return before
+
+    def load_pull(self, repo: str, pull: int) -> PullRow | None:
+        return _pull_from_row(
+            self._read(lambda on: on.execute(_select_pull(repo, pull)).mappings().first())
+        )
+
+    def list_pulls(self, **wanted: Unpack[PullQuery]) -> list[PullRow]:
+        """Pull requests, the latest first."""
+        query = select(pulls).order_by(pulls.c.opened.desc(), pulls.c.repo, pulls.c.pull.desc())
+        if (repo := wanted.get("repo")) is not None:
+            query = query.where(pulls.c.repo == repo)
+        if (state := wanted.get("state")) is not None:
+            query = query.where(pulls.c.state == state)
+        if (agent := wanted.get("agent")) is not None:
+            query = query.where(pulls.c.agent.is_not(None) if agent else pulls.c.agent.is_(None))
+        query = query.limit(wanted.get("limit"))
+        pull_rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [PullRow(**row) for row in pull_rows]
+
+    # The attempts behind them
+
+    def save_pull_attempt(self, attempt: Attempt, session: Session) -> None:
+        """Save a piece of production work of which there is no recording, once."""
+        columns = attempt_columns(attempt, None, None)
+        bodies = {
+            "attempt": attempt.id,
+            "body": pack_record(attempt),
+            "change": None,
+            "trace": None,
+        }
+        session_columns = {
+            "attempt": attempt.id,
+            "key": session_key(session, attempt.id),
+            "agent": short_column_text(session.agent),
+            "model": short_column_text(session.model),
+            "repo": short_column_text(attempt.repo),
+            "branch": short_column_text(attempt.branch),
+            "body": pack_record(session),
+        }
+
+        def work(on: Connection) -> None:
+            if not attempt_exists(on, attempt.id):
+                on.execute(insert(schema.attempts), columns)
+                on.execute(insert(schema.attempt_bodies), bodies)
+                on.execute(insert(schema.sessions), session_columns)
+
+        self._write(work)
+
+    def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
+        """Recorded work on a branch, latest first: its id, its repository and when it began."""
+        table, session = schema.attempts, schema.sessions
+        query = select(table.c.id, session.c.repo, table.c.started)
+        query = query.join(session, session.c.attempt == table.c.id)
+        # What only stands for a pull request has no recording.
+        query = query.where(
+            session.c.branch == short_column_text(branch), table.c.events.is_not(None)
+        )
+        query = query.order_by(table.c.started.desc().nulls_last(), session.c.number.desc())
+        rows = self._read(lambda on: on.execute(query.limit(MAX_PULL_ROWS)).all())
+        return [tuple(row) for row in rows]
+
+    def attempts_naming(self, address: str) -> list[str]:
+        """Recorded work that names an address, latest stored first."""
+        query = select(links.c.attempt).where(links.c.address == short_column_text(address))
+        query = query.order_by(links.c.number.desc()).limit(MAX_PULL_ROWS)
+        attempt_ids: list[str] = self._read(lambda on: list(on.execute(query).scalars()))
+        return attempt_ids
+
+    def has_attempt(self, attempt: str) -> bool:
+        return bool(self._read(lambda on: attempt_exists(on, attempt)))
+
+    def load_delivery(self, attempt: str) -> Delivery | None:
+        """What is known of what became of an attempt's change."""
+        table = schema.deliveries
+        query = select(*(table.c[name] for name in _DELIVERY_COLUMNS)).where(
+            table.c.attempt == attempt
+        )
+        query = query.order_by(table.c.number.desc()).limit(1)
+        row = self._read(lambda on: on.execute(query).mappings().first())
+        return None if row is None else Delivery(**row)
+
+    def save_delivery(self, delivery: Delivery) -> None:
+        """Say what became of a change, unless that is what is known."""
+        self._write(lambda on: append_fact(on, schema.deliveries, ("attempt",), asdict(delivery)))
+
+
+def fact_shas(fact: Fact) -> list[str]:
+    """The commits by which a fact may be found, or finds others."""
+    what: Any = fact.what
+    direct_shas = [
+        fact.sha,
+        *(getattr(what, name, None) for name in ("head", "merge_commit", "after", "before")),
+    ]
+    return [sha for sha in (*direct_shas, *(getattr(what, "commits", None) or ())) if sha]
+
+
+def _select_pull_facts(query: Select[Any], pull: int) -> Select[Any]:
+    return query.where(pull_facts.c.pull == pull).order_by(pull_facts.c.number)
+
+
+def _known_arrivals(
+    connection: Connection, keys: Sequence[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    known_keys: set[tuple[str, str]] = set()
+    for part in split_values(keys):
+        delivery_ids = [delivery for _, delivery in part]
+        query = select(arrivals.c.source, arrivals.c.delivery)
+        rows = connection.execute(query.where(arrivals.c.delivery.in_(delivery_ids)))
+        known_keys.update((row[0], row[1]) for row in rows)
+    return known_keys
+
+
+def _arrival_columns(one: WebhookArrival) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("source", "delivery", "event", "at")}
+
+
+def _fact_columns(fact: Fact) -> dict[str, Any]:
+    return {
+        "source": fact.source,
+        "repo": short_column_text(fact.repo),
+        "key": short_column_text(fact.key),
+        "pull": fact.pull,
+        "sha": fact.sha and short_column_text(fact.sha[:SHORT_SHA_DIGITS]),
+        "branch": short_column_text(fact.branch),
+        "at": fact.at,
+        "body": pack_record(fact),
+    }
+
+
+def _pull_queries(fact: Fact) -> list[Select[Any]]:
+    """How to find the pull requests of a fact that names none."""
+    same_repo = pulls.c.repo == fact.repo
+    queries: list[Select[Any]] = []
+    if fact.branch is not None:
+        queries.append(
+            select(pulls.c.pull).where(same_repo, pulls.c.branch == short_column_text(fact.branch))
+        )
+    if fact.sha is not None:
+        sha = fact.sha[:SHORT_SHA_DIGITS]
+        same = (pull_facts.c.repo == fact.repo, pull_facts.c.sha == sha)
+        queries.append(
+            select(pull_facts.c.pull).where(*same, pull_facts.c.pull.is_not(None)).distinct()
+        )
+        at = or_(pulls.c.merge_commit == sha, pulls.c.head == sha)
+        queries.append(select(pulls.c.pull).where(same_repo, at))
+    return queries
+
+
+@cache
+def _upsert_statement(dialect: str) -> Any:
+    new = build_insert(dialect, pulls)
+    updates = {column.name: new.excluded[column.name] for column in pulls.c}
+    return new.on_conflict_do_update(index_elements=["repo", "pull"], set_=updates)
+
+
+def _select_pull(repo: str, pull: int) -> Select[Any]:
+    return select(pulls).where(pulls.c.repo == repo, pulls.c.pull == pull)
+
+
+def _pull_from_row(row: Any) -> PullRow | None:
+    return None if row is None else PullRow(**row)

@@ -1,0 +1,51 @@
+"""Open a store: to write, or where nothing can be written, to read."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, false
+
+from closeloop.model.errors import ReadOnlyStore
+from closeloop.store import schema
+from closeloop.store.engine import (
+    open_engines,
+    open_reader,
+    restrict_to_owner,
+    translate_database_errors,
+)
+from closeloop.store.migrations import migrate_schema, require_current_schema
+from closeloop.store.reconnection import DATABASE_WAIT_SECONDS, Reconnection
+from closeloop.store.store import Store
+
+
+def open_store(
+    url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
+) -> Store:
+    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first.
+
+    A PostgreSQL that goes away later is waited for, so many seconds. ReadOnlyStore where nothing
+    can be written, unless that may be.
+    """
+    try:
+        return _open_to_write(url, wait_seconds)
+    except ReadOnlyStore:
+        if not may_be_read_only:
+            raise
+    reader, where = open_reader(url)
+    store = Store(reader, None, where, Reconnection(where, wait_seconds))
+    with store.close_on_failure(), translate_database_errors(where):
+        require_current_schema(reader, where)
+    return store
+
+
+def _open_to_write(url: str, wait_seconds: float) -> Store:
+    reader, writer, where = open_engines(url)
+    reconnection = Reconnection(where, wait_seconds)
+    store = Store(reader, writer, where, reconnection)
+    with store.close_on_failure(), translate_database_errors(where):
+        reconnection.await_start(writer)
+        if migrate_schema(writer, where):
+            restrict_to_owner(writer)
+        with writer.begin() as connection:
+            # SQLite lets a read-only file begin; only a write, even of nothing, tells.
+            connection.execute(delete(schema.jobs).where(false()))
+    return store

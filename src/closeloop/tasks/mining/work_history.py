@@ -1,0 +1,183 @@
+"""Read a repository's history as pieces of work that were accepted, newest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from closeloop.git import read_git_text
+from closeloop.model.errors import BadInput
+from closeloop.model.record import Record, Time
+
+MAX_COMMITS = 100_000
+MAX_PULL_COMMITS = 50
+"""Commits of one pull request whose messages are read."""
+MAX_BODIES = 2
+"""Of these, such as speak of what the title says."""
+MAX_SUBJECTS = 5
+MAX_MESSAGE_CHARS = 20_000
+MIN_MESSAGE_WORDS = 6
+"""Who says less does not tell what is wanted: it is told by something else."""
+_LOG_FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
+_PULL_REQUEST_MERGE = re.compile(
+    r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
+)
+_TITLED_MERGE = re.compile(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
+"""A pull request that was merged under its own title."""
+_SIDE_BRANCH = re.compile(
+    r"Merge (?:remote-tracking )?(?:branch )?['`\"](?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master"
+    r"|develop\w*|maint\w*|release\w*)\b",
+    re.I,
+)
+
+
+class HistoryCommit(Record):
+    """A commit as the log tells it."""
+
+    id: str
+    parents: tuple[str, ...]
+    at: Time
+    message: str
+
+
+class PastWork(Record):
+    """One accepted piece of work: a commit, or a merged pull request as a whole."""
+
+    commit: str
+    base: str
+    """The first parent."""
+    at: Time
+    message: str
+    hindsight: bool = True
+    """Whoever wrote the message knew the work; not so in an issue, or a user's first words."""
+
+
+def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]:
+    """Every accepted piece of work that HEAD holds.
+
+    A merged pull request counts once; a merged branch, such as a release's, by its own commits.
+    """
+    commits = {commit.id: commit for commit in _read_log(repo, since)}
+    if not commits:
+        return []
+    head = read_git_text(repo, "rev-parse", "HEAD").strip()
+    seen: dict[str, HistoryCommit] = {}
+    starts = [head]
+    while starts:
+        commit_id: str | None = starts.pop()
+        while commit_id in commits and commit_id not in seen:
+            commit = seen[commit_id] = commits[commit_id]
+            if len(commit.parents) > 1 and not _is_pull_request(commit.message):
+                starts.extend(commit.parents[1:])
+            commit_id = commit.parents[0] if commit.parents else None
+    past_work = [
+        PastWork(
+            commit=commit.id,
+            base=commit.parents[0],
+            at=commit.at,
+            message=_work_message(commit, commits, seen),
+        )
+        for commit in seen.values()
+        if commit.parents and (len(commit.parents) == 1 or _is_pull_request(commit.message))
+    ]
+    return sorted(past_work, key=lambda work: work.at, reverse=True)
+
+
+def is_shallow_clone(repo: Path | str) -> bool:
+    """Whether older history was left behind when the repository was cloned."""
+    return read_git_text(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def find_nearest_tag(repo: Path | str, commit: str) -> str | None:
+    """The tag of the last release before a commit."""
+    try:
+        return read_git_text(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
+    except BadInput:
+        return None
+
+
+def list_files_at(repo: Path | str, commit: str) -> list[str]:
+    """The names of all files of a commit."""
+    listed = read_git_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
+    return listed.removesuffix("\0").split("\0") if listed else []
+
+
+def find_words_at(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[str]:
+    """Those of some words that occur anywhere in the files of a commit."""
+    if not words:
+        return frozenset()
+    grep_options = [part for word in words for part in ("-e", word)]
+    try:
+        matches = read_git_text(repo, "grep", "-h", "-o", "-w", "-I", "-F", *grep_options, commit)
+    except BadInput:  # git says "no match" by failing
+        return frozenset()
+    return frozenset(matches.split("\n"))
+
+
+def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:
+    limits = [f"--max-count={MAX_COMMITS}", *([f"--since={since}"] if since else [])]
+    for entry in read_git_text(repo, "log", f"--format={_LOG_FORMAT}", *limits, "HEAD").split(
+        "\x01"
+    ):
+        fields = entry.lstrip("\n").split("\0")
+        if len(fields) >= 4:
+            yield HistoryCommit(
+                id=fields[0],
+                parents=tuple(fields[1].split()),
+                at=datetime.fromtimestamp(int(fields[2]), UTC),
+                message=_decode_text(fields[3][:MAX_MESSAGE_CHARS]).strip(),
+            )
+
+
+def _decode_text(told: str) -> str:
+    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+
+
+def _is_pull_request(message: str) -> bool:
+    match = _PULL_REQUEST_MERGE.match(message) or _TITLED_MERGE.match(message)
+    return bool(match) and not _SIDE_BRANCH.match(message)
+
+
+def _work_message(
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+) -> str:
+    """Of a merged pull request, its title and what its commits say below their own."""
+    if len(commit.parents) == 1:
+        return commit.message
+    message_parts = [
+        one.message.partition("\n") for one in _list_pull_commits(commit, commits, seen)
+    ]
+    title = commit.message
+    if not _TITLED_MERGE.match(title):
+        title = title.partition("\n")[2].strip() or (message_parts[0][0] if message_parts else "")
+    related_parts = [
+        one for one in message_parts if _significant_words(title) & _significant_words(one[0])
+    ] or message_parts
+    bodies = [body.strip() for _, _, body in related_parts if body.strip()][:MAX_BODIES]
+    if len(" ".join((title, *bodies)).split()) < MIN_MESSAGE_WORDS:
+        subjects = dict.fromkeys(subject for subject, _, _ in related_parts)
+        bodies = [one for one in subjects if _significant_words(one) - _significant_words(title)][
+            :MAX_SUBJECTS
+        ]
+    paragraphs = dict.fromkeys(text for text in (title, *bodies) if text)
+    return "\n\n".join(paragraphs)[:MAX_MESSAGE_CHARS]
+
+
+def _significant_words(text: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w{4,}", text)} - {"with", "from", "when", "this"}
+
+
+def _list_pull_commits(
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+) -> list[HistoryCommit]:
+    """The commits of a pull request, oldest first; merges from its target say nothing."""
+    pull_commits: dict[str, HistoryCommit] = {}
+    places = list(commit.parents[1:])
+    while places and len(pull_commits) < MAX_PULL_COMMITS:
+        place = places.pop()
+        if place in commits and place not in seen and place not in pull_commits:
+            pull_commits[place] = commits[place]
+            places.extend(commits[place].parents[:1])
+    return [one for one in reversed(pull_commits.values()) if len(one.parents) < 2]

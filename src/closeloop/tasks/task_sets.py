@@ -1,0 +1,181 @@
+"""The sets of a project, dev and held-out: what is in them, and whether they still fit the work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from closeloop.git import try_git_text
+from closeloop.model.errors import BadInput
+from closeloop.model.patch_parsing import parse_patch
+from closeloop.model.record import Record, Time
+from closeloop.model.task import Task, TaskSplit
+from closeloop.tasks.held_out_split import TaskTime, area_folder, task_area
+from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
+
+SPLIT_NAMES: tuple[TaskSplit, ...] = ("dev", "held-out")
+RECENT_DAYS = 90
+RECENT_COMMITS = 300
+
+
+class TaskFile(Record):
+    """A task and the file that it is read from."""
+
+    task: Task
+    path: Path
+
+
+class SetFacts(Record):
+    """One set, in numbers; never what is in it."""
+
+    name: TaskSplit
+    tasks: int
+    areas: dict[str, int]
+    tags: dict[str, int]
+    oldest: Time | None = None
+    newest: Time | None = None
+    median_days: float | None = None
+    """Age of the commits that the tasks start from."""
+    gone: int = 0
+    """Tasks that change a file which is no longer there."""
+    gone_tasks: tuple[str, ...] = ()
+    """Which, of dev."""
+    uncovered: float | None = None
+    """Of what was changed in the last 90 days, the share in areas without a task."""
+
+
+def load_task_files(place: Path, root: Path, resolve: ResolveRevision) -> list[TaskFile]:
+    """Every task of a folder, with its file."""
+    tasks_by_file = load_tasks_by_file(place, root, resolve)
+    return [TaskFile(task=task, path=path) for path, task in tasks_by_file.items()]
+
+
+def visible_tasks(
+    tasks: Sequence[Task], *, named: bool, held_out: bool, reason: str | None
+) -> list[Task]:
+    """The tasks that a run may have: those of dev, or with a reason those held out."""
+    if named and held_out:
+        raise BadInput("Give either --held-out, or the names of tasks.")
+    chosen = list(tasks)
+    if not named:
+        wanted_split: TaskSplit = "held-out" if held_out else "dev"
+        chosen = [task for task in tasks if task.split == wanted_split]
+        if not chosen:
+            raise BadInput(
+                f"There are no {wanted_split} tasks: `closeloop sets split` holds some out, "
+                "`split` in a task's file says where it belongs."
+            )
+    unseals = any(task.split == "held-out" for task in chosen)
+    if unseals and not (reason and reason.strip()):
+        raise BadInput("Held-out tasks are among these: say why you look, with --reason.")
+    if reason is not None and not unseals:
+        raise BadInput("--reason is for held-out tasks, and none is among these: add --held-out.")
+    return chosen
+
+
+def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
+    """What there is to say of each set that has tasks."""
+    when = read_base_times(tasks)
+    present, work = _files_at_head(tasks), _recent_changes(tasks)
+    return [
+        _describe_set(
+            name, [task for task in tasks if task.split == name], (now, when, present, work)
+        )
+        for name in SPLIT_NAMES
+        if any(task.split == name for task in tasks)
+    ]
+
+
+def read_base_times(tasks: Sequence[Task]) -> TaskTime:
+    """When the commit was made that a task starts from; None where that is not known."""
+    times_by_commit: dict[str, datetime] = {}
+    for repo in _local_repos(tasks):
+        bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
+        log_output = try_git_text(
+            repo,
+            *("log", "--no-walk=unsorted", "--ignore-missing", "--format=%H %ct", "--stdin"),
+            stdin="\n".join(bases),
+        )
+        for line in log_output.split("\n"):
+            name, _, seconds = line.partition(" ")
+            if seconds.strip().isdecimal():
+                times_by_commit[name] = datetime.fromtimestamp(int(seconds), UTC)
+    return lambda task: times_by_commit.get(task.base or "")
+
+
+SetContext = tuple[datetime, TaskTime, Mapping[str, frozenset[str]], Mapping[str, Counter[str]]]
+"""The time, when tasks began, and by repository the files at HEAD and where work went on."""
+
+
+def _describe_set(name: TaskSplit, tasks: Sequence[Task], around: SetContext) -> SetFacts:
+    now, when, present, work = around
+    times = sorted(moment for task in tasks if (moment := when(task)) is not None)
+    gone = [task.id for task in tasks if _changes_lost_file(task, present)]
+    areas = Counter(task_area(task) for task in tasks)
+    recent: Counter[str] = sum(work.values(), Counter())
+    touched = {place for task in tasks for place in _touched_folders(task)}
+    uncovered_changes = sum(count for place, count in recent.items() if place not in touched)
+    return SetFacts(
+        name=name,
+        tasks=len(tasks),
+        areas=dict(areas.most_common()),
+        tags=dict(Counter(tag for task in tasks for tag in task.tags).most_common()),
+        oldest=times[0] if times else None,
+        newest=times[-1] if times else None,
+        median_days=median((now - moment).days for moment in times) if times else None,
+        gone=len(gone),
+        gone_tasks=tuple(gone) if name == "dev" else (),
+        uncovered=uncovered_changes / recent.total() if recent and touched else None,
+    )
+
+
+def _touched_folders(task: Task) -> Iterator[str]:
+    """The folders that the reference and the hidden tests are about."""
+    for patch in filter(None, (task.reference, task.acceptance.patch)):
+        yield from (area_folder(file.path) for file in parse_patch(patch).files)
+
+
+def _changes_lost_file(task: Task, present: Mapping[str, frozenset[str]]) -> bool:
+    """Whether the reference changes a file that the repository no longer has."""
+    files = present.get(task.repo or "")
+    if task.reference is None or files is None:
+        return False
+    changed = (file for file in parse_patch(task.reference).files if file.status == "changed")
+    return any(file.path not in files for file in changed)
+
+
+def _files_at_head(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
+    files_by_repo = {}
+    for repo in _local_repos(tasks):
+        listed = try_git_text(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
+        if listed:
+            files_by_repo[repo] = frozenset(listed.split("\0"))
+    return files_by_repo
+
+
+def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
+    """How often files of each folder were changed lately."""
+    changes_by_repo = {}
+    for repo in _local_repos(tasks):
+        log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
+        listed = try_git_text(repo, *log, "--name-only", "-z", "--format=", "HEAD")
+        changes_by_repo[repo] = Counter(
+            area_folder(path.strip()) for path in listed.split("\0") if path.strip()
+        )
+    return changes_by_repo
+
+
+def _local_repos(tasks: Sequence[Task]) -> list[str]:
+    repos = {task.repo for task in tasks if task.repo and not is_repository_address(task.repo)}
+    return sorted(repo for repo in repos if _is_folder(repo))
+
+
+def _is_folder(name: str) -> bool:
+    """A name may be too long for a file, or hold what no file's name may."""
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False

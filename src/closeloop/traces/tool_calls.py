@@ -1,0 +1,209 @@
+"""What a tool call of any agent is: a command, an edit, a read, a handoff, a question, or other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from operator import attrgetter
+from shlex import join
+from typing import Any, Literal
+
+import msgspec
+
+from closeloop.model.record import Record
+from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.traces.untrusted_json import as_exit_code
+
+ToolKind = Literal["command", "create", "change", "read", "handoff", "question", "claim", "other"]
+
+TOOL_NAMES: dict[ToolKind, str] = {
+    "command": """bash bash_command container.exec exec_command execute_bash execute_command
+        local_shell powershell run run_command run_command_in_terminal run_in_terminal
+        run_shell_command run_terminal_cmd shell shell_command terminal""",
+    "create": "create create_file save_file write write_file write_to_file",
+    "change": """apply_diff apply_patch edit edit_file file_editor insert_content multi_edit
+        multiedit notebookedit patch replace replace_in_file search_and_replace search_replace
+        str_replace str_replace_based_edit_tool str_replace_editor text_editor""",
+    "read": "cat notebookread open_file read read_file read_many_files view view_file",
+    "handoff": "agent delegate delegate_to_agent invoke_agent new_task spawn_agent subagent task",
+    "question": """ask ask_followup_question ask_question ask_user ask_user_question askuserquestion
+        question request_user_input""",
+    "claim": "attempt_completion complete finish submit task_complete",
+}
+KIND_BY_TOOL_NAME: dict[str, ToolKind] = {
+    name: kind for kind, names in TOOL_NAMES.items() for name in names.split()
+}
+
+_COMMAND_KEYS = ("command", "cmd", "script", "input", "code")
+_PATH_KEYS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file",
+          "target_file", "AbsolutePath", "absolutePath")  # fmt: skip
+_OLD_TEXT_KEYS = ("old_string", "old_str", "oldString", "old_text", "search", "oldText")
+_NEW_TEXT_KEYS = ("new_string", "new_str", "newString", "new_text", "replace", "newText",
+        "new_source")  # fmt: skip
+_CONTENT_KEYS = ("content", "contents", "text", "file_text", "code")
+_BRIEF_KEYS = ("prompt", "brief", "message", "task", "description", "instructions", "objective")
+_QUESTION_KEYS = ("question", "text", "prompt", "message", "query")
+_SHELL_FLAG = re.compile(r"-[a-z]*c")
+_CLAIM_KEYS = ("result", "summary", "message", "output", "answer")
+
+
+class CallOrigin(Record):
+    """Where a call stands: all that events share."""
+
+    number: int
+    lane: str
+    turn: int | None = None
+    at: datetime | None = None
+    call: str | None = None
+
+
+def tool_kind(name: str) -> ToolKind:
+    """By the tool's name alone; names behind an MCP server's are looked at by their last part."""
+    if (kind := KIND_BY_TOOL_NAME.get(name)) is not None:
+        return kind
+    short_name = name.lower().rpartition("/")[2]
+    return (
+        KIND_BY_TOOL_NAME.get(short_name)
+        or KIND_BY_TOOL_NAME.get(short_name.rpartition("__")[2])
+        or "other"
+    )
+
+
+def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    """The event that a call starts; its result is still to come."""
+    fields = arguments if isinstance(arguments, dict) else {}
+    base: dict[str, Any] = msgspec.structs.asdict(origin)
+    kind = tool_kind(name)
+    if name == "exec" and isinstance(fields.get("command"), str):
+        # Others have a tool of this name that takes a script.
+        kind = "command"
+    path = text_argument(fields, _PATH_KEYS) if kind in ("create", "change", "read") else None
+    if kind == "change" and fields.get("command") in ("view", "create"):
+        # One editor tool for all: it says in `command` what it does.
+        kind = "read" if fields["command"] == "view" else "create"
+    if kind == "command" and (command := command_argument(fields)) is not None:
+        directory = text_argument(fields, ("workdir", "cwd", "directory", "dir_path"))
+        return Command(**base, command=command, directory=directory)
+    if kind == "create" and path is not None:
+        return Edit(**base, path=path, action="create", after=text_argument(fields, _CONTENT_KEYS))
+    if kind == "change" and path is not None:
+        edits = fields.get("edits")
+        first = edits[0] if isinstance(edits, list) and edits else None
+        replacement = first if isinstance(first, Mapping) else fields
+        patch = text_argument(fields, ("patch", "diff", "input"))
+        return Edit(
+            **base,
+            path=path,
+            before=text_argument(replacement, _OLD_TEXT_KEYS),
+            after=text_argument(replacement, _NEW_TEXT_KEYS),
+            patch=patch,
+        )
+    if kind == "read" and path is not None:
+        return Read(**base, path=path)
+    if kind == "handoff" and (brief := text_argument(fields, _BRIEF_KEYS)) is not None:
+        return Handoff(**base, brief=brief)
+    if kind == "question" and (question := question_argument(fields)) is not None:
+        return Message(**base, role="agent", text=question, intent="question")
+    if kind == "claim" and (claim := text_argument(fields, _CLAIM_KEYS)) is not None:
+        return Message(**base, role="agent", text=claim, intent="claim")
+    return ToolUse(**base, name=name, arguments=dict(fields) if arguments is not None else None)
+
+
+_RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
+    Command: attrgetter("output", "exit_code", "stopped"),
+    Edit: attrgetter("ok", "error"),
+    Read: attrgetter("ok", "text", "error"),
+    ToolUse: attrgetter("ok", "output"),
+    Handoff: attrgetter("ok", "report"),
+}
+"""What only a result tells."""
+
+
+def has_result(event: AnyEvent) -> bool | None:
+    """Whether the result of a call is known; None for what is no call."""
+    facts_of = _RESULT_FIELDS.get(type(event))
+    if facts_of is None:
+        return None
+    facts = facts_of(event)
+    return facts.count(None) < len(facts)
+
+
+def text_argument(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    """The first of these arguments that is text."""
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def command_argument(arguments: Mapping[str, Any]) -> str | None:
+    """A command line, whether given as one or as a list of words."""
+    for name in _COMMAND_KEYS:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            # `bash -lc LINE` is how many agents wrap the line they mean.
+            shell = len(value) == 3 and value[0].rpartition("/")[2] in ("bash", "sh", "zsh")
+            return str(value[2]) if shell and _SHELL_FLAG.fullmatch(value[1]) else join(value)
+    return None
+
+
+def question_argument(arguments: Mapping[str, Any]) -> str | None:
+    """What the user is asked: a text, or the questions of a list."""
+    several = arguments.get("questions")
+    if isinstance(several, list):
+        texts = [text_argument(one, _QUESTION_KEYS) for one in several if isinstance(one, Mapping)]
+        return "\n".join(text for text in texts if text) or None
+    return text_argument(arguments, _QUESTION_KEYS)
+
+
+_EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
+_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
+_EXIT_CODE_PATTERNS = (
+    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
+    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
+    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
+    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
+    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
+    re.compile(
+        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
+    ),
+    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
+)
+
+
+def find_exit_code(text: str | None) -> int | None:
+    """The exit code that an output states in words an agent's tools are known to use."""
+    if not text:
+        return None
+    edges = text if len(text) < 4000 else text[:2000] + "\n" + text[-2000:]
+    lowered = edges.lower()
+    if "exit" not in lowered and "<returncode>" not in lowered:
+        return None
+    candidate_lines = _lines_with_exit_code(edges, lowered)
+    if not candidate_lines:
+        return None
+    if match := _OPENING_EXIT_CODE.match(edges):
+        return as_exit_code(int(match[1]))
+    for pattern in _EXIT_CODE_PATTERNS:
+        if match := pattern.search(candidate_lines):
+            return as_exit_code(int(match[1]))
+    return None
+
+
+def _lines_with_exit_code(text: str, lowered: str) -> str:
+    """The lines that may say it: outputs are long, and there are many."""
+    if len(lowered) != len(text):
+        return text  # a letter became two: places in one are not those in the other
+    lines: set[tuple[int, str]] = set()
+    for words in _EXIT_CODE_MARKERS:
+        place = lowered.find(words)
+        while place >= 0:
+            start, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+            end = end if end >= 0 else len(text)
+            lines.add((start, text[start:end]))
+            place = lowered.find(words, end)
+    return "\n".join(line for _, line in sorted(lines))

@@ -1,0 +1,194 @@
+"""Values of JSON nobody vouches for: each as what it should be, or None."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from closeloop.traces.recorded_texts import MAX_NOTE_CHARS, clean_unicode, truncate_middle
+
+MAX_VALUE_DEPTH = 40
+_decode_strictly = msgspec.json.Decoder().decode
+_MAX_COUNT = 1 << 53
+_MAX_LABEL_CHARS = 4096
+_MAX_TIME_MILLIS = 253_402_300_800_000
+_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][-+]?[0-9]{1,2})?")
+_LENIENT_MARKERS = re.compile(r"\\u[dD]|NaN|Infinity")
+"""Signs that a text may only be no JSON because msgspec is strict."""
+_MAX_INT_DIGITS = 4300
+"""Digits that Python takes for one number."""
+
+
+def as_mapping(value: object) -> dict[str, Any]:
+    """An object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """A list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str | None:
+    """A text that says something."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_label(value: object) -> str | None:
+    """A short text that can be stored: an id, a name, a path."""
+    return clean_unicode(value[:_MAX_LABEL_CHARS]) if isinstance(value, str) and value else None
+
+
+def as_count(value: object) -> int | None:
+    """A number of things, which some formats write as text."""
+    if type(value) is int:
+        return value if 0 <= value < _MAX_COUNT else None
+    number = as_amount(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def as_amount(value: object) -> float | None:
+    """A sum of money or a duration, which some formats write as text."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if type(value) is int or type(value) is float:
+        return float(value) if 0 <= value < _MAX_COUNT else None
+    return None
+
+
+def as_exit_code(value: object) -> int | None:
+    """What a process ended with."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(1 << 31) <= value < 1 << 32 else None
+
+
+def time_from_millis(value: object) -> datetime | None:
+    """A time given as milliseconds since 1970."""
+    if type(value) is int and 0 < value < _MAX_TIME_MILLIS:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    number = as_amount(value)
+    return time_from_seconds(number / 1000) if number else None
+
+
+def time_from_seconds(value: object) -> datetime | None:
+    """A time given as seconds since 1970."""
+    number = as_amount(value)
+    if not number:
+        return None
+    try:
+        return datetime.fromtimestamp(number, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def time_from_text(value: object) -> datetime | None:
+    """A time in words; one without a zone is in UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
+    """Seconds from one time to a later one."""
+    if start is None or end is None or end < start:
+        return None
+    return (end - start).total_seconds()
+
+
+def storable_value(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
+    """A value that can be stored: clean texts, numbers that fit, not nested without end."""
+    if isinstance(value, str):
+        return truncate_middle(value, skipped)
+    if isinstance(value, dict):
+        if depth == MAX_VALUE_DEPTH:
+            return "…"
+        return {
+            truncate_middle(str(key), skipped): truncate_middle(one, skipped)
+            if isinstance(one, str)
+            else storable_value(one, skipped, depth + 1)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return (
+            "…"
+            if depth == MAX_VALUE_DEPTH
+            else [storable_value(item, skipped, depth + 1) for item in value]
+        )
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def storable_arguments(value: object, skipped: dict[str, int]) -> dict[str, Any] | None:
+    """What a tool was called with; None where that is no object."""
+    return storable_value(value, skipped) if isinstance(value, dict) else None
+
+
+def json_excerpt(value: object) -> str:
+    """A record as JSON text, as much of it as a note holds."""
+    try:
+        written = msgspec.json.encode(value).decode(errors="replace")
+    except (msgspec.EncodeError, TypeError, ValueError, RecursionError, OverflowError):
+        written = str(storable_value(value, {}))
+    return truncate_middle(written, most=MAX_NOTE_CHARS)
+
+
+def decode_json(content: bytes | str) -> Any:
+    """A JSON value whose texts and numbers are such: for a lone half of a surrogate pair and for
+    bytes that are no text stands the replacement character, for what is no number None."""
+    try:
+        return _decode_strictly(content)
+    except (UnicodeError, msgspec.ValidationError):
+        pass  # what is wrong is a text or a number
+    except msgspec.DecodeError:
+        json_text = content if isinstance(content, str) else content.decode("latin-1")
+        if not _LENIENT_MARKERS.search(json_text):
+            raise
+    json_text = content if isinstance(content, str) else content.decode(errors="replace")
+    try:
+        return _decode_strictly(
+            clean_unicode(json.dumps(_decode_leniently(json_text), ensure_ascii=False))
+        )
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+def _decode_leniently(told: str) -> Any:
+    return json.loads(
+        told, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
+    )
+
+
+def _parse_constant(_: str) -> None:
+    """What Python writes for one that is infinite, or none."""
+
+
+def _parse_float(written: str) -> float | None:
+    number = float(written)
+    return number if math.isfinite(number) else None
+
+
+def _parse_int(written: str) -> int | None:
+    return int(written) if len(written) <= _MAX_INT_DIGITS else None
+
+
+def try_decode_json(value: object) -> Any:
+    """The JSON a text or bytes hold; None where they hold none."""
+    if not isinstance(value, str | bytes):
+        return None
+    try:
+        return decode_json(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None

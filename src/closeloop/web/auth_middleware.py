@@ -1,0 +1,250 @@
+"""The guard at the door: hosts, callers, limits and headers, around every answer."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Mapping
+from urllib.parse import quote
+
+import anyio.to_thread
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from closeloop.model.plural import count_with_noun
+from closeloop.web.access import (
+    LOOPBACK,
+    READING_METHODS,
+    AccessPolicy,
+    Caller,
+    is_same_origin,
+    peer_address,
+    required_scope,
+    session_cookie_name,
+)
+from closeloop.web.form_fields import parse_form_fields
+from closeloop.web.rate_limit import AddressRateLimit
+from closeloop.web.request_bodies import BodyMemory, RequestRefused
+
+MAX_FORM_BYTES = 1 << 20
+READ_ONLY_MESSAGE = "This server's store can only be read: start it where the store can be written."
+SECURITY_HEADERS = {
+    "content-security-policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+SENDING_PATHS = ("/v1/", "/webhooks/")
+"""Machines write here, thousands of times a second, and limit themselves."""
+STREAMED_PATHS = (*SENDING_PATHS, "/api/evaluations")
+"""What is sent here is read as it comes, up to limits of its own."""
+SESSION_SECONDS = 30 * 24 * 3600
+
+
+class AuthMiddleware:
+    """Lets a request through, or answers it."""
+
+    def __init__(self, app: ASGIApp, door: AccessPolicy) -> None:
+        self.app = app
+        self.door = door
+        self.writes = AddressRateLimit(most=600, seconds=60)
+        self.logins = AddressRateLimit(most=10, seconds=60)
+        self.memory = BodyMemory()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self._answer_request(scope, receive, send)
+        except ClientDisconnect:
+            return  # nobody is there to be answered
+
+    async def _answer_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        caller = Caller()
+        refused = (
+            self._refuse_wrong_host(request)
+            or self._refuse_read_only(request)
+            or self._refuse_too_many(request)
+        )
+        if refused is None:
+            caller = await self._identify_caller(request)
+            refused = _refuse_missing_scope(request, caller)
+        if (
+            refused is None
+            and request.method not in READING_METHODS
+            and is_buffered_write(request, caller)
+        ):
+            try:
+                why = f"A form may have {MAX_FORM_BYTES >> 20} MiB."
+                body = await self.memory.read_body(receive, MAX_FORM_BYTES, why)
+                receive = _replay_body(body)
+                refused = self._refuse_foreign_form(request, caller, body)
+            except RequestRefused as problem:
+                refused = refusal_response(request, problem.status, str(problem))
+        scope.setdefault("state", {})["caller"] = caller
+        await (refused or self.app)(scope, receive, _send_with_headers(send, request, caller))
+
+    async def _identify_caller(self, request: Request) -> Caller:
+        if (
+            required_scope(request.method, request.url.path) is None
+            and request.url.path != "/login"
+        ):
+            return Caller()
+        return await anyio.to_thread.run_sync(self.door.identify_caller, request)
+
+    def _refuse_wrong_host(self, request: Request) -> Response | None:
+        """A web page may try to reach us under a name of its own."""
+        host = _host_name(request.headers.get("host", ""))
+        if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
+            return None
+        return refusal_response(request, 400, f"This server is not called {host[:100]!r}.")
+
+    def _refuse_read_only(self, request: Request) -> Response | None:
+        if request.method in READING_METHODS or not self.door.store.is_read_only:
+            return None
+        return refusal_response(request, 403, READ_ONLY_MESSAGE)
+
+    def _refuse_foreign_form(
+        self, request: Request, caller: Caller, body: bytes
+    ) -> Response | None:
+        if not needs_csrf_proof(request, caller):
+            return None
+        return _refuse_foreign_page(request, caller, body, self.door.settings.hosts)
+
+    def _limited_address(self, request: Request) -> str:
+        """Whose requests are counted together: what a proxy says, where one is believed."""
+        peer = peer_address(request)
+        if self.door.settings.user_header is None or peer not in self.door.settings.proxies:
+            return peer
+        return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
+
+    def _refuse_too_many(self, request: Request) -> Response | None:
+        path = request.url.path
+        if request.method in READING_METHODS or path.startswith(SENDING_PATHS):
+            return None
+        limit = self.logins if path == "/login" else self.writes
+        wait = limit.count_request(self._limited_address(request))
+        if wait is None:
+            return None
+        wait_text = count_with_noun(round(wait), "second")
+        response = refusal_response(request, 429, f"Too many at once: try again in {wait_text}.")
+        response.headers["retry-after"] = f"{wait:.0f}"
+        return response
+
+
+def _host_name(header: str) -> str:
+    """The name alone, as it was asked for."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def is_buffered_write(request: Request, caller: Caller) -> bool:
+    """Whether a write is read before it is let in, which is only right for what is small."""
+    return needs_csrf_proof(request, caller) or not request.url.path.startswith(STREAMED_PATHS)
+
+
+def needs_csrf_proof(request: Request, caller: Caller) -> bool:
+    """Whether a write must show that it comes from our own pages."""
+    path = request.url.path
+    if path.startswith(SENDING_PATHS):
+        return False
+    return path == "/login" or caller.by_browser
+
+
+def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
+    scope = required_scope(request.method, request.url.path)
+    if scope is None or caller.may(scope):
+        return None
+    if caller.name is not None:
+        return refusal_response(request, 403, f"This token lacks the scope `{scope}`.")
+    if request.method in READING_METHODS and "text/html" in request.headers.get("accept", ""):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+    why = "Send the header `Authorization: Bearer TOKEN`."
+    return JSONResponse({"message": why}, 401, {"www-authenticate": "Bearer"})
+
+
+def _refuse_foreign_page(
+    request: Request, caller: Caller, body: bytes, hosts: Collection[str]
+) -> Response | None:
+    """Refuse what another page made a browser send."""
+    if not is_same_origin(request, hosts):
+        return refusal_response(request, 403, "This did not come from a page of this server.")
+    if request.url.path == "/login":
+        return None
+    csrf_given = request.headers.get("x-csrf-token") or _form_field(request.headers, body, "csrf")
+    if caller.csrf is None or not hmac.compare_digest(csrf_given.encode(), caller.csrf.encode()):
+        return refusal_response(request, 403, "The page is out of date: reload it and try again.")
+    return None
+
+
+def _form_field(headers: Mapping[str, str], body: bytes, name: str) -> str:
+    if not headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return ""
+    return parse_form_fields(body).get(name, [""])[0]
+
+
+def _replay_body(body: bytes) -> Receive:
+    """What was read, for whoever comes next."""
+    was_sent = False
+
+    async def replay_message() -> Message:
+        nonlocal was_sent
+        if was_sent:
+            return {"type": "http.disconnect"}
+        was_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay_message
+
+
+def _send_with_headers(send: Send, request: Request, caller: Caller) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            if caller.new and caller.session:
+                headers.append(
+                    "set-cookie", session_cookie(request, caller.session, SESSION_SECONDS)
+                )
+        await send(message)
+
+    return send_with_headers
+
+
+def session_cookie(request: Request, secret: str, seconds: int) -> str:
+    """A browser's session, out of reach of scripts and of other sites."""
+    # Whoever claims that a proxy speaks HTTPS only keeps their own cookie from plain HTTP.
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
+    secure = "; Secure" if scheme == "https" else ""
+    name = session_cookie_name(request)
+    return f"{name}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
+
+
+def refusal_response(request: Request, status: int, why: str) -> Response:
+    """For people a page, for programs a record."""
+    if "text/html" in request.headers.get("accept", ""):
+        from closeloop.web.render import render_template
+
+        return Response(render_template("refused.html", why=why), status, media_type="text/html")
+    return JSONResponse({"message": why}, status)

@@ -1,0 +1,165 @@
+"""OTLP over HTTP: `POST /v1/traces`, as the OpenTelemetry protocol describes it.
+
+https://opentelemetry.io/docs/specs/otlp/#otlphttp
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from starlette.requests import Request
+from starlette.responses import Response
+
+from closeloop.intake.span_intake import save_spans
+from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.store import Store
+from closeloop.store.record_bodies import encode_record
+from closeloop.traces.otel.otel_spans import OtelSpan
+from closeloop.traces.readers.otlp import spans_from_json, spans_from_protobuf
+from closeloop.web.request_bodies import (
+    BodyMemory,
+    RequestRefused,
+    decompress_gzip,
+    request_media_type,
+)
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+BODY_LIMIT, UNPACKED_LIMIT, KEPT_LIMIT = 4 << 20, 16 << 20, 64 << 20
+"""Bytes of a request as it comes, unpacked, and with the resource of each span."""
+MAX_SPANS = 50_000
+MAX_WORKERS = 2
+"""Requests that are unpacked and saved at a time; the others wait."""
+_HEX_ID = re.compile(r"[0-9a-f]{1,64}")
+
+
+TracesArrived = Callable[[set[str]], None]
+
+
+def make_otlp_endpoint(store: Store, arrived: TracesArrived) -> Callable[[Request], Any]:
+    """The endpoint; it tells which traces there is more of."""
+    memory, workers = BodyMemory(), anyio.CapacityLimiter(MAX_WORKERS)
+
+    async def receive_spans(request: Request) -> Response:
+        kind = request_media_type(request)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        too_long = f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans."
+        try:
+            async with memory.hold_body(request.receive, BODY_LIMIT, too_long) as body:
+                read = partial(_save_body_spans, body, encoding, kind, store)
+                # Threads of their own: pages never wait for one.
+                traces, rejected = await anyio.to_thread.run_sync(read, limiter=workers)
+        except RequestRefused as refused:
+            return _otlp_response({"message": str(refused)}, kind, refused.status)
+        except BadInput as fault:
+            return _otlp_response({"message": str(fault)}, kind, 400)
+        except MachineFailed as fault:
+            # Exporters try again after this, and the spans are not lost.
+            return _otlp_response({"message": str(fault)}, kind, 503)
+        arrived(traces)
+        return _accepted_response(rejected, kind)
+
+    return receive_spans
+
+
+def _save_body_spans(body: bytes, encoding: str, kind: str, store: Store) -> tuple[set[str], int]:
+    """Save the spans in a body; the traces they belong to, and how many could not be taken."""
+    if encoding == "gzip":
+        body = decompress_gzip(body, UNPACKED_LIMIT)
+    elif encoding != "identity":
+        raise RequestRefused(415, f"The encoding {encoding!r} is not known: send gzip, or none.")
+    spans, rejected = _parse_spans(body, kind)
+    return save_spans(spans, store), rejected
+
+
+def _require_span_limits(spans: list[OtelSpan]) -> None:
+    """Refuse what would be kept many times over: every span is kept with its resource."""
+    if len(spans) > MAX_SPANS:
+        raise RequestRefused(413, f"A request may have {MAX_SPANS:,} spans: send fewer.")
+    size = 0
+    for span in spans:
+        size += len(encode_record(span))
+        if size > KEPT_LIMIT:
+            raise RequestRefused(413, f"Spans and their resources are over {KEPT_LIMIT >> 20} MiB.")
+
+
+def _parse_spans(content: bytes, kind: str) -> tuple[list[OtelSpan], int]:
+    """The spans that can be taken, and how many cannot."""
+    if kind not in (JSON, PROTOBUF):
+        raise RequestRefused(415, f"Send {JSON} or {PROTOBUF}.")
+    if kind == JSON:
+        try:
+            export = msgspec.json.decode(content, type=dict[str, Any])
+            parsed_spans = list(islice(spans_from_json(export), MAX_SPANS + 1))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise RequestRefused(400, "The body is not a JSON object.") from error
+        sent = _count_json_spans(export)
+    else:
+        request = ExportTraceServiceRequest()
+        try:
+            request.ParseFromString(content)
+        except DecodeError as error:
+            raise RequestRefused(400, "The body is not an ExportTraceServiceRequest.") from error
+        parsed_spans = list(islice(spans_from_protobuf(request), MAX_SPANS + 1))
+        sent = len(parsed_spans)
+    _require_span_limits(parsed_spans)
+    valid_spans = [
+        span
+        for span in parsed_spans
+        if _HEX_ID.fullmatch(span.trace) and _HEX_ID.fullmatch(span.id)
+    ]
+    return valid_spans, max(sent - len(valid_spans), 0)
+
+
+def _count_json_spans(export: Any) -> int:
+    """How many spans an export in JSON means to hold."""
+    total = 0
+    for group in _list_or_empty(export.get("resourceSpans", export.get("resource_spans"))):
+        inner = group if isinstance(group, dict) else {}
+        for scope in _list_or_empty(inner.get("scopeSpans", inner.get("scope_spans"))):
+            total += len(_list_or_empty(scope.get("spans"))) if isinstance(scope, dict) else 0
+    return total
+
+
+def _list_or_empty(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _accepted_response(rejected: int, kind: str) -> Response:
+    why = "Spans need a trace id and a span id."
+    if kind == JSON:
+        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": why}}
+        return _otlp_response(partial if rejected else {}, kind, 200)
+    answer = ExportTraceServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_spans = rejected
+        answer.partial_success.error_message = why
+    return Response(answer.SerializeToString(), media_type=kind)
+
+
+def _otlp_response(content: dict[str, Any], kind: str, status: int) -> Response:
+    headers = {"retry-after": "5"} if status == 503 else None
+    if kind == PROTOBUF:
+        # A google.rpc.Status, of which only field 2, the message, is said.
+        text = content.get("message", "").encode()
+        body = b"\x12" + _encode_varint(len(text)) + text
+        return Response(body, status, headers, media_type=PROTOBUF)
+    return Response(msgspec.json.encode(content), status, headers, media_type=JSON)
+
+
+def _encode_varint(number: int) -> bytes:
+    low = b""
+    while number > 0x7F:
+        low, number = low + bytes([number & 0x7F | 0x80]), number >> 7
+    return low + bytes([number])

@@ -1,0 +1,184 @@
+"""A patch as lines with numbers, and findings beside the lines that they are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from closeloop.model.change import Change, FileChange
+from closeloop.model.finding import Finding
+from closeloop.model.record import Record
+from closeloop.model.trace import Edit, Trace
+
+MAX_LINES = 4000
+MAX_LINE_CHARS = 1000
+_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@")
+
+
+class DiffLine(Record):
+    kind: Literal["same", "plus", "minus", "hunk"]
+    old: int | None
+    new: int | None
+    text: str
+    findings: tuple[int, ...] = ()
+    """Places in the list of findings."""
+
+
+class DiffFile(Record):
+    """One file of a change."""
+
+    path: str
+    old_path: str | None
+    status: str
+    added: int
+    removed: int
+    binary: bool
+    note: str | None
+    marks: tuple[str, ...]
+    """What is to be said of the whole file: outside the scope, restored before grading."""
+    lines: tuple[DiffLine, ...]
+    left_out: int
+    """Lines that are not shown."""
+    findings: tuple[int, ...] = ()
+    """Of the whole file, or of lines that the diff does not show."""
+
+
+def build_diff_files(
+    change: Change, findings: Sequence[Finding], marks: Iterable[tuple[str, str]]
+) -> tuple[DiffFile, ...]:
+    """Every file of a change, as far as there is room."""
+    places = _index_finding_places(findings)
+    marks_by_path: dict[str, list[str]] = {}
+    for path, mark in marks:
+        marks_by_path.setdefault(path, []).append(mark)
+    bodies = _split_patch_bodies(change.patch)
+    lines_left, files_built = MAX_LINES, []
+    for file, body in zip(change.files, [*bodies, *[[]] * len(change.files)], strict=False):
+        files_built.append(
+            _build_diff_file(
+                file, body, lines_left, places.get(file.path, {}), marks_by_path.get(file.path, ())
+            )
+        )
+        lines_left = max(0, lines_left - len(body))
+    return tuple(files_built)
+
+
+def locate_findings(
+    findings: Iterable[Finding], trace: Trace, files: Sequence[DiffFile]
+) -> tuple[Finding, ...]:
+    """Findings that name a place in a file; of those that cite an edit, the line that it made."""
+    edits = {event.number: event for event in trace.events if isinstance(event, Edit)}
+    located_findings = []
+    for finding in findings:
+        if finding.places:
+            located_findings.append(finding)
+            continue
+        cited = [edits[number] for number in finding.events if number in edits]
+        places = [place for edit in cited if (place := _place_of_edit(edit, files)) is not None]
+        if places:
+            located_findings.append(replace(finding, places=tuple(dict.fromkeys(places))))
+    return tuple(located_findings)
+
+
+def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
+    """The first line of the change that an edit wrote; its file where none is left of it."""
+    edited_path = edit.path.replace("\\", "/")
+    file = next((one for one in files if f"/{edited_path}".endswith(f"/{one.path}")), None)
+    if file is None:
+        return None
+    old = set((edit.before or "").splitlines())
+    text = edit.after if edit.after is not None else edit.patch or ""
+    written_lines = {line.removeprefix("+") for line in text.splitlines()} - old
+    line = next(
+        (
+            one.new
+            for one in file.lines
+            if one.kind == "plus" and one.text in written_lines and one.text.strip()
+        ),
+        None,
+    )
+    return file.path if line is None else f"{file.path}:{line}"
+
+
+def _build_diff_file(
+    file: FileChange,
+    body: list[str],
+    room: int,
+    findings: dict[int, tuple[int, ...]],
+    marks: Sequence[str],
+) -> DiffFile:
+    lines = tuple(_build_diff_lines(body[:room], findings))
+    shown = {place for line in lines for place in line.findings}
+    every = {place for there in findings.values() for place in there}
+    return DiffFile(
+        path=file.path,
+        old_path=file.old_path,
+        status=file.status,
+        added=file.added,
+        removed=file.removed,
+        binary=file.binary,
+        note=file.note,
+        marks=tuple(marks),
+        lines=lines,
+        left_out=max(0, len(body) - room),
+        findings=tuple(sorted(every - shown)),
+    )
+
+
+def _split_patch_bodies(patch: str) -> list[list[str]]:
+    """The hunks of each file, in the order of the patch."""
+    bodies: list[list[str]] = []
+    body: list[str] = []
+    inside = False
+    for line in patch.split("\n"):
+        if line.startswith("diff --git ") or (line.startswith("--- ") and not inside):
+            if line.startswith("diff --git ") or not bodies or body:
+                body = []
+                bodies.append(body)
+            inside = line.startswith("diff --git ")
+        elif line.startswith("@@ ") or (body and line[:1] in ("+", "-", " ", "\\")):
+            body.append(line)
+            inside = True
+    return bodies
+
+
+def _build_diff_lines(
+    body: Iterable[str], findings: dict[int, tuple[int, ...]]
+) -> Iterable[DiffLine]:
+    old = new = 0
+    for whole in body:
+        text = whole[:MAX_LINE_CHARS]
+        if hunk := _HUNK_HEADER.match(whole):
+            old, new = int(hunk[1]), int(hunk[2])
+            yield DiffLine(kind="hunk", old=None, new=None, text=text)
+        elif whole.startswith("+"):
+            yield DiffLine(
+                kind="plus", old=None, new=new, text=text[1:], findings=findings.get(new, ())
+            )
+            new += 1
+        elif whole.startswith("-"):
+            yield DiffLine(kind="minus", old=old, new=None, text=text[1:])
+            old += 1
+        elif whole.startswith("\\"):
+            yield DiffLine(kind="hunk", old=None, new=None, text=text)
+        else:
+            yield DiffLine(
+                kind="same", old=old, new=new, text=text[1:], findings=findings.get(new, ())
+            )
+            old, new = old + 1, new + 1
+
+
+def _index_finding_places(findings: Sequence[Finding]) -> dict[str, dict[int, tuple[int, ...]]]:
+    """By path and line, the places of findings in their list; line 0 is the whole file."""
+    places_by_path: dict[str, dict[int, tuple[int, ...]]] = {}
+    for place, finding in enumerate(findings):
+        for where in finding.places:
+            path, _, line = where.rpartition(":")
+            if not path or not line.isdecimal():
+                path, line = where, "0"
+            lines = places_by_path.setdefault(path, {})
+            lines[int(line)] = (*lines.get(int(line), ()), place)
+    return places_by_path
