@@ -1,7 +1,7 @@
 """Find and read `closeloop.toml`, once: flag > environment > project > user's folder > default.
 
 What is believed of the project's file depends on who may have written it: `load` is for a folder of
-the user's own, `load_for_change` for a change under check.
+the user's own, `load_for_change_check` for a change under check.
 """
 
 from __future__ import annotations

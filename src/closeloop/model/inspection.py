@@ -115,7 +115,7 @@ class Inspection(Record):
     sides: Any
     """`closeloop.changes.change_sides.ChangeSides`: bytes of any path at either end."""
     index: Any
-    """An `Index`."""
+    """A repository's index: `RepositoryIndex`."""
     files: tuple[FileChange, ...] = ()
     """Files of the change that people write: neither generated, vendored nor binary."""
     added: Mapping[str, frozenset[int]] = {}

@@ -129,7 +129,7 @@ def outcome_condition(outcome: str) -> ColumnElement[bool]:
 
 
 def add_variant_names(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
-    """Rows of `counting`, with the names of their variants."""
+    """Rows of `select_counted_attempts`, with the names of their variants."""
     names = _load_variants(connection)
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
 

@@ -169,7 +169,7 @@ class SessionExtras(Record):
 
 
 def session_extras(of: Attempt | Session) -> dict[str, Any]:
-    """What `kept_in` reads again."""
+    """What `parse_session_extras` reads again."""
     names = (name for name in SessionExtras.__struct_fields__ if name in of.__struct_fields__)
     return cast(
         dict[str, Any],

@@ -1,4 +1,4 @@
-"""Values as exports write them: times as text, JSON inside text; beside `untrusted`."""
+"""Values as exports write them: times as text, JSON inside text; beside `untrusted_json`."""
 
 from __future__ import annotations
 

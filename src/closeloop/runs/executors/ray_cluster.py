@@ -71,7 +71,7 @@ class RayCluster:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def put_content(self, content: bytes) -> Any:
-        """Content that any node can have by `fetched`, under the reference given back."""
+        """Content that any node can have by `fetch_content`, under the reference given back."""
         return self._ray.put(content)
 
     async def call_on_node(

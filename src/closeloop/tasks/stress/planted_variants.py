@@ -86,7 +86,7 @@ def test_totals_stress(tmp_path):
     file.write_text("name,amount\\nann,2\\nbob,7\\nann,4\\n")
     assert totals(file) == [("bob", 7), ("ann", 6)]
     with open(subject.__file__, encoding="utf-8") as text:
-        tree = parse_python(text.read())
+        tree = ast.parse(text.read())
     used = {{alias.name for node in ast.walk(tree) if isinstance(node, ast.Import)
             for alias in node.names}}
     used |= {{node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}}

@@ -298,7 +298,7 @@ def _event_for_tool(name: str, arguments: dict[str, Any] | None, origin: CallOri
             fields["message"] = _brief_from_items(fields)
         return event_from_call("delegate", {"brief": fields["message"]}, origin)
     if name == "write_stdin":
-        # Not `event_of`: to write to a process is no command of its own.
+        # Not `event_from_call`: to write to a process is no command of its own.
         return ToolUse(**_origin_fields(origin), name=name, arguments=fields)
     return event_from_call(name, arguments, origin)
 
