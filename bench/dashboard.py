@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import metrics
-import page_content
 from harness import REFERENCE, ROOT, Bench, NotMeasured
 from page_content import SHORT, TRACED
 from table import Row, build_row
@@ -43,7 +42,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     try:
         bench.require_full("PostgreSQL")
         with run_postgres() as store:
-            metrics.make(store, POSTGRES_ATTEMPTS)
+            bench.call("metrics", "make", store, POSTGRES_ATTEMPTS)
             _vacuum(store)
             yield from measure_store(bench, store, name)
     except NotMeasured as reason:
@@ -51,7 +50,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def measure_store(bench: Bench, store: str, engine: str) -> Iterator[Row]:
-    page_content.make(store, bench.size(LONG, 300), bench.size(1000, 5))
+    bench.call("page_content", "make", store, bench.size(LONG, 300), bench.size(1000, 5))
     first = bench.repeat(lambda: bench.call("dashboard", "cold", store))
     yield build_row(
         f"first answers, 95th percentile, {engine}", first["p95"], "ms",

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,12 @@ def own_cpu_seconds() -> float:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process had. macOS counts in bytes, others in kilobytes."""
+    """The most memory that this process had."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    # Elsewhere it counts what the parent had when it started this one, too; in bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -22,7 +22,9 @@ FIRST, NEW, EVENTS = 2000, 100, 60
 def measure(bench: Bench) -> Iterator[Row]:
     file, attempts = make_store(bench)
     whole = str(file)
-    half = str(bench.input("half.db", lambda file: make(str(file), attempts // 2)))
+    half = str(
+        bench.input("half.db", lambda file: bench.call("metrics", "make", str(file), attempts // 2))
+    )
     for what in ("metrics", "trends"):
         times = bench.repeat(
             lambda: {
@@ -56,7 +58,9 @@ def measure(bench: Bench) -> Iterator[Row]:
 def make_store(bench: Bench) -> tuple[Path, int]:
     """The large store that this part and the dashboard share, and its attempts."""
     attempts = bench.size(ATTEMPTS, 400)
-    return bench.input("whole.db", lambda file: make(str(file), attempts)), attempts
+    return bench.input(
+        "whole.db", lambda file: bench.call("metrics", "make", str(file), attempts)
+    ), attempts
 
 
 def _measure_again(bench: Bench, first: int, new: int) -> dict[str, float]:

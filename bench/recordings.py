@@ -42,12 +42,12 @@ _ID_KEY = re.compile(r"(?!.*model)(?:.*(?:_id|Id|ID|uuid|Uuid)|id)")
 Change = Callable[[str], str]
 
 
-def make_long(folder: Path, megabytes: float) -> None:
+def make_long(folder: str, megabytes: float) -> None:
     """Recordings of at least so many bytes, the same ones whenever this is called."""
     chance, writer = random.Random(1), SourceWriter(seed=1)
     modules = [writer.write_module("product.core") for _ in range(SOURCE_MODULES)]
     source = [line for text in modules for line in text.splitlines(keepends=True)]
-    for place, file, change in _copies(folder, megabytes, chance):
+    for place, file, change in _copies(Path(folder), megabytes, chance):
         if file.suffix not in JSON or file.name in STATES:
             place.write_bytes(file.read_bytes())
             continue
@@ -58,14 +58,11 @@ def make_long(folder: Path, megabytes: float) -> None:
         place.write_bytes(_written(values, file))
 
 
-def make_short(folder: Path, megabytes: float) -> None:
+def make_short(folder: str, megabytes: float) -> None:
     """The fixtures as they are, but for their ids: sessions that ended soon after they began."""
-    for place, file, change in _copies(folder, megabytes, random.Random(2)):
+    for place, file, change in _copies(Path(folder), megabytes, random.Random(2)):
         if file.suffix in JSON and file.stat().st_size > 4000:
             place.write_bytes(_written(_changed(_values(file), change), file))
-
-
-MAKERS = {"long": make_long, "short": make_short}
 
 
 def _copies(

@@ -62,6 +62,7 @@ def main() -> int:
 
     os.environ.update(ENVIRONMENT)
     rows: list[Row] = []
+    run = describe_run()
     chosen = [part for part in PARTS if part in (options.parts or PARTS)]
     with tempfile.TemporaryDirectory(prefix="closeloop-bench-") as folder:
         bench = Bench(Path(folder), is_smoke=options.smoke)
@@ -73,7 +74,7 @@ def main() -> int:
                 if not options.json:
                     print(format_row(row), flush=True)
             print(f"      {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    table = describe_run(rows)
+    table = {**run, "rows": [row._asdict() for row in rows]}
     print(json.dumps(table, indent=1, ensure_ascii=False) if options.json else f"\n{LEGEND}")
     if options.keep:
         print(f"Kept in {keep_table(table)}", file=sys.stderr)

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,8 +84,8 @@ def format_row(row: Row) -> str:
     ).rstrip()
 
 
-def describe_run(rows: Iterable[Row]) -> dict[str, Any]:
-    """A table as JSON: the commit, the machine, and its rows."""
+def describe_run() -> dict[str, Any]:
+    """The commit, day and machine of a table. Taken at the start: work may go on in the clone."""
     return {
         "commit": _git("rev-parse", "--short", "HEAD"),
         "is_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
@@ -96,7 +96,6 @@ def describe_run(rows: Iterable[Row]) -> dict[str, Any]:
             "python": platform.python_version(),
             "cores": os.cpu_count(),
         },
-        "rows": [row._asdict() for row in rows],
     }
 
 
@@ -110,8 +109,12 @@ def _processor_name() -> str:
 
 
 def _git(*arguments: str) -> str:
+    """What git says of this clone; nothing where there is no git."""
     command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+    try:
+        return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def keep_table(table: dict[str, Any], folder: Path = RESULTS) -> Path:

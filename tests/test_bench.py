@@ -59,6 +59,7 @@ def test_a_part_that_crashes_is_named_and_the_others_go_on(tmp_path: Path) -> No
     crashed = [line for line in ran.stdout.splitlines() if "CRASHED" in line]
     assert [line.split()[0] for line in crashed] == ["changes"]
     assert "git" in crashed[0]
+    assert "Traceback" not in ran.stderr
 
 
 def test_an_unknown_part_is_refused_with_the_names_of_those_there_are() -> None:
