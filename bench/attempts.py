@@ -62,7 +62,7 @@ def run_attempts(kind: str, attempts: int) -> dict[str, float]:
 
 async def _run_attempts(kind: str, attempts: int, root: Path) -> dict[str, float]:
     from closeloop import flow
-    from closeloop.model.settings import (
+    from closeloop.records.settings import (
         ExperimentSettings,
         SandboxSettings,
         Settings,

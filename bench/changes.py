@@ -87,7 +87,7 @@ def index(folder: str, cache: str) -> float:
     """CPU seconds of an index made anew."""
     from closeloop.changes.change_sides import ChangeQuery, open_sides
     from closeloop.changes.repository_index import open_index
-    from closeloop.model.settings import CheckSettings
+    from closeloop.records.settings import CheckSettings
 
     shutil.rmtree(cache, ignore_errors=True)
     began = own_cpu_seconds()
@@ -107,8 +107,8 @@ def check(folder: str, cache: str) -> float:
     from closeloop.changes.risk import assess_risk
     from closeloop.changes.risk.change_history import read_history
     from closeloop.changes.risk.risk_model import fit_risk_model
-    from closeloop.model.settings import CheckSettings
     from closeloop.plugins import load_plugins
+    from closeloop.records.settings import CheckSettings
 
     settings, kept = CheckSettings(), Path(cache)
     with (

@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 async def seconds(root: Path, kind: str, attempts: int) -> float:
     """Of one attempt at a time, without the first ones."""
     from closeloop import flow
-    from closeloop.model.settings import (
+    from closeloop.records.settings import (
         ExecutorSettings,
         ExperimentSettings,
         SandboxSettings,

@@ -89,7 +89,7 @@ def run_crowd(kind: str, crowd: int, command: str) -> dict[str, float]:
 
 async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[str, float]:
     from closeloop import flow
-    from closeloop.model.settings import ExperimentSettings, Settings, VariantSettings
+    from closeloop.records.settings import ExperimentSettings, Settings, VariantSettings
 
     turns = [command] * (1 if kind == "waiting" else ROUNDS)
     calls = "\n".join(

@@ -217,8 +217,8 @@ def crowd(file: str, readers: int) -> dict[str, float]:
     """Readers ask at once while attempts are added."""
     from starlette.testclient import TestClient
 
-    from closeloop.model.attempt import Attempt
-    from closeloop.model.experiment_plan import AttemptResult
+    from closeloop.records.attempt import Attempt
+    from closeloop.records.experiment_plan import AttemptResult
     from closeloop.store import open_store
     from closeloop.web.app import build_web_app
 

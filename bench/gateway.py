@@ -135,8 +135,8 @@ async def provider(folder: Path) -> AsyncIterator[str]:
 
 
 async def be_provider(script: Path) -> None:
-    from closeloop.runs.models.model_scripts import load_script
-    from closeloop.runs.models.script_server import serve_script
+    from closeloop.providers.model_scripts import load_script
+    from closeloop.providers.script_server import serve_script
 
     async with serve_script(load_script(script)) as address:
         print(address, flush=True)
@@ -149,9 +149,9 @@ def measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[s
 
 
 async def _measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[str, float]:
-    from closeloop.model.settings import ModelSettings
-    from closeloop.model.variant import Limits
-    from closeloop.runs.gateway import Gateway
+    from closeloop.gateway import Gateway
+    from closeloop.records.settings import ModelSettings
+    from closeloop.records.variant import Limits
 
     singles = min(SINGLE, 3 * requests)
     async with AsyncExitStack() as opened:

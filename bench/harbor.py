@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Edit, Message, Thought, Trace
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Edit, Message, Thought, Trace
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import find_reader
 from closeloop.traces.recording_files import RecordingFile, walk_files

@@ -121,9 +121,9 @@ def decode(folder: str) -> float:
 
 
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
-    from closeloop.intake.session_import import import_sessions
-    from closeloop.model.import_summary import SessionFilter
+    from closeloop.records.import_summary import SessionFilter
     from closeloop.store import open_store
+    from closeloop.traces.intake.session_import import import_sessions
 
     with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = own_cpu_seconds(), time.perf_counter()
@@ -137,11 +137,11 @@ def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
 
 def time_steps(folder: str) -> dict[str, float]:
     """CPU seconds of what is done with each file, but for the store."""
-    from closeloop.intake.file_intake import pack_session, without_garbage_collection
+    from closeloop.records.secret_redaction import redact_record
     from closeloop.traces.file_source import FileSource
+    from closeloop.traces.intake.file_intake import pack_session, without_garbage_collection
     from closeloop.traces.reader_detection import find_reader, installed_readers
     from closeloop.traces.recording_files import RecordingFile, walk_files
-    from closeloop.traces.secret_redaction import redact_record
 
     installed_readers()
     spent: defaultdict[str, float] = defaultdict(float)
@@ -209,9 +209,9 @@ def lengthen(store: str, long: str, traces: int, megabytes: int) -> dict[str, fl
 
     import msgspec
 
-    from closeloop.model.attempt import Attempt
-    from closeloop.model.experiment_plan import AttemptResult
-    from closeloop.model.trace import Lane, Trace
+    from closeloop.records.attempt import Attempt
+    from closeloop.records.experiment_plan import AttemptResult
+    from closeloop.records.trace import Lane, Trace
     from closeloop.store import open_store
 
     Path(long).unlink(missing_ok=True)
@@ -238,7 +238,7 @@ def read(store: str, attempts: int) -> dict[str, float]:
     """CPU seconds of reading stored traces, and of decoding them from JSON."""
     import msgspec
 
-    from closeloop.model.trace import Trace
+    from closeloop.records.trace import Trace
     from closeloop.store import open_store
 
     with open_store(store) as opened:

@@ -11,9 +11,15 @@ from typing import Any
 import msgspec
 
 from closeloop import plugins
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.record import Record
-from closeloop.model.trace import (
+from closeloop.process.attempt_endings import classify_ending
+from closeloop.process.failure_modes import tag_failure_modes
+from closeloop.process.measures.measure_summary import measure_lanes, process_score
+from closeloop.process.rulebook import build_rulebook
+from closeloop.process.trace_measurement import measure_reading as measure_trace
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,
@@ -24,12 +30,6 @@ from closeloop.model.trace import (
     Thought,
     Trace,
 )
-from closeloop.process.attempt_endings import classify_ending
-from closeloop.process.failure_modes import tag_failure_modes
-from closeloop.process.measures.measure_summary import measure_lanes, process_score
-from closeloop.process.rulebook import build_rulebook
-from closeloop.process.trace_measurement import measure_reading as measure_trace
-from closeloop.process.trace_reading import build_reading
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import find_reader
 from harness import REFERENCE, Bench, peak_memory_bytes

@@ -73,10 +73,10 @@ def make(file: str, attempts: int) -> dict[str, float]:
     """Rows as the store writes them, but for bodies, which metrics must not read."""
     from sqlalchemy import insert
 
-    from closeloop.measuring.attempt_measuring import basis_from_grade, project_rulebook
-    from closeloop.model.settings import Settings
-    from closeloop.model.task import Task
-    from closeloop.model.variant import Variant
+    from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
+    from closeloop.records.settings import Settings
+    from closeloop.records.task import Task
+    from closeloop.records.variant import Variant
     from closeloop.store import open_store, schema
 
     book = project_rulebook(Settings())
@@ -214,10 +214,10 @@ def _word(passed: bool) -> str:
 
 def timed(file: str, what: str) -> dict[str, float]:
     """CPU seconds of the whole process, of that what comes after the imports, and memory."""
-    from closeloop.measuring import metric_figures, metric_trends, variant_comparison
-    from closeloop.measuring.attempt_measuring import project_rulebook
-    from closeloop.measuring.attempt_table import load_attempt_table
-    from closeloop.model.settings import Settings
+    from closeloop.metrics import metric_figures, metric_trends, variant_comparison
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.records.settings import Settings
     from closeloop.store import open_store
 
     book = project_rulebook(Settings())
@@ -241,13 +241,13 @@ def timed(file: str, what: str) -> dict[str, float]:
 
 def again(file: str, first: int, new: int) -> dict[str, float]:
     """CPU seconds of metrics when every trace is new, and when few are."""
-    from closeloop.measuring.attempt_measuring import project_rulebook
-    from closeloop.measuring.attempt_table import load_attempt_table
-    from closeloop.measuring.metric_figures import compute_metrics
-    from closeloop.model.attempt import Attempt
-    from closeloop.model.experiment_plan import AttemptResult
-    from closeloop.model.settings import Settings
-    from closeloop.model.trace import Command, Lane, Trace
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.metric_figures import compute_metrics
+    from closeloop.records.attempt import Attempt
+    from closeloop.records.experiment_plan import AttemptResult
+    from closeloop.records.settings import Settings
+    from closeloop.records.trace import Command, Lane, Trace
     from closeloop.store import open_store
 
     book, taken = project_rulebook(Settings()), []

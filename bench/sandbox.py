@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.model.errors import MachineFailed
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox.sandbox_ladder import find_sandbox
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.records.errors import MachineFailed
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.sandbox_ladder import find_sandbox
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all, time_wall
 from table import Row, build_row
 

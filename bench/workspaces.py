@@ -12,9 +12,9 @@ from pathlib import Path
 
 import anyio
 
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all
 from sandbox import find_sandbox_kind
 from table import Row, build_row

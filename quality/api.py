@@ -22,9 +22,9 @@ from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import open_index
 from closeloop.changes.risk.api import ApiChange, find_api_changes
-from closeloop.model.rates import Rate, pool_rates, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.settings import CheckSettings
+from closeloop.records.rates import Rate, pool_rates, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.settings import CheckSettings
 
 LABELS = Path(__file__).with_suffix(".json")
 

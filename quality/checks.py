@@ -21,11 +21,11 @@ from closeloop import plugins
 from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import open_index
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Finding
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.settings import CheckSettings
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Finding
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.settings import CheckSettings
 
 COMMITS = 100
 LEFT_OUT = {"names", "scope"}

@@ -17,14 +17,14 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from closeloop.attempts.run_resources import open_workspaces, prepare_task_base
 from closeloop.cli.config import load_project
-from closeloop.model.attempt import Attempt, Grade
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
-from closeloop.running.run_resources import open_workspaces, prepare_task_base
-from closeloop.runs.grading import GradedSubmission, grade_attempt
-from closeloop.runs.task_proof import check_gradable
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.grading.grading import GradedSubmission, grade_attempt
+from closeloop.grading.task_proof import check_gradable
+from closeloop.records.attempt import Attempt, Grade
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.tasks.task_files import load_tasks
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from closeloop import plugins
-from closeloop.model.protocols import Encoder
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.team_rules import RuleExample, TeamRule
+from closeloop.records.protocols import Encoder
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.team_rules import RuleExample, TeamRule
 from closeloop.reviews.remark_polarity import compare_remarks
 from closeloop.reviews.rule_search import (
     RuleVectors,

@@ -24,15 +24,15 @@ from pathlib import Path
 
 import anyio
 
-from closeloop.mining import candidate_builder
-from closeloop.mining.candidate_proof import ProvedTask, prove_candidate
-from closeloop.mining.miner import write_task_files
-from closeloop.mining.mining_environments import EnvironmentCache
-from closeloop.model.record import Record
-from closeloop.model.settings import CommandSettings, SandboxSettings
-from closeloop.runs import task_proof as controls
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.grading import task_proof as controls
+from closeloop.records.record import Record
+from closeloop.records.settings import CommandSettings, SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
+from closeloop.tasks.mining import candidate_builder
+from closeloop.tasks.mining.candidate_proof import ProvedTask, prove_candidate
 from closeloop.tasks.mining.change_parts import CollectionRules, find_collection_rules
+from closeloop.tasks.mining.miner import write_task_files
+from closeloop.tasks.mining.mining_environments import EnvironmentCache
 from closeloop.tasks.mining.setup_recipes import detect_edited_commands
 from closeloop.tasks.mining.work_history import PastWork
 from closeloop.tasks.task_files import load_task

@@ -27,12 +27,12 @@ from closeloop.changes.names.library_names import list_standard_names
 from closeloop.changes.names.suspect_names import is_test_input
 from closeloop.changes.repository_index import open_index
 from closeloop.changes.syntax import extract_words
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Finding
-from closeloop.model.inspection import Inspection
-from closeloop.model.rates import Rate, pool_rates, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.settings import CheckSettings
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Finding
+from closeloop.records.inspection import Inspection
+from closeloop.records.rates import Rate, pool_rates, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.settings import CheckSettings
 
 COMMITS, MUTANTS = 40, 3
 LARGEST = 100

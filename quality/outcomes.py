@@ -10,10 +10,10 @@ from pathlib import Path
 from own import found
 
 from closeloop import plugins
-from closeloop.model.rates import Z95
-from closeloop.model.record import Record
-from closeloop.model.trace import Trace
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.rates import Z95
+from closeloop.records.record import Record
+from closeloop.records.trace import Trace
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import find_reader
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.protocols import Detector
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.protocols import Detector
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "process"))
 from story import Labelled, labelled

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.record import Record
-from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Read, Thought, ToolUse, Trace
+from closeloop.records.record import Record
+from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Read, Thought, ToolUse, Trace
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 
 AGENTS = ("autocoderover", "openhands", "repairagent")

@@ -13,9 +13,9 @@ from own import found
 from people import Run
 
 from closeloop import plugins
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
 
 LABEL = "Repetition"
 LIMITS: Mapping[str, Mapping[str, float]] = {

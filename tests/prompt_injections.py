@@ -15,7 +15,7 @@ import msgspec
 
 from closeloop.judges.checks import MAX_PART_CHARS
 from closeloop.judges.rubric import load_rubric
-from closeloop.model.record import content_digest
+from closeloop.records.record import content_digest
 
 Surface = Literal[
     "change", "patch", "output", "tests", "plan", "trace", "review", "pair", "first of pair"

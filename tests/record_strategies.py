@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 names = st.text("abcdef0123456789-/", min_size=1, max_size=12)
 numbers = st.integers(-(2**63), 2**63 - 1)

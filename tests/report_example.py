@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
-from closeloop.model.finding import Finding, Rule, Severity, Unmeasured
+from closeloop.records.change import Change, FileChange
+from closeloop.records.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
+from closeloop.records.finding import Finding, Rule, Severity, Unmeasured
 
 BASE, HEAD = "a" * 40, "b" * 40
 BLOBS = f"https://github.com/ann/tally/blob/{HEAD}"

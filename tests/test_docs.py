@@ -25,10 +25,11 @@ from cyclopts import App
 from closeloop import plugins
 from closeloop.cli import COMMAND_CHAPTERS, COMMAND_GROUPS, main
 from closeloop.cli.config import read_config_file
-from closeloop.model.attempt import Exit
-from closeloop.model.errors import MachineFailed
-from closeloop.model.record import Record
-from closeloop.model.settings import (
+from closeloop.providers.model_scripts import load_script
+from closeloop.records.attempt import Exit
+from closeloop.records.errors import MachineFailed
+from closeloop.records.record import Record
+from closeloop.records.settings import (
     ExperimentSettings,
     ModelSettings,
     SandboxSettings,
@@ -36,9 +37,8 @@ from closeloop.model.settings import (
     VariantSettings,
     WebhookSettings,
 )
-from closeloop.model.task import Acceptance, Task, TestRunner
-from closeloop.runs.models.model_scripts import load_script
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.task import Acceptance, Task, TestRunner
+from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.tasks.task_files import load_task
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -11,10 +11,10 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.model.chat import ChatMessage, ModelRequest, ToolSpec
-from closeloop.model.settings import Settings
-from closeloop.model.variant import Limits
-from closeloop.runs.models import find_model_settings, open_model
+from closeloop.providers import find_model_settings, open_model
+from closeloop.records.chat import ChatMessage, ModelRequest, ToolSpec
+from closeloop.records.settings import Settings
+from closeloop.records.variant import Limits
 
 PAGE = (Path(__file__).parent.parent / "docs" / "scripted-model.md").read_text(encoding="utf-8")
 

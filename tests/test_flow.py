@@ -10,17 +10,17 @@ import pytest
 
 import small_project
 from closeloop import flow
+from closeloop.agents.builtin import BuiltinAgent
+from closeloop.attempts import attempt_execution
 from closeloop.cli.config import load_project
-from closeloop.measuring.attempt_measuring import load_story as story_of
-from closeloop.measuring.attempt_measuring import project_rulebook
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.experiment_plan import ExperimentResults, RunProgress
-from closeloop.model.protocols import Work
-from closeloop.model.settings import ExperimentSettings
-from closeloop.model.trace import Trace
-from closeloop.running import attempt_execution
-from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.models.scripted_model import ScriptedModel
+from closeloop.metrics.attempt_measuring import load_story as story_of
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.providers.scripted_model import ScriptedModel
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.experiment_plan import ExperimentResults, RunProgress
+from closeloop.records.protocols import Work
+from closeloop.records.settings import ExperimentSettings
+from closeloop.records.trace import Trace
 
 
 @pytest.fixture

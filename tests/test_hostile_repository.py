@@ -79,8 +79,8 @@ def test_what_git_prints_is_the_same_as_of_a_harmless_repository(tmp_path: Path)
 def test_an_address_is_asked_without_the_configuration_of_the_folder_one_stands_in(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from closeloop.model.errors import BadInput
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.records.errors import BadInput
+    from closeloop.sandbox.workspaces import resolve_commit
 
     monkeypatch.chdir(place / "project")
     monkeypatch.setenv("GIT_SSH_COMMAND", "false")
@@ -90,7 +90,7 @@ def test_an_address_is_asked_without_the_configuration_of_the_folder_one_stands_
 
 
 def test_a_branch_is_made_without_hooks(place: Path) -> None:
-    from closeloop.runs.workspaces.change_branches import make_branch
+    from closeloop.sandbox.workspaces.change_branches import make_branch
 
     folder = place / "project"
     head = (folder / ".git" / "refs" / "heads").iterdir().__next__().read_text().strip()
@@ -109,4 +109,4 @@ def test_every_start_of_git_goes_through_one_module() -> None:
         )
     }
     # Inside the sandbox, on a git folder of our own that nobody else writes.
-    assert direct <= {"git.py", "runs/workspaces/workspace_patches.py"}
+    assert direct <= {"git.py", "sandbox/workspaces/workspace_patches.py"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from closeloop import plugins
-from closeloop.model.errors import BadInput, PluginFailed
+from closeloop.records.errors import BadInput, PluginFailed
 
 
 def install(folder: Path, name: str, target: str) -> None:
@@ -26,10 +26,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_built_in_agent_comes_through_the_same_door() -> None:
-    assert (
-        plugins.installed_plugins("agents")["builtin"].value
-        == "closeloop.runs.agents.builtin:agent"
-    )
+    assert plugins.installed_plugins("agents")["builtin"].value == "closeloop.agents.builtin:agent"
 
 
 def test_an_installed_agent_is_found_by_its_name(packages: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from closeloop.model.protocols import Work
-from closeloop.model.trace import Lane, Message, Note, Trace
-from closeloop.running.attempt_execution import with_refusals
+from closeloop.attempts.attempt_execution import with_refusals
+from closeloop.records.protocols import Work
+from closeloop.records.trace import Lane, Message, Note, Trace
 
 EMPTY = Work(exit="finished", trace=Trace(reader="x", reader_version=1))
 

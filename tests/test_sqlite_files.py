@@ -13,7 +13,7 @@ import pytest
 
 import small_project
 from closeloop.changes.risk.coverage_data import read_line_coverage
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 from closeloop.sqlite_files import has_tables, open_database
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -125,7 +125,7 @@ with open_database(Path(sys.argv[1])) as connection:
 """
 COMPUTING = """
 import anyio
-from closeloop.checking.background_computation import compute
+from closeloop.changes.background_computation import compute
 def count():
     print("reading", flush=True)
     number = 0

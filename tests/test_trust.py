@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.model.settings import ModelSettings, SandboxSettings, Settings, VariantSettings
+from closeloop.records.settings import ModelSettings, SandboxSettings, Settings, VariantSettings
 from closeloop.trust import (
     HARMLESS_SETTINGS,
     LOOSENING_SETTINGS,

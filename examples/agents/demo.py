@@ -24,9 +24,9 @@ import anyio
 import msgspec
 from dialogues import Project, dialogues, node, python
 
-from closeloop.runs.models import script_server as serving
-from closeloop.runs.models import scripted_model
-from closeloop.runs.models.model_scripts import parse_script
+from closeloop.providers import script_server as serving
+from closeloop.providers import scripted_model
+from closeloop.providers.model_scripts import parse_script
 
 PROGRAMS = {
     "aider": "bin/aider",

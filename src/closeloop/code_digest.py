@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.model.record import Record, content_digest
 from closeloop.python_trees import parse_python
+from closeloop.records.record import Record, content_digest
 
 if TYPE_CHECKING:
     import ast

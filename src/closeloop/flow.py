@@ -23,11 +23,31 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
-from closeloop.model.attempt import AttemptRow, Proof
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput, Fault, unknown_name_error
-from closeloop.model.experiment_plan import (
+from closeloop.attempts import attempt_events
+from closeloop.attempts.attempt_execution import attempt_identity
+from closeloop.attempts.attempt_executor import AttemptExecutor, open_executor
+from closeloop.attempts.attempt_pacing import AttemptPacer
+from closeloop.attempts.attempt_saving import save_attempt_result
+from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
+from closeloop.attempts.run_forecast import forecast_run, require_prices
+from closeloop.attempts.run_resources import (
+    RunResources,
+    describe_sandbox,
+    open_run_resources,
+    open_workspaces,
+    prepare_task_base,
+    sandbox_description,
+)
+from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
+from closeloop.concurrency import run_limited, unwrap_exception_group
+from closeloop.grading import grading
+from closeloop.grading import task_proof as proving
+from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+from closeloop.process.rulebook import Rulebook
+from closeloop.records.attempt import AttemptRow, Proof
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput, Fault, unknown_name_error
+from closeloop.records.experiment_plan import (
     AttemptOrder,
     ExperimentForecast,
     ExperimentPlan,
@@ -37,43 +57,23 @@ from closeloop.model.experiment_plan import (
     ScheduledAttempt,
     SlotPlace,
 )
-from closeloop.model.record import Record, content_digest
-from closeloop.model.settings import ExperimentSettings, Settings
-from closeloop.model.task import Task
-from closeloop.model.variant import Experiment
-from closeloop.process.rulebook import Rulebook
-from closeloop.reviewing.agent_context import UpcomingWork
-from closeloop.reviewing.prompt_context import (
+from closeloop.records.record import Record, content_digest
+from closeloop.records.secret_redaction import redact_grade, redact_proof
+from closeloop.records.settings import ExperimentSettings, Settings
+from closeloop.records.task import Task
+from closeloop.records.variant import Experiment
+from closeloop.reviews.agent_context import UpcomingWork
+from closeloop.reviews.prompt_context import (
     ContextProvider,
     clone_repository_name,
     open_context_provider,
     provide_context,
 )
-from closeloop.running import attempt_events
-from closeloop.running.attempt_execution import attempt_identity
-from closeloop.running.attempt_executor import AttemptExecutor, open_executor
-from closeloop.running.attempt_pacing import AttemptPacer
-from closeloop.running.attempt_saving import save_attempt_result
-from closeloop.running.lease_renewal import LEASE_SECONDS, maintain_leases
-from closeloop.running.run_forecast import forecast_run, require_prices
-from closeloop.running.run_resources import (
-    RunResources,
-    describe_sandbox,
-    open_run_resources,
-    open_workspaces,
-    prepare_task_base,
-    sandbox_description,
-)
-from closeloop.running.unsaved_results import ATTEMPTS_FOLDER, recover_batches
-from closeloop.runs import grading
-from closeloop.runs import task_proof as proving
-from closeloop.runs.executors.local_executor import run_limited, unwrap_exception_group
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import Store, make_attempt_row
 from closeloop.store.lease_owners import current_owner, is_owner_dead
 from closeloop.store.project_store import open_existing_store, open_project_store
 from closeloop.tasks.task_files import load_tasks
-from closeloop.traces.secret_redaction import redact_grade, redact_proof
 
 __all__ = [
     "ProgressCallback",

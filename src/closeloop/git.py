@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.record import Record
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import Record
 
 GIT_SECONDS = 600.0
 SAFE_SETTINGS = {

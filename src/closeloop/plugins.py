@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from closeloop.model.errors import PluginFailed, unknown_name_error
+from closeloop.records.errors import PluginFailed, unknown_name_error
 
 PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers"]
 

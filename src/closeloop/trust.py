@@ -13,8 +13,8 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import NODEFAULT
 
-from closeloop.model.record import Record
-from closeloop.model.settings import Settings
+from closeloop.records.record import Record
+from closeloop.records.settings import Settings
 
 LOOSENING_SETTINGS: Mapping[str, str] = {
     "sandbox.kind": "confines commands",

@@ -12,9 +12,9 @@ from typing import Any
 from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import open_index
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.inspection import Inspection
-from closeloop.model.settings import CheckSettings
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.inspection import Inspection
+from closeloop.records.settings import CheckSettings
 
 Files = Mapping[str, str | bytes | None]
 _GIT = {

@@ -12,8 +12,8 @@ from textwrap import dedent
 from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import open_index
-from closeloop.model.inspection import Inspection
-from closeloop.model.settings import CheckSettings
+from closeloop.records.inspection import Inspection
+from closeloop.records.settings import CheckSettings
 
 DAY = 86_400
 START = 1_600_000_000

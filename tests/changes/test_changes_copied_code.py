@@ -7,7 +7,7 @@ from pathlib import Path
 from inspected import said, told
 
 from closeloop.changes.quality import copied_code
-from closeloop.model.settings import CheckSettings
+from closeloop.records.settings import CheckSettings
 
 SLUG = '''\
 import re

@@ -8,8 +8,8 @@ import pytest
 from inspected import inspected, said, told
 
 from closeloop.changes.quality import repo_rule
-from closeloop.model.finding import Unmeasured
-from closeloop.model.settings import CheckSettings, RepoRule
+from closeloop.records.finding import Unmeasured
+from closeloop.records.settings import CheckSettings, RepoRule
 from patience import takes
 
 

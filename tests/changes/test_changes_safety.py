@@ -8,7 +8,7 @@ import pytest
 from inspected import inspected, said
 
 from closeloop.changes.quality import leaked_secret, unsafe_code
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 START = {"a.py": "import subprocess\n", "a.js": "let x\n", "a.go": "package a\n"}
 TOKEN = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"

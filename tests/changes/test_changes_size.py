@@ -7,7 +7,7 @@ from pathlib import Path
 from inspected import said, told
 
 from closeloop.changes.quality import oversized, tangled_function
-from closeloop.model.settings import CheckSettings
+from closeloop.records.settings import CheckSettings
 
 
 def tangle(branches: int, name: str = "decide") -> str:

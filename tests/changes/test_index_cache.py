@@ -18,7 +18,7 @@ from inspected import git, write
 from closeloop.changes import outline_worker
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import RepositoryIndex, open_index
-from closeloop.model.settings import CheckSettings
+from closeloop.records.settings import CheckSettings
 
 BODY = """
 def work_{n}(items, limit):

@@ -15,7 +15,7 @@ from closeloop.changes.file_kinds import (
     is_vendored,
     language_of,
 )
-from closeloop.model.settings import CheckSettings
+from closeloop.records.settings import CheckSettings
 
 
 @pytest.mark.parametrize(

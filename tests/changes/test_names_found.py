@@ -8,7 +8,7 @@ import pytest
 from inspected import inspected
 
 from closeloop.changes import names
-from closeloop.model.finding import Finding
+from closeloop.records.finding import Finding
 
 TEXT = "def squeeze(text):\n    return ' '.join(text.split())\n"
 USER = "from shop import text\n\n\ndef label(name):\n    return text.squeeze(name)\n"

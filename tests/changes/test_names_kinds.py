@@ -8,7 +8,7 @@ import pytest
 from inspected import inspected
 
 from closeloop.changes import names
-from closeloop.model.finding import Finding
+from closeloop.records.finding import Finding
 
 SHOP = {
     "shop/__init__.py": "",

@@ -21,9 +21,9 @@ from closeloop.changes.reports.gitlab_report import build_code_quality
 from closeloop.changes.reports.report_text import parse_place
 from closeloop.changes.reports.sarif_report import build_sarif
 from closeloop.changes.reports.terminal_report import render_terminal_report
-from closeloop.model.change_report import ChangeReport, MendingResult, ToolRun
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Finding
+from closeloop.records.change_report import ChangeReport, MendingResult, ToolRun
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Finding
 from report_example import BAD, BLOBS, CHANGE, CLEAN, RULES, finding
 
 SCHEMA = Path(__file__).resolve().parents[3] / "shared" / "sarif" / "sarif-schema-2.1.0.json"

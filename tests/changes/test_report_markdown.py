@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from closeloop.changes.reports.markdown_escape import escape_code, escape_prose, fence_output
 from closeloop.changes.reports.markdown_report import MAX_COMMENT_BYTES, render_comment
-from closeloop.model.change import FileChange
-from closeloop.model.change_report import ChangeReport, Risk, RiskFactor, ToolRun
-from closeloop.model.finding import Unmeasured
+from closeloop.records.change import FileChange
+from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.records.finding import Unmeasured
 from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 
 

@@ -19,8 +19,8 @@ from closeloop.changes.risk.coverage_data import (
     read_coverage,
 )
 from closeloop.changes.risk.risk_factors import coverage_factor
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Unmeasured
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Unmeasured
 
 SOURCE = "def f(a):\n    if a:\n        return 1\n    return 2\n"
 

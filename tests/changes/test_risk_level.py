@@ -21,8 +21,8 @@ from closeloop.changes.risk.risk_level import (
     likelihood_band,
 )
 from closeloop.changes.risk.risk_model import RiskModel, fit_risk_model
-from closeloop.model.change_report import Risk, RiskFactor, RiskLevel
-from closeloop.model.inspection import Inspection
+from closeloop.records.change_report import Risk, RiskFactor, RiskLevel
+from closeloop.records.inspection import Inspection
 
 ORDER = ("low", "medium", "high", "critical")
 PAGE = Path(__file__).parents[2] / "docs" / "risk.md"

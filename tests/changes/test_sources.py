@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
-from closeloop.model.change import FileChange
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
+from closeloop.records.change import FileChange
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
 
 AUTHOR = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"} | {
     f"GIT_{who}_{what}": "someone@example.org"

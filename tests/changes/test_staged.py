@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from closeloop.changes.change_sides import ChangeQuery, NoChange, open_sides
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 STAGED = ChangeQuery(staged=True)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.checking.check_verdict import decide_verdict
-from closeloop.model.change_report import Risk, ToolRun
-from closeloop.model.finding import Finding
-from closeloop.model.settings import CheckSettings
+from closeloop.changes.check_verdict import decide_verdict
+from closeloop.records.change_report import Risk, ToolRun
+from closeloop.records.finding import Finding
+from closeloop.records.settings import CheckSettings
 from command_line import typed
 from patience import PATIENCE, until
 

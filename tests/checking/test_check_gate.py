@@ -11,15 +11,15 @@ from pathlib import Path
 import anyio
 import pytest
 
+from closeloop.changes.change_check import CheckRequest, run_change_check
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.checking.change_check import CheckRequest, run_change_check
-from closeloop.checking.check_context import CheckContext
-from closeloop.checking.check_verdict import decide_verdict
-from closeloop.checking.tool_comparison import compare_once
-from closeloop.checking.tool_runs import CheckTool, ToolResult
-from closeloop.model.change_report import ChangeReport, GatePolicy
-from closeloop.model.settings import CheckSettings, CommandSettings, SandboxSettings
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.changes.check_context import CheckContext
+from closeloop.changes.check_verdict import decide_verdict
+from closeloop.changes.tool_comparison import compare_once
+from closeloop.changes.tool_runs import CheckTool, ToolResult
+from closeloop.records.change_report import ChangeReport, GatePolicy
+from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"

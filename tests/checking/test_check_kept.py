@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from closeloop.checking.report_saving import save_report
+from closeloop.changes.report_saving import save_report
 from closeloop.cli import main
-from closeloop.model.attempt import Attempt
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
 from closeloop.store import open_store
 from report_example import BAD, finding
 

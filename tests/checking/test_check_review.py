@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeloop.changes.check_verdict import decide_verdict
 from closeloop.changes.diff_lines import parse_hunk_lines, split_patch_by_file
-from closeloop.checking.check_verdict import decide_verdict
 from closeloop.judges.canary_attacks import FENCE_BREAKING_TEXTS, PLEADING_TEXTS, UNICODE_TEXTS
 from closeloop.judges.change_review import (
     LAST_LINE,
@@ -25,8 +25,8 @@ from closeloop.judges.change_review import (
     read_review_answer,
     split_into_chunks,
 )
-from closeloop.model.finding import Finding
-from closeloop.model.settings import CheckSettings
+from closeloop.records.finding import Finding
+from closeloop.records.settings import CheckSettings
 from command_line import typed
 
 CODE = "def total(prices):\n    return sum(prices)\n"

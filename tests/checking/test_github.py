@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 from told_github import PULL, Clock, tell
 
-from closeloop.checking import code_host
-from closeloop.checking.code_host import (
+from closeloop.changes import code_host
+from closeloop.changes.code_host import (
     CodeHostClient,
     CodeHostReply,
     open_github,
     rate_limit_seconds,
 )
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 from report_example import HEAD
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.checking import pull_event
-from closeloop.checking.pull_event import MAX_REQUEST_CHARS, WorkflowPull, read_pull_event
-from closeloop.model.errors import BadInput
+from closeloop.changes import pull_event
+from closeloop.changes.pull_event import MAX_REQUEST_CHARS, WorkflowPull, read_pull_event
+from closeloop.records.errors import BadInput
 from report_example import BASE, HEAD
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "github" / "payloads"

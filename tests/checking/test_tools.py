@@ -11,16 +11,16 @@ import anyio
 import pytest
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.checking.check_context import CheckContext
-from closeloop.checking.fix_cycles import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
-from closeloop.checking.tool_comparison import has_broken, run_tools
-from closeloop.checking.tool_runs import CheckTool
-from closeloop.model.change_report import ToolRun
-from closeloop.model.protocols import Assignment, Work
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.trace import Trace
-from closeloop.model.variant import Limits, Variant
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.changes.check_context import CheckContext
+from closeloop.changes.fix_cycles import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
+from closeloop.changes.tool_comparison import has_broken, run_tools
+from closeloop.changes.tool_runs import CheckTool
+from closeloop.records.change_report import ToolRun
+from closeloop.records.protocols import Assignment, Work
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.trace import Trace
+from closeloop.records.variant import Limits, Variant
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"

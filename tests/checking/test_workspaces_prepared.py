@@ -9,15 +9,15 @@ from pathlib import Path
 import anyio
 import pytest
 
+from closeloop.changes.change_check import CheckRequest, run_change_check
 from closeloop.changes.change_sides import ChangeQuery, open_sides
+from closeloop.changes.coverage_run import add_coverage_options, relocate_coverage
+from closeloop.changes.missing_content import describe_missing_content
+from closeloop.changes.prepared_bases import installs_only
 from closeloop.changes.risk.coverage_data import LineCoverage
-from closeloop.checking.change_check import CheckRequest, run_change_check
-from closeloop.checking.coverage_run import add_coverage_options, relocate_coverage
-from closeloop.checking.missing_content import describe_missing_content
-from closeloop.checking.prepared_bases import installs_only
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.settings import CheckSettings, CommandSettings, SandboxSettings
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12\n" % 7

@@ -11,8 +11,8 @@ import pytest
 import small_project
 from closeloop.cli import main
 from closeloop.cli.run_forecast import confirm_cost, describe_duration
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import ExperimentForecast
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import ExperimentForecast
 
 EXPERIMENT = """
 [experiments.both]

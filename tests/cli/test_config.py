@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from closeloop.cli.config import load_project
-from closeloop.model.errors import BadInput
-from closeloop.model.settings import Settings
+from closeloop.records.errors import BadInput
+from closeloop.records.settings import Settings
 
 FULL = """
 tasks = "evals"

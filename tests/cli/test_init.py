@@ -11,7 +11,7 @@ import pytest
 from closeloop.cli.config import load_project
 from closeloop.cli.init import init
 from closeloop.cli.task import new
-from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.tasks.task_files import load_task
 
 

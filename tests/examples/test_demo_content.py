@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from demo_run import BARE_PYTEST, DEMO
 
-from closeloop.measuring.attempt_measuring import (
+from closeloop.grading.grade_facts import files_out_of_scope
+from closeloop.metrics.attempt_measuring import (
     find_experiment,
     list_experiment_attempts,
     load_story,
     project_rulebook,
 )
-from closeloop.model.experiment_plan import AttemptDetails
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.settings import Settings
-from closeloop.model.task import Task
-from closeloop.model.trace import Command, Edit, Message
-from closeloop.runs.grade_facts import files_out_of_scope
-from closeloop.runs.workspaces import resolve_commit
+from closeloop.records.experiment_plan import AttemptDetails
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.settings import Settings
+from closeloop.records.task import Task
+from closeloop.records.trace import Command, Edit, Message
+from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks.task_files import load_task
 

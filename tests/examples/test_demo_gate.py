@@ -12,17 +12,17 @@ import pytest
 from demo_run import closeloop
 from msgspec.structs import replace
 
-from closeloop.measuring.attempt_measuring import (
+from closeloop.metrics.attempt_measuring import (
     MeasuredAttempt,
     find_experiment,
     list_experiment_attempts,
     measure_attempts,
     project_rulebook,
 )
-from closeloop.measuring.baseline_gate import compare_with_baseline
-from closeloop.measuring.variant_comparison import compare_by_name
-from closeloop.model.baseline import Baseline
-from closeloop.model.settings import Settings
+from closeloop.metrics.baseline_gate import compare_with_baseline
+from closeloop.metrics.variant_comparison import compare_by_name
+from closeloop.records.baseline import Baseline
+from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))

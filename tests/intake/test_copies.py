@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake import session_import
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.import_summary import SessionFilter
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.import_summary import SessionFilter
 from closeloop.store import Store, open_store
+from closeloop.traces.intake import session_import
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 ID = "5b2c7a10-0000-4000-8000-00000000000a"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake import file_intake, session_import
-from closeloop.model.import_summary import ImportSummary, SessionFilter
-from closeloop.model.trace import Message
+from closeloop.records.import_summary import ImportSummary, SessionFilter
+from closeloop.records.trace import Message
 from closeloop.store import Store, open_store
+from closeloop.traces.intake import file_intake, session_import
 from closeloop.traces.readers import pi
 from made_secrets import readable
 

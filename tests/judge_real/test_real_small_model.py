@@ -15,19 +15,19 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from closeloop.gateway import Gateway
+from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.judges import checks
+from closeloop.judges.evaluator import evaluate_outputs
+from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.judges.rubric import parse_rubric
-from closeloop.judging import evaluate_outputs
-from closeloop.judging.judge_panel import JudgePanel, OpenJudge
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.evaluation import CRITERIA, Evaluation, Subtask, TaskOutput
-from closeloop.model.exchange import Exchange
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.attempt_proxy import AttemptProxy
-from closeloop.runs.models.json_schema import find_schema_problems
+from closeloop.providers.json_schema import find_schema_problems
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.evaluation import CRITERIA, Evaluation, Subtask, TaskOutput
+from closeloop.records.exchange import Exchange
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from closeloop.store import open_store
 from prompt_injections import INJECTIONS, Injection
 

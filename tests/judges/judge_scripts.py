@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from judging_models import CODE
 
-from closeloop.model.evaluation import Rubric
+from closeloop.records.evaluation import Rubric
 
 ASKED = r"with seal (?P<seal>[0-9a-f]{16}) as"
 

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from closeloop.judges import checks
+from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.judges.rubric import load_rubric
-from closeloop.judging.judge_panel import JudgePanel, OpenJudge
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.evaluation import Rubric, Subtask, TaskOutput
-from closeloop.model.fences import find_seals
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.evaluation import Rubric, Subtask, TaskOutput
+from closeloop.records.fences import find_seals
 
 CODE = load_rubric("code-change", Path())
 TASK = Subtask(id="add", prompt="Write add(a, b), which returns the sum.\nNo dependencies.")

@@ -16,7 +16,7 @@ from judge_scripts import judge_script
 from msgspec.structs import replace
 
 from closeloop.cli import main
-from closeloop.judging.judge_calibration import (
+from closeloop.judges.judge_calibration import (
     calibrate_judge,
     doubled_share,
     find_consensus,
@@ -25,21 +25,21 @@ from closeloop.judging.judge_calibration import (
     retest_spread,
     verdicts_from_evaluations,
 )
-from closeloop.judging.judge_trust import list_blocking_reasons
-from closeloop.judging.label_sheet import Verdicts, read_label_sheet
-from closeloop.model.attempt import Attempt
-from closeloop.model.calibration import Calibration, HumanLabel
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import (
+from closeloop.judges.judge_trust import list_blocking_reasons
+from closeloop.judges.label_sheet import Verdicts, read_label_sheet
+from closeloop.records.attempt import Attempt
+from closeloop.records.calibration import Calibration, HumanLabel
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import (
     CriterionScore,
     Evaluation,
     Evaluations,
     JudgeSample,
     JudgeVersion,
 )
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.task import Task
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.task import Task
 from closeloop.store import open_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,19 +16,19 @@ from judge_scripts import judge_script
 from judging_models import CODE
 
 from closeloop.cli import main
+from closeloop.gateway import Gateway
 from closeloop.judges import checks
-from closeloop.judging.evaluator import evaluate_outputs
-from closeloop.judging.judge_panel import JudgePanel, OpenJudge
-from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.change import Change
-from closeloop.model.evaluation import Subtask, TaskOutput
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.settings import ModelSettings
-from closeloop.model.task import Task
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.models.model_scripts import parse_script
-from closeloop.runs.models.script_server import serve_script
+from closeloop.judges.evaluator import evaluate_outputs
+from closeloop.judges.judge_panel import JudgePanel, OpenJudge
+from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.script_server import serve_script
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.change import Change
+from closeloop.records.evaluation import Subtask, TaskOutput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import ModelSettings
+from closeloop.records.task import Task
+from closeloop.records.variant import Limits
 from closeloop.store import open_store
 
 SCRIPT = judge_script(

@@ -13,15 +13,15 @@ from judge_scripts import judge_script
 from judging_models import Asked, bench, fair
 from starlette.testclient import TestClient
 
-from closeloop.judging.judge_panel import JudgePanel, open_judge_panel
-from closeloop.model.attempt import Attempt
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import Evaluation, Evaluations
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.record import Record
-from closeloop.model.settings import JudgeSettings, Settings
-from closeloop.model.task import Task
-from closeloop.runs.gateway import Gateway
+from closeloop.gateway import Gateway
+from closeloop.judges.judge_panel import JudgePanel, open_judge_panel
+from closeloop.records.attempt import Attempt
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import Evaluation, Evaluations
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.record import Record
+from closeloop.records.settings import JudgeSettings, Settings
+from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web import evaluation_endpoints
 from closeloop.web.app import build_web_app

@@ -16,27 +16,27 @@ from judging_models import CODE, GOOD, TASK, Asked, bench, fair
 from msgspec.structs import replace
 
 from closeloop.cli import main
+from closeloop.gateway import Gateway
 from closeloop.judges import checks
-from closeloop.judging.evaluation_saving import EvaluationSaver
-from closeloop.judging.evaluator import cases_from_plan, evaluate_cases, evaluate_outputs
-from closeloop.judging.judge_cases import case_from_patch
-from closeloop.judging.judge_panel import JudgePanel, OpenJudge
-from closeloop.model.attempt import Attempt
-from closeloop.model.change import Change
-from closeloop.model.change_report import ChangeReport, Risk, ToolRun
-from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.errors import MachineFailed, PluginFailed
-from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, Subtask, TaskOutput
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.finding import Finding
-from closeloop.model.settings import ModelSettings
-from closeloop.model.trace import Lane, Message, Trace
-from closeloop.model.trace_analysis import TraceAnswer, TraceQuestion
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.models.model_scripts import parse_script
-from closeloop.runs.models.script_server import serve_script
+from closeloop.judges.evaluation_saving import EvaluationSaver
+from closeloop.judges.evaluator import cases_from_plan, evaluate_cases, evaluate_outputs
+from closeloop.judges.judge_cases import case_from_patch
+from closeloop.judges.judge_panel import JudgePanel, OpenJudge
+from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.script_server import serve_script
+from closeloop.records.attempt import Attempt
+from closeloop.records.change import Change
+from closeloop.records.change_report import ChangeReport, Risk, ToolRun
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.errors import MachineFailed, PluginFailed
+from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, Subtask, TaskOutput
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
+from closeloop.records.settings import ModelSettings
+from closeloop.records.trace import Lane, Message, Trace
+from closeloop.records.trace_analysis import TraceAnswer, TraceQuestion
+from closeloop.records.variant import Limits
 from closeloop.store import open_store
 from patience import SCALES
 

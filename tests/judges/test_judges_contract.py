@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from closeloop import plugins
 from closeloop.judges import checks
 from closeloop.judges.judge_contract import SECRET_MARK, check_judge
-from closeloop.model.evaluation import JudgeCase, PosedQuestion, Rubric
+from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric
 
 
 @pytest.mark.parametrize("name", plugins.installed_plugins("judges"))

@@ -13,10 +13,10 @@ from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, ou
 
 from closeloop.judges import checks, looking
 from closeloop.judges.canary_attacks import Attack, list_attacks, plant_attack
-from closeloop.judging import evaluate_outputs
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import ComputedFact, Evaluation, JudgeCase, TaskOutput
-from closeloop.model.fences import build_text_block, draw_seal, fence_blocks, reveal_hidden_text
+from closeloop.judges.evaluator import evaluate_outputs
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import ComputedFact, Evaluation, JudgeCase, TaskOutput
+from closeloop.records.fences import build_text_block, draw_seal, fence_blocks, reveal_hidden_text
 
 PLACES = ("comment", "file name", "tool output", "answer")
 EVERY = [

@@ -14,6 +14,12 @@ from hypothesis import strategies as st
 from judging_models import Asked, opened
 
 from closeloop.cli import main
+from closeloop.judges.corpus_questions import (
+    TraceExcerpt,
+    ask_about_traces,
+    question_version,
+    tally_answers,
+)
 from closeloop.judges.trace_questions import (
     QUESTIONS,
     add_judge_finding,
@@ -22,20 +28,14 @@ from closeloop.judges.trace_questions import (
     read_trace_answer,
 )
 from closeloop.judges.trace_windows import MAX_WINDOW_CHARS, describe_event, select_window_events
-from closeloop.judging.corpus_questions import (
-    TraceExcerpt,
-    ask_about_traces,
-    question_version,
-    tally_answers,
-)
-from closeloop.model.attempt import Attempt
-from closeloop.model.calibration import HumanLabel
-from closeloop.model.chat import ModelRequest
-from closeloop.model.errors import MachineFailed
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.finding import Finding
-from closeloop.model.trace import AnyEvent, Command, Lane, Message, Trace
-from closeloop.model.trace_analysis import Analysis, TraceAnswer, TraceQuestion
+from closeloop.records.attempt import Attempt
+from closeloop.records.calibration import HumanLabel
+from closeloop.records.chat import ModelRequest
+from closeloop.records.errors import MachineFailed
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
+from closeloop.records.trace import AnyEvent, Command, Lane, Message, Trace
+from closeloop.records.trace_analysis import Analysis, TraceAnswer, TraceQuestion
 from closeloop.store import open_store
 from record_strategies import records
 

@@ -10,12 +10,12 @@ import pytest
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
 
 from closeloop.judges import checks
+from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.rubric_scoring import combine_criteria
-from closeloop.judging import evaluate_outputs
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.model.evaluation import ComputedFact, Evaluation, Evaluations, Subtask, TaskOutput
-from closeloop.runs.models.model_question import REPAIR_REQUEST
+from closeloop.providers.model_question import REPAIR_REQUEST
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
+from closeloop.records.evaluation import ComputedFact, Evaluation, Evaluations, Subtask, TaskOutput
 from patience import takes
 
 REQUEST = "A small calculator."

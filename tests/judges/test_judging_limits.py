@@ -8,12 +8,12 @@ import anyio
 import pytest
 from judge_scripts import judge_script
 
-from closeloop.judging.evaluator import cases_from_plan, judge_case
-from closeloop.judging.judge_panel import open_judge_panel
-from closeloop.model.evaluation import Evaluation, Subtask, TaskOutput
-from closeloop.model.settings import JudgeSettings, ModelSettings, Settings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
+from closeloop.gateway import Gateway
+from closeloop.judges.evaluator import cases_from_plan, judge_case
+from closeloop.judges.judge_panel import open_judge_panel
+from closeloop.records.evaluation import Evaluation, Subtask, TaskOutput
+from closeloop.records.settings import JudgeSettings, ModelSettings, Settings
+from closeloop.records.variant import Limits
 
 DEAR = ModelSettings(
     provider="scripted", model="judge.yaml", input_price=1_000_000, output_price=1_000_000

@@ -16,22 +16,22 @@ from msgspec.structs import replace
 
 from closeloop import flow
 from closeloop.cli import main
+from closeloop.gateway import Gateway
 from closeloop.judges import looking
+from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
+from closeloop.judges.evaluator import evaluate_cases
+from closeloop.judges.judge_cases import case_from_patch
 from closeloop.judges.judge_contract import check_judge
-from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
-from closeloop.judging.evaluator import evaluate_cases
-from closeloop.judging.judge_cases import case_from_patch
-from closeloop.judging.judge_panel import JudgePanel, build_panel_version, open_judge_panel
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import CRITERIA, Evaluation, JudgeCase, RepositoryState
-from closeloop.model.settings import (
+from closeloop.judges.judge_panel import JudgePanel, build_panel_version, open_judge_panel
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import CRITERIA, Evaluation, JudgeCase, RepositoryState
+from closeloop.records.settings import (
     JudgeSettings,
     ModelSettings,
     SandboxSettings,
     Settings,
     VariantSettings,
 )
-from closeloop.runs.gateway import Gateway
 
 REQUEST = "Make `add` return the sum."
 PATCH = (

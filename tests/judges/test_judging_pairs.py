@@ -11,11 +11,11 @@ import pytest
 from judging_models import BAD, GOOD, TASK, Asked, bench, seal_in
 from msgspec.structs import replace
 
-from closeloop.judging.output_comparison import compare_outputs, compare_pairs, flip_rate
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelRequest
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import JudgeCase, OutputPreference, Subtask, TaskOutput
+from closeloop.judges.output_comparison import compare_outputs, compare_pairs, flip_rate
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelRequest
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import JudgeCase, OutputPreference, Subtask, TaskOutput
 
 
 def case(output: TaskOutput, task: Subtask = TASK) -> JudgeCase:

@@ -10,10 +10,10 @@ import pytest
 from judging_models import CODE, GOOD, TASK, Asked, all_of, bench, fair
 from msgspec.structs import replace
 
-from closeloop.judging import evaluate_outputs
-from closeloop.judging.judge_panel import build_judge_version
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import Evaluation, Evaluations, TaskOutput
+from closeloop.judges.evaluator import evaluate_outputs
+from closeloop.judges.judge_panel import build_judge_version
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import Evaluation, Evaluations, TaskOutput
 
 REQUEST = "A small calculator."
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from closeloop.judges.rubric import digest_rubric, load_rubric, parse_rubric
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import CRITERIA
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import CRITERIA
 
 CHECK = """
 [[checks]]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from closeloop.measuring.attempt_measuring import project_rulebook
-from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.settings import Settings
-from closeloop.model.task import Task
-from closeloop.model.variant import Variant
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import Settings
+from closeloop.records.task import Task
+from closeloop.records.variant import Variant
 from closeloop.store import Store
 
 BOOK = project_rulebook(Settings())

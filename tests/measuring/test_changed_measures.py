@@ -85,7 +85,7 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
 
 
 PLUG_IN = """
-from closeloop.model.finding import Rule
+from closeloop.records.finding import Rule
 from own_rules.limits import MOST
 
 rule = Rule(name="own", version=1, severity="info", about="It is so.")

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring.attempt_selection import AttemptSelection, select_attempts
-from closeloop.measuring.attempt_table import AttemptTable, load_attempt_table
-from closeloop.measuring.variant_comparison import compare_by_name, compare_variants
-from closeloop.model.comparison_report import CompareReport, PairTable
-from closeloop.model.errors import BadInput
-from closeloop.model.variant import Variant
-from closeloop.stats.rate_comparison import compare_rates as decided
+from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
+from closeloop.records.comparison_report import CompareReport, PairTable
+from closeloop.records.errors import BadInput
+from closeloop.records.variant import Variant
+from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
 from closeloop.store.column_arrays import make_text_column
 

@@ -9,17 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from closeloop.measuring.attempt_measuring import MeasuredAttempt
-from closeloop.measuring.baseline_gate import NO_DEMANDS as NOTHING
-from closeloop.measuring.baseline_gate import compare_with_baseline, scored_share
-from closeloop.measuring.gate_demands import parse_thresholds
-from closeloop.measuring.gate_junit import gate_to_junit
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.baseline import Baseline, GateDemands, GateReport
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import Measurement, ProcessScore
-from closeloop.model.rates import wilson_rate
+from closeloop.metrics.attempt_measuring import MeasuredAttempt
+from closeloop.metrics.baseline_gate import NO_DEMANDS as NOTHING
+from closeloop.metrics.baseline_gate import compare_with_baseline, scored_share
+from closeloop.metrics.gate_demands import parse_thresholds
+from closeloop.metrics.gate_junit import gate_to_junit
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.baseline import Baseline, GateDemands, GateReport
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import Measurement, ProcessScore
+from closeloop.records.rates import wilson_rate
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 SPIRAL = Finding(rule="spiral", version=1, severity="error", message="…")

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring import figure_wording
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_definitions import METRICS
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.attempt import Attempt
-from closeloop.model.delivery import Delivery
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.metric_values import MetricValue
-from closeloop.model.trace import Command, Lane, Trace
+from closeloop.metrics import figure_wording
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import Attempt
+from closeloop.records.delivery import Delivery
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.metric_values import MetricValue
+from closeloop.records.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan
 

@@ -11,12 +11,12 @@ from statistics import fmean, median
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.measuring.attempt_table import AttemptTable, load_attempt_table
-from closeloop.measuring.metric_definitions import METRICS
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.measuring.metric_timeline import WEEK_SECONDS, MetricTimeline
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.delivery import Delivery
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.metric_timeline import WEEK_SECONDS, MetricTimeline
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.delivery import Delivery
 from closeloop.store import Store, open_store
 
 Row = tuple[AttemptRow, Delivery | None]

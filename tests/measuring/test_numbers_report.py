@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from scripted_work import BOOK, add_attempt, add_task, add_variant, fill
 
 from closeloop.cli import main
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_definitions import METRICS
-from closeloop.measuring.reports.figure_tables import as_csv, as_parquet
-from closeloop.measuring.reports.metrics_html import as_html
-from closeloop.measuring.reports.metrics_markdown import as_markdown
-from closeloop.measuring.reports.report_content import ReportContent, build_report_content
-from closeloop.measuring.reports.svg_plots import (
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.reports.figure_tables import as_csv, as_parquet
+from closeloop.metrics.reports.metrics_html import as_html
+from closeloop.metrics.reports.metrics_markdown import as_markdown
+from closeloop.metrics.reports.report_content import ReportContent, build_report_content
+from closeloop.metrics.reports.svg_plots import (
     PlotPoint,
     draw_range_plot,
     draw_time_plot,
     round_up_axis,
 )
-from closeloop.measuring.variant_comparison import compare_by_name
+from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.store import open_store
 
 HOSTILE = "<script>alert(1)</script>|[x](http://evil)\x1b[2J"

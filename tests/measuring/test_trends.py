@@ -14,11 +14,11 @@ import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
 from closeloop.cli.regression_alerts import send_regression_alerts
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_trends import compute_trends, select_new_regressions
-from closeloop.model.delivery import Delivery
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.trend_report import TrendReport
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_trends import compute_trends, select_new_regressions
+from closeloop.records.delivery import Delivery
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.trend_report import TrendReport
 from closeloop.store import Store, open_store
 
 BROKE = START + timedelta(days=42)

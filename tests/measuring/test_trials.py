@@ -12,15 +12,15 @@ import pytest
 from scripted_work import BOOK, START, add_attempt
 
 from closeloop.cli import main
-from closeloop.measuring.variant_trials import (
+from closeloop.metrics.variant_trials import (
     assign_variant,
     draw_variant,
     parse_shares,
     report_trial,
 )
-from closeloop.model.delivery import Delivery
-from closeloop.model.errors import BadInput
-from closeloop.model.trial import Trial, TrialAssignment, TrialReport
+from closeloop.records.delivery import Delivery
+from closeloop.records.errors import BadInput
+from closeloop.records.trial import Trial, TrialAssignment, TrialReport
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"
@@ -148,7 +148,7 @@ def leave(*arguments: str) -> int:
 
 def test_a_look_every_time_is_seldom_wrong() -> None:
     """The sequence is looked at after every outcome of fifty equal trials."""
-    from closeloop.stats.confidence_sequence import monitor_difference
+    from closeloop.statistics.confidence_sequence import monitor_difference
 
     wrong = 0
     for seed in range(50):

@@ -11,15 +11,15 @@ from typing import Any
 
 import anyio
 
-from closeloop.model.protocols import Model
-from closeloop.model.pull_request import Fact, PullDescription, PullRequest, Review, ReviewComment
-from closeloop.model.team_rules import TeamRule
-from closeloop.reviewing.pull_updates import save_facts
-from closeloop.reviewing.rule_editing import set_rule_state
-from closeloop.reviewing.rule_index import RuleIndex
-from closeloop.reviewing.rule_learning import LearningContext, LearningSummary, learn_from_reviews
+from closeloop.records.protocols import Model
+from closeloop.records.pull_request import Fact, PullDescription, PullRequest, Review, ReviewComment
+from closeloop.records.team_rules import TeamRule
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
+from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.rule_editing import set_rule_state
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_learning import LearningContext, LearningSummary, learn_from_reviews
 from closeloop.store import Store
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

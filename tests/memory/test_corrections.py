@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from team import REPO, day
 
-from closeloop.model.pull_request import (
+from closeloop.records.pull_request import (
     AuthorshipSign,
     BackReference,
     FileEdit,

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from closeloop import plugins
 from closeloop.cli import main
-from closeloop.model.errors import BadInput, Fault, PluginFailed
-from closeloop.model.settings import MemorySettings, ModelSettings, Settings
-from closeloop.reviewing.text_vectors import encode_texts, open_encoder, vectors_for_texts
+from closeloop.providers.provider_embeddings import open_provider_encoder as open_provider
+from closeloop.records.errors import BadInput, Fault, PluginFailed
+from closeloop.records.settings import MemorySettings, ModelSettings, Settings
 from closeloop.reviews.encoders import minilm, ngrams
 from closeloop.reviews.encoders.encoder_contract import check_encoder
 from closeloop.reviews.encoders.wordpiece import encode_pieces, split_words
-from closeloop.runs.models.provider_embeddings import open_provider_encoder as open_provider
+from closeloop.reviews.text_vectors import encode_texts, open_encoder, vectors_for_texts
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from team import REPO, day
 
 from closeloop.cli import main
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.insight import Insight
-from closeloop.model.settings import CheckSettings, MemorySettings
-from closeloop.model.team_rules import ContextItem, RuleExample, TeamRule
-from closeloop.reviewing.agent_context import UpcomingWork, give_context, list_themes
-from closeloop.reviewing.rule_editing import add_rule, set_rule_state, with_learned_rules
-from closeloop.reviewing.rule_index import RuleIndex
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.insight import Insight
+from closeloop.records.settings import CheckSettings, MemorySettings
+from closeloop.records.team_rules import ContextItem, RuleExample, TeamRule
+from closeloop.reviews.agent_context import UpcomingWork, give_context, list_themes
 from closeloop.reviews.context_text import (
     BLOCK_BEGIN,
     BLOCK_END,
@@ -30,6 +28,8 @@ from closeloop.reviews.context_text import (
     update_managed_block,
 )
 from closeloop.reviews.encoders import ngrams
+from closeloop.reviews.rule_editing import add_rule, set_rule_state, with_learned_rules
+from closeloop.reviews.rule_index import RuleIndex
 from closeloop.store import Store, open_store
 
 
@@ -64,7 +64,7 @@ def test_the_rule_most_like_the_task_comes_first(store):
 
 def test_rules_for_other_files_are_left_out(store):
     rule = add_rule(store, "Keep fixtures small.", REPO, "ann", day(0))
-    from closeloop.reviewing.rule_editing import reword_rule
+    from closeloop.reviews.rule_editing import reword_rule
 
     reword_rule(store, rule, "", ["tests/**"])
     assert not told(store, scope=("src/**",)).hints

@@ -19,23 +19,23 @@ from team import (
     school_of,
 )
 
-from closeloop.model.change import Change
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion
-from closeloop.model.finding import Finding
-from closeloop.model.pull_request import Correction, Fact, ReviewComment
-from closeloop.model.team_rules import ContextRecord
-from closeloop.reviewing.pull_updates import save_facts
-from closeloop.reviewing.rule_editing import (
+from closeloop.records.change import Change
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion
+from closeloop.records.finding import Finding
+from closeloop.records.pull_request import Correction, Fact, ReviewComment
+from closeloop.records.team_rules import ContextRecord
+from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.rule_editing import (
     add_rule,
     decide_repeat,
     find_rule,
     merge_rules,
     set_rule_state,
 )
-from closeloop.reviewing.rule_learning import learn_from_corrections, learn_from_reviews
+from closeloop.reviews.rule_learning import learn_from_corrections, learn_from_reviews
 from closeloop.store import Store, open_store
 
 SAID = "Please use the project's logger instead of print."

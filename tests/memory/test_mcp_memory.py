@@ -9,7 +9,7 @@ import anyio
 import pytest
 from team import day
 
-from closeloop.reviewing.rule_editing import add_rule
+from closeloop.reviews.rule_editing import add_rule
 from closeloop.store import open_store
 
 mcp = pytest.importorskip("mcp", reason="the extra closeloop[mcp] is not installed")

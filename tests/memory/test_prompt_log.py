@@ -9,14 +9,14 @@ import pytest
 from team import AGENTS, REPO, day
 
 from closeloop.cli import main
-from closeloop.model.attempt import Attempt
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.pull_request import Fact, PullCommit, PullDescription
-from closeloop.model.variant import PromptVersion, Variant
-from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
-from closeloop.reviewing.pull_updates import save_facts
+from closeloop.grading.variants import prompt_version
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import Fact, PullCommit, PullDescription
+from closeloop.records.variant import PromptVersion, Variant
 from closeloop.reviews.prompt_diff import diff_prompts
-from closeloop.runs.variants import prompt_version
+from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
+from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store, open_store
 
 OLD = PromptVersion(id="a" * 64, text="Work carefully.\nUse the tests.\n")

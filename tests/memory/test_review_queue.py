@@ -12,19 +12,20 @@ import pytest
 from team import AGENTS, REPO, day, learned, pull_request
 
 from closeloop.cli import main
-from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.calibration import HumanLabel
-from closeloop.model.change import Change, FileChange
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.pull_request import CiCheck, Fact, PullDescription, Push
-from closeloop.model.review_items import HumanReview
-from closeloop.model.settings import ReviewSettings, Settings
-from closeloop.model.task import Task
-from closeloop.model.trial import Trial, TrialAssignment
-from closeloop.model.variant import Variant
-from closeloop.reviewing.pull_updates import save_facts
-from closeloop.reviewing.review_queue import (
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.calibration import HumanLabel
+from closeloop.records.change import Change, FileChange
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import CiCheck, Fact, PullDescription, Push
+from closeloop.records.review_items import HumanReview
+from closeloop.records.settings import ReviewSettings, Settings
+from closeloop.records.task import Task
+from closeloop.records.trial import Trial, TrialAssignment
+from closeloop.records.variant import Variant
+from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.queue_policy import needs_two_reviews
+from closeloop.reviews.review_queue import (
     ReviewQueue,
     assign_reviewer,
     load_review_item,
@@ -33,8 +34,7 @@ from closeloop.reviewing.review_queue import (
     save_draft,
     submit_review,
 )
-from closeloop.reviewing.rule_learning import LearningSummary
-from closeloop.reviews.queue_policy import needs_two_reviews
+from closeloop.reviews.rule_learning import LearningSummary
 from closeloop.store import Store, open_store
 
 SINGLE = Settings(review=ReviewSettings(double=0.0, golden=0.0))

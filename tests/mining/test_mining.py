@@ -13,21 +13,20 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.mining import candidate_proof, mining_environments
-from closeloop.mining.miner import (
+from closeloop.records.errors import BadInput
+from closeloop.records.settings import CommandSettings, SandboxSettings, Settings
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
+from closeloop.store import open_store
+from closeloop.tasks.mining import candidate_proof, mining_environments, setup_recipes
+from closeloop.tasks.mining.miner import (
     MiningContext,
     MiningEvent,
     MiningOptions,
     MiningResult,
     mine_tasks,
 )
-from closeloop.mining.mining_ledger import LedgerEntry, append_entry, read_ledger
-from closeloop.mining.prompt_rewording import open_rewording
-from closeloop.model.errors import BadInput
-from closeloop.model.settings import CommandSettings, SandboxSettings, Settings
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
-from closeloop.store import open_store
-from closeloop.tasks.mining import setup_recipes
+from closeloop.tasks.mining.mining_ledger import LedgerEntry, append_entry, read_ledger
+from closeloop.tasks.mining.prompt_rewording import open_rewording
 from closeloop.tasks.task_files import load_tasks
 from patience import SCALES
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
-from closeloop.model.record import Record
-from closeloop.model.settings import CommandSettings, SandboxSettings
-from closeloop.runs.workspaces import WorkspacePool, resolve_commit
+from closeloop.records.record import Record
+from closeloop.records.settings import CommandSettings, SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
+from closeloop.tasks.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
 from closeloop.tasks.task_files import load_tasks
 
 

@@ -10,7 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.mining.mining_environments import (
+from closeloop.grading.mutants import make_mutants
+from closeloop.records.settings import CommandSettings, SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.sandbox.workspaces.environment_sharing import digest_environment
+from closeloop.tasks.mining.mining_environments import (
     MiningEnvironment,
     acceptance_for_command,
     choose_test_files,
@@ -18,11 +23,6 @@ from closeloop.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
-from closeloop.model.settings import CommandSettings, SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.mutants import make_mutants
-from closeloop.runs.workspaces import WorkspacePool
-from closeloop.runs.workspaces.environment_sharing import digest_environment
 from closeloop.tasks.mining.missing_packages import (
     add_missing_packages,
     describe_optional_modules,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.mining.candidate_builder import build_candidate, open_manifests, survey_work
-from closeloop.model.change import FileChange
+from closeloop.records.change import FileChange
+from closeloop.tasks.mining.candidate_builder import build_candidate, open_manifests, survey_work
 from closeloop.tasks.mining.change_parts import find_collection_rules
 from closeloop.tasks.mining.task_candidates import TaskCandidate, rank_work, score_work
 from closeloop.tasks.mining.work_history import PastWork, is_shallow_clone, list_past_work

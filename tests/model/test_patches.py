@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
 from patience import takes
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.experiment_plan import ExperimentPlan
-from closeloop.model.task import Task
-from closeloop.model.variant import Experiment, Variant
+from closeloop.records.experiment_plan import ExperimentPlan
+from closeloop.records.task import Task
+from closeloop.records.variant import Experiment, Variant
 
 
 def plan(tasks: int, variants: int, repeats: int, seed: int) -> ExperimentPlan:

@@ -11,27 +11,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import closeloop.model
-from closeloop.model.errors import BadInput, Fault, MachineFailed, PluginFailed, unknown_name_error
-from closeloop.model.record import Record, content_digest
+import closeloop.records
+from closeloop.records.errors import (
+    BadInput,
+    Fault,
+    MachineFailed,
+    PluginFailed,
+    unknown_name_error,
+)
+from closeloop.records.record import Record, content_digest
 from example_counts import scale_examples
 from record_strategies import holds_live_objects, records
 
-for module in pkgutil.iter_modules(closeloop.model.__path__, "closeloop.model."):
+for module in pkgutil.iter_modules(closeloop.records.__path__, "closeloop.records."):
     importlib.import_module(module.name)
 
 
 def every_record(kind: type[Record] = Record) -> list[type[Record]]:
     found = []
     for child in kind.__subclasses__():
-        if child.__module__.startswith("closeloop.model."):
+        if child.__module__.startswith("closeloop.records."):
             found += [child, *every_record(child)]
     return found
 
 
 RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
 # How a trace or a change is read lives in memory only: it is made again each time.
-READ = ("closeloop.model.trace_steps", "closeloop.model.inspection")
+READ = ("closeloop.records.trace_steps", "closeloop.records.inspection")
 PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind) and kind.__module__ not in READ]
 
 

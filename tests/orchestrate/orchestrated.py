@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from closeloop.judges.rubric import load_rubric
-from closeloop.model.evaluation import RubricQuestion
+from closeloop.records.evaluation import RubricQuestion
 from small_project import git
 
 CODE = load_rubric("code-change", Path())

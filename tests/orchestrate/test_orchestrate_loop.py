@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import MachineFailed
-from closeloop.model.evaluation import EvaluationIssue
-from closeloop.model.orchestration import (
+from closeloop.orchestration.subtask_loop import (
+    SubtaskCallbacks,
+    SubtaskOrder,
+    ignores_feedback,
+    run_subtasks,
+)
+from closeloop.records.errors import MachineFailed
+from closeloop.records.evaluation import EvaluationIssue
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationProgress,
     SubtaskAssessment,
@@ -22,13 +28,7 @@ from closeloop.model.orchestration import (
     SubtaskSpec,
     SubtaskTry,
 )
-from closeloop.model.settings import OrchestrateSettings
-from closeloop.runs.orchestrate.subtask_loop import (
-    SubtaskCallbacks,
-    SubtaskOrder,
-    ignores_feedback,
-    run_subtasks,
-)
+from closeloop.records.settings import OrchestrateSettings
 from patience import PATIENCE
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

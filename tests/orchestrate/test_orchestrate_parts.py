@@ -12,11 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from closeloop.model.attempt import CommandResult, Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.evaluation import EvaluationIssue
-from closeloop.model.orchestration import (
+from closeloop.orchestration.plan_blueprint import read_blueprint
+from closeloop.orchestration.plan_ending import build_plan_ending
+from closeloop.orchestration.plan_rates import measure_plan_rates
+from closeloop.orchestration.plan_request import build_plan_request, plan_with_model
+from closeloop.orchestration.plan_trace import merge_plan_traces
+from closeloop.orchestration.repository_summary import describe_repository
+from closeloop.orchestration.subtask_briefs import common_section, write_subtask_brief
+from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
+from closeloop.process.measures.handoff_rates import handoff_rates_by_lane
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import CommandResult, Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.evaluation import EvaluationIssue
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
     OrchestrationPlan,
@@ -27,18 +37,8 @@ from closeloop.model.orchestration import (
     SubtaskSpec,
     SubtaskTry,
 )
-from closeloop.model.settings import CommandSettings
-from closeloop.model.trace import Command, Edit, Handoff, Lane, Message, Trace
-from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
-from closeloop.process.measures.handoff_rates import handoff_rates_by_lane
-from closeloop.process.trace_reading import build_reading
-from closeloop.runs.orchestrate.plan_blueprint import read_blueprint
-from closeloop.runs.orchestrate.plan_ending import build_plan_ending
-from closeloop.runs.orchestrate.plan_rates import measure_plan_rates
-from closeloop.runs.orchestrate.plan_request import build_plan_request, plan_with_model
-from closeloop.runs.orchestrate.plan_trace import merge_plan_traces
-from closeloop.runs.orchestrate.repository_summary import describe_repository
-from closeloop.runs.orchestrate.subtask_briefs import common_section, write_subtask_brief
+from closeloop.records.settings import CommandSettings
+from closeloop.records.trace import Command, Edit, Handoff, Lane, Message, Trace
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 ADD = SubtaskSpec(

@@ -22,9 +22,9 @@ from sqlalchemy import create_engine, text
 
 import postgres_server
 from closeloop.cli import main
-from closeloop.model.chat import ModelRequest
-from closeloop.model.orchestration import OrchestrationHistory
-from closeloop.reviewing.rule_editing import add_rule
+from closeloop.records.chat import ModelRequest
+from closeloop.records.orchestration import OrchestrationHistory
+from closeloop.reviews.rule_editing import add_rule
 from closeloop.store import Store, open_store
 from small_project import git
 

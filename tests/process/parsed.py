@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from closeloop.model.trace_steps import CheckFailures
 from closeloop.process.failures.failure_collector import FailureCollector
 from closeloop.process.failures.output_parsers import PARSERS_BY_NAME
 from closeloop.process.output_normalisation import strip_terminal_codes
+from closeloop.records.trace_steps import CheckFailures
 
 
 def parsed(parser: str, text: str) -> CheckFailures:

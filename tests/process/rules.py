@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from story import Told, story
 
-from closeloop.model.finding import Finding, Unmeasured
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Finding, Unmeasured
 
 
 def found(

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Attempt, Grade
-from closeloop.model.record import Record
-from closeloop.model.task import Task
-from closeloop.model.trace import (
+from closeloop.records.attempt import Attempt, Grade
+from closeloop.records.record import Record
+from closeloop.records.task import Task
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules import edit, found
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 ASK = {"user": "2 * Point raises a TypeError. Please repair it."}
 FIX = edit("geometry/point.py", "def __neg__", "def __rmul__")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.model.trace import Command
-from closeloop.model.trace_steps import CheckFailures, CommandEffect, TraceCheck
 from closeloop.process.check_results import check_from_command
+from closeloop.records.trace import Command
+from closeloop.records.trace_steps import CheckFailures, CommandEffect, TraceCheck
 
 FAILING = (
     "FAILED a.py::test_x - assert 1 == 2\n"

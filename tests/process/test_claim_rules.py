@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.finding import Unmeasured
+from closeloop.records.attempt import Attempt
+from closeloop.records.finding import Unmeasured
 
 RULES = ("unverified-claim", "false-claim", "missing-verification")
 ASK = {"user": "Shipping is missing in the total of cart.py."}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from story import story
 
-from closeloop.model.trace import Message
 from closeloop.process.agent_claims import NO_END, SuccessClaim, list_closings, parse_claim
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.trace import Message
 
 
 def said(text: str) -> SuccessClaim | None:

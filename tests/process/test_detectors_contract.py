@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.model.protocols import Detector
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace
 from closeloop.process.detector_contract import check_detector
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.protocols import Detector
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace
 from example_counts import scale_examples
 from record_strategies import records
 

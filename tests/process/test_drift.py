@@ -6,9 +6,9 @@ import pytest
 from rules import edit, found
 from story import story
 
-from closeloop.model.finding import Unmeasured
 from closeloop.process.measures.goal_drift import drift_curve, drift_slope
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Unmeasured
 
 RULE = "drift"
 REQUEST = {"user": "Fix the invoice rounding in billing/invoice.py"}

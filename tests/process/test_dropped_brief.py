@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rules import found
 
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.task import Task
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.task import Task
 
 ASKED = "Add a `total` column to the export in app/export.py. Do not touch app/ledger.py."
 LANES = {"child": "root"}

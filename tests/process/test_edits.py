@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import story
 
-from closeloop.model.trace import Edit
 from closeloop.process.edit_contents import (
     changes_only_comments,
     diff_edit,
@@ -18,6 +17,7 @@ from closeloop.process.edit_contents import (
     list_trace_changes,
 )
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.trace import Edit
 
 
 def change(**given: str) -> Edit:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.attempt import Attempt, Exit
-from closeloop.model.finding import Unmeasured
+from closeloop.records.attempt import Attempt, Exit
+from closeloop.records.finding import Unmeasured
 
 ASK = {"user": "Make tests/test_cart.py pass."}
 RED = pytest_run("tests/test_cart.py::test_total")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.model.rates import wilson_rate
 from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.rates import wilson_rate
 
 VAT = "tests/test_vat.py::test_greek_prefix"
 

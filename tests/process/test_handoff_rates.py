@@ -8,10 +8,10 @@ import msgspec
 from rules import edit, pytest_run
 from story import story
 
-from closeloop.model.rates import Rate
-from closeloop.model.task import Task
 from closeloop.process.measures.handoff_rates import HandoffRates, handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.rates import Rate
+from closeloop.records.task import Task
 
 LANES = {"child": "root"}
 GOOD = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 LANES = {"child": "root"}
 CLAIM = {"claim": "The importer is ported. Everything is done."}

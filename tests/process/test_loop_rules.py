@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 FIX = "return session.get(url, timeout=30)"
 OTHER = "return fetch_with_retry(url, attempts=3)"

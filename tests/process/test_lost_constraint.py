@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rules import edit, found
 
-from closeloop.model.change import Change
-from closeloop.model.finding import Unmeasured
+from closeloop.records.change import Change
+from closeloop.records.finding import Unmeasured
 
 RULE = "lost-constraint"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rules import found
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 LANES = {"child": "root"}
 OTHER = {"edit": {"path": "billing/renewal.py", "before": "a", "after": "b"}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rules import edit, found
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.finding import Unmeasured
-from closeloop.model.task import Task
+from closeloop.records.change import Change, FileChange
+from closeloop.records.finding import Unmeasured
+from closeloop.records.task import Task
 
 RULE = "out-of-scope-edit"
 TASK = Task(id="t", prompt="", scope=("src/**", "tests/**"))

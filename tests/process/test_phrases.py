@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.suppression import SWALLOWED_ERROR
 from closeloop.process.agent_claims import _SENTENCE_BREAK
 from closeloop.process.constraint_patterns import PASTED_BLOCK, QUOTED_LINE
 from closeloop.process.detectors.kept_going_after_done import (
@@ -22,6 +21,7 @@ from closeloop.process.phrase_search import (
     find_first_match,
     find_matching_lines,
 )
+from closeloop.records.suppression import SWALLOWED_ERROR
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from story import labelled
 
-from closeloop.model.trace import Command, Edit, Handoff, ToolUse
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.trace import Command, Edit, Handoff, ToolUse
 
 READINGS = [build_reading(one.trace) for one in labelled()]
 

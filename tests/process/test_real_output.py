@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from parsed import keys, parsed, verdict
 from rules import edit, found
 
-from closeloop.model.trace import Command, Edit
 from closeloop.process.check_results import check_from_command
 from closeloop.process.command_analysis import analyse_command
 from closeloop.process.edit_contents import changes_only_comments
 from closeloop.process.failures import playwright_output, source_places
 from closeloop.process.failures.failure_collector import FailureCollector
 from closeloop.process.missing_names import find_missing_names
+from closeloop.records.trace import Command, Edit
 from patience import takes
 
 CHECKS = {

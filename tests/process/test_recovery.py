@@ -9,10 +9,10 @@ import pytest
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.model.task import Task
 from closeloop.process.measures.context_loss import count_context_losses
 from closeloop.process.measures.recovery import find_surprises, recovery_rate
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.task import Task
 
 FAILED = {"edit": {"path": "a.py", "before": "x", "after": "y", "ok": False, "error": "not found"}}
 MISSING = {"read": {"path": "a.py", "ok": False, "error": "File does not exist."}}

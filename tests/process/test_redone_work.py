@@ -6,7 +6,7 @@ from typing import Any
 
 from rules import edit, found
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 LANES = {"child": "root"}
 FEE = "def late_fee(invoice, day):\n    return invoice.gross.share(LATE_FEE)\n"

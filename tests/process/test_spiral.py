@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rules import edit, found, pytest_run
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 TYPE_ERROR = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
 FLAGS = ["-q", "-x", "--tb=short", "-q -rA", "-vv", "--no-header -q"]

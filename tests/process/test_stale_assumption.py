@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules import edit, found
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 RULE = "stale-assumption"
 READ = {"read": {"path": "a.py", "text": "x = 1"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 ASK = {"user": "load() should return None for a missing key."}
 COMPLAINT = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from story import story
 
-from closeloop.model.attempt import Grade, IntegrityCheck, Outcome
-from closeloop.model.finding import Finding, Unmeasured
 from closeloop.process.detectors.tampered_result import detect
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import Grade, IntegrityCheck, Outcome
+from closeloop.records.finding import Finding, Unmeasured
 
 ASK = {"user": "2 * Point raises a TypeError. Please repair it."}
 EDIT = {"edit": {"path": "point.py", "before": "a", "after": "b", "ok": True}}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rules import edit, pytest_run
 from story import Told, story
 
-from closeloop.model.finding import Finding, Unmeasured
 from closeloop.process.measures.tampering import count_tampering
 from closeloop.process.measures.verification import has_verification, list_trace_checks
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Finding, Unmeasured
 
 
 def measured(*events: Told) -> bool | None:

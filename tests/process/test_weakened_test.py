@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules import edit, found, pytest_run
 
-from closeloop.model.finding import Unmeasured
+from closeloop.records.finding import Unmeasured
 
 TEST = "tests/test_cart.py"
 RED = pytest_run(f"{TEST}::test_total", error="assert 10 == 12")

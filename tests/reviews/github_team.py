@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.pull_request import Fact
+from closeloop.records.pull_request import Fact
 from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 
 REPO = "ann/tally"

@@ -14,13 +14,13 @@ from github_api import TOKEN, Api, serving
 from github_team import CLAUDE, REPO, Team
 from starlette.responses import JSONResponse, Response
 
-from closeloop.checking.code_host import open_github
+from closeloop.changes.code_host import open_github
 from closeloop.cli import main
-from closeloop.model.errors import MachineFailed
-from closeloop.model.pull_request import PullRow, ReviewComment
-from closeloop.reviewing.github_backfill import BackfillRequest, backfill_github
-from closeloop.reviewing.pull_updates import save_facts
+from closeloop.records.errors import MachineFailed
+from closeloop.records.pull_request import PullRow, ReviewComment
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.github_backfill import BackfillRequest, backfill_github
+from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})
@@ -91,7 +91,7 @@ def test_the_api_tells_the_same_as_the_webhooks_did(store: Store) -> None:
 
 def test_people_s_edits_come_with_their_size(store: Store) -> None:
     asked(Api(worked()), store)
-    from closeloop.reviewing.pull_updates import load_pull
+    from closeloop.reviews.pull_updates import load_pull
 
     (edit,) = load_pull(REPO, 1, store, AGENTS).edits
     assert [(file.path, file.added, file.removed) for file in edit.files or ()] == [

@@ -12,13 +12,13 @@ from github_api import serving
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from closeloop.checking.code_host import open_gitlab
-from closeloop.model.pull_request import PullRequest
-from closeloop.reviewing.github_backfill import BackfillRequest
-from closeloop.reviewing.gitlab_backfill import backfill_gitlab
-from closeloop.reviewing.pull_updates import load_pull, save_facts
+from closeloop.changes.code_host import open_gitlab
+from closeloop.records.pull_request import PullRequest
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.github_backfill import BackfillRequest
+from closeloop.reviews.gitlab_backfill import backfill_gitlab
 from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.reviews.pull_updates import load_pull, save_facts
 from closeloop.store import open_store
 
 REPO = "ann/tools/tally"

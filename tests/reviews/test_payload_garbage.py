@@ -10,13 +10,13 @@ from github_team import CLAUDE, REPO, Team
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput
-from closeloop.reviewing.pull_updates import save_facts
+from closeloop.records.errors import BadInput
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 from closeloop.reviews.gitlab_pulls import GITLAB_EVENTS as GITLAB
 from closeloop.reviews.gitlab_pulls import read_gitlab_event
 from closeloop.reviews.pull_pointers import parse_pointers
+from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import open_store
 from patience import takes
 

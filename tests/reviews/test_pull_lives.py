@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import Fact, PullRequest
-from closeloop.reviewing.pull_updates import load_pull, refresh_all_pulls, refresh_pull, save_facts
+from closeloop.records.pull_request import Fact, PullRequest
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_lifecycle import block_reason, build_pull_request
+from closeloop.reviews.pull_updates import load_pull, refresh_all_pulls, refresh_pull, save_facts
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})

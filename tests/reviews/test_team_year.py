@@ -11,23 +11,23 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from msgspec.structs import replace
 
-from closeloop.checking.report_saving import save_report as keep_report
-from closeloop.measuring.attempt_measuring import project_rulebook
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.attempt import Attempt
-from closeloop.model.change import Change
-from closeloop.model.change_report import ChangeReport, Risk
-from closeloop.model.metric_values import MetricValue
-from closeloop.model.pull_request import Fact, PullDescription
-from closeloop.model.session import Session
-from closeloop.model.settings import Settings
-from closeloop.model.trace import Trace
-from closeloop.reviewing.pull_updates import save_facts
-from closeloop.reviewing.rule_index import RuleIndex
-from closeloop.reviewing.rule_learning import LearningContext, learn_from_reviews
+from closeloop.changes.report_saving import save_report as keep_report
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import Attempt
+from closeloop.records.change import Change
+from closeloop.records.change_report import ChangeReport, Risk
+from closeloop.records.metric_values import MetricValue
+from closeloop.records.pull_request import Fact, PullDescription
+from closeloop.records.session import Session
+from closeloop.records.settings import Settings
+from closeloop.records.trace import Trace
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
+from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_learning import LearningContext, learn_from_reviews
 from closeloop.store import Store, open_store
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.session_rows import build_packed_session, session_key

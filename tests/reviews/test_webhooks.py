@@ -23,15 +23,15 @@ from github_team import CLAUDE, REPO, Team
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from closeloop.model.errors import BadInput
-from closeloop.reviewing import learning_worker
-from closeloop.reviewing.rule_editing import set_rule_state
-from closeloop.reviewing.rule_index import RuleIndex
-from closeloop.reviewing.rule_learning import LearningContext, LearningSummary, learn_from_reviews
-from closeloop.reviewing.webhook_arrivals import read_arrivals
+from closeloop.records.errors import BadInput
+from closeloop.reviews import learning_worker
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
+from closeloop.reviews.rule_editing import set_rule_state
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_learning import LearningContext, LearningSummary, learn_from_reviews
+from closeloop.reviews.webhook_arrivals import read_arrivals
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.web import webhooks

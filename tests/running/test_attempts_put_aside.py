@@ -12,15 +12,15 @@ import pytest
 
 import small_project
 from closeloop import flow
+from closeloop.attempts.attempt_execution import attempt_identity
+from closeloop.attempts.attempt_executor import AttemptExecutor
+from closeloop.attempts.attempt_pacing import AttemptPacer
+from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER
 from closeloop.cli.config import load_project
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import Fault, MachineFailed
-from closeloop.model.experiment_plan import AttemptOrder, AttemptResult, RunProgress
-from closeloop.model.settings import ExperimentSettings
-from closeloop.running.attempt_execution import attempt_identity
-from closeloop.running.attempt_executor import AttemptExecutor
-from closeloop.running.attempt_pacing import AttemptPacer
-from closeloop.running.unsaved_results import ATTEMPTS_FOLDER
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import Fault, MachineFailed
+from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, RunProgress
+from closeloop.records.settings import ExperimentSettings
 from closeloop.store import engine
 
 VARIANTS = ("closer", "spiraller")

@@ -13,25 +13,25 @@ import pytest
 
 import small_project
 from closeloop import flow
+from closeloop.agents.builtin import BuiltinAgent
+from closeloop.attempts.attempt_saving import branch_stored_attempt
+from closeloop.attempts.experiment_status import list_experiment_statuses
+from closeloop.attempts.run_forecast import is_paid_model
 from closeloop.cli.config import load_project
-from closeloop.measuring.attempt_measuring import load_story, project_rulebook
-from closeloop.model.attempt import Outcome
-from closeloop.model.chat import ModelReply
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.experiment_plan import (
+from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+from closeloop.providers.scripted_model import ScriptedModel
+from closeloop.records.attempt import Outcome
+from closeloop.records.chat import ModelReply
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.experiment_plan import (
     ExperimentForecast,
     ExperimentResults,
     RunMode,
     RunProgress,
 )
-from closeloop.model.protocols import Assignment, Recording, Work
-from closeloop.model.settings import ExperimentSettings, ModelSettings, Settings
-from closeloop.model.trace import Trace
-from closeloop.running.attempt_saving import branch_stored_attempt
-from closeloop.running.experiment_status import list_experiment_statuses
-from closeloop.running.run_forecast import is_paid_model
-from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.models.scripted_model import ScriptedModel
+from closeloop.records.protocols import Assignment, Recording, Work
+from closeloop.records.settings import ExperimentSettings, ModelSettings, Settings
+from closeloop.records.trace import Trace
 from closeloop.store import Store
 
 PRICED = """
@@ -361,7 +361,7 @@ RECORDED = (
 def test_a_trace_is_read_from_the_agents_files_or_else_from_its_requests(
     project, monkeypatch, recordings, said
 ):
-    from closeloop.model.chat import ChatMessage, ModelRequest
+    from closeloop.records.chat import ChatMessage, ModelRequest
 
     async def silent(self: BuiltinAgent, assignment: Assignment) -> Work:
         assert assignment.model is not None

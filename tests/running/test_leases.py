@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 import postgres_server
-from closeloop.model.errors import MachineFailed
-from closeloop.running.lease_renewal import maintain_leases
+from closeloop.attempts.lease_renewal import maintain_leases
+from closeloop.records.errors import MachineFailed
 from closeloop.store import Store, open_store
 from patience import PATIENCE
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import small_project
-from closeloop.model.settings import SandboxSettings
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.settings import SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import until
 
 VARIANT = """

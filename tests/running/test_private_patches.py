@@ -15,18 +15,18 @@ import yaml
 from starlette.testclient import TestClient
 
 import small_project
+from closeloop.attempts.unsaved_results import FinishedAttempt, UnsavedBatch, write_batch_file
 from closeloop.cli.config import load_project
-from closeloop.model.attempt import Attempt
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.orchestration import (
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import (
     Orchestration,
     SubtaskExecution,
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.patch_redaction import redact_new_secrets, redact_patch
-from closeloop.running.unsaved_results import FinishedAttempt, UnsavedBatch, write_batch_file
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.store import migrations, open_store
 from closeloop.store.record_bodies import unpack_record
 from closeloop.web.app import build_web_app

@@ -15,27 +15,27 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from closeloop.model import attempt as records
-from closeloop.model.attempt import Attempt, CommandResult, Grade, Outcome
-from closeloop.model.event_log import LogEvent
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.orchestration import (
-    Orchestration,
-    SubtaskExecution,
-    SubtaskResult,
-    SubtaskSpec,
-)
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
-from closeloop.model.trace import Lane, Message, ToolUse, Trace
-from closeloop.running.secret_purge import purge_known_forms, purge_secret
-from closeloop.running.unsaved_results import (
+from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
+from closeloop.attempts.unsaved_results import (
     ATTEMPTS_FOLDER,
     FinishedAttempt,
     UnsavedBatch,
     write_batch_file,
 )
+from closeloop.records import attempt as records
+from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome
+from closeloop.records.event_log import LogEvent
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import (
+    Orchestration,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
+)
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
+from closeloop.records.trace import Lane, Message, ToolUse, Trace
 from closeloop.store import open_store
 from closeloop.store.plan_section import pack_exchanges
 from command_line import typed
@@ -212,7 +212,7 @@ def written(database: Path) -> bytes:
 
 KILLED = """
 import os, signal, sys
-from closeloop.running.secret_purge import purge_secret
+from closeloop.attempts.secret_purge import purge_secret
 from closeloop.store import open_store, purge_section
 
 def die(*given):

@@ -14,15 +14,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.attempt import Attempt, Grade, Outcome, Proof
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.task import Acceptance, Task
-from closeloop.runs import admission
-from closeloop.runs.admission import OVERSUBSCRIBED_MESSAGE, admit_suite, count_cores
-from closeloop.runs.executors.local_executor import run_limited
-from closeloop.runs.grading import GradedSubmission, grade_attempt
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.concurrency import run_limited
+from closeloop.grading.grading import GradedSubmission, grade_attempt
+from closeloop.records.attempt import Attempt, Grade, Outcome, Proof
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Acceptance, Task
+from closeloop.sandbox import admission
+from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, admit_suite, count_cores
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import SCALES, until
 
 CORES = int(count_cores())

@@ -9,22 +9,22 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.model.attempt import Attempt, Proof
-from closeloop.model.change import Change
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.task import Acceptance, Task
-from closeloop.model.trace import Edit, Message, Trace
-from closeloop.runs import grade_facts
-from closeloop.runs.grading import GradedSubmission, grade_attempt
-from closeloop.runs.task_proof import (
+from closeloop.grading import grade_facts
+from closeloop.grading.grading import GradedSubmission, grade_attempt
+from closeloop.grading.task_proof import (
     GRADER_VERSION,
     NO_REFERENCE,
     NOTHING_PASSES,
     check_gradable,
     prove_task,
 )
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.attempt import Attempt, Proof
+from closeloop.records.change import Change
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Acceptance, Task
+from closeloop.records.trace import Edit, Message, Trace
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"

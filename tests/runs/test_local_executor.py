@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from closeloop.runs.executors.local_executor import run_limited
+from closeloop.concurrency import run_limited
 
 
 def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str], Counter[str]]:

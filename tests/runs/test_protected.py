@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.model.task import Acceptance, Task
-from closeloop.runs.integrity.restore import Steering, read_steering, why_restored
-from closeloop.runs.integrity.run_through import BaseTree, run_through
+from closeloop.grading.integrity.restore import Steering, read_steering, why_restored
+from closeloop.grading.integrity.run_through import BaseTree, run_through
+from closeloop.records.task import Acceptance, Task
 
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n"
 TEST = "tests/test_bill.py::test_rounds"

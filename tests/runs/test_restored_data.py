@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.model.task import Acceptance, Task
-from closeloop.runs.integrity.data_paths import is_data_path
-from closeloop.runs.integrity.restore import Steering, read_steering, restored_paths, why_restored
-from closeloop.runs.integrity.run_through import BaseTree
-from closeloop.runs.touched_paths import parse_change
+from closeloop.grading.integrity.data_paths import is_data_path
+from closeloop.grading.integrity.restore import (
+    Steering,
+    read_steering,
+    restored_paths,
+    why_restored,
+)
+from closeloop.grading.integrity.run_through import BaseTree
+from closeloop.grading.touched_paths import parse_change
+from closeloop.records.task import Acceptance, Task
 
 WANT = "data/want.txt"
 PRODUCT = {"shop/__init__.py": "", "shop/page.py": "def render():\n    return 'page'\n"}

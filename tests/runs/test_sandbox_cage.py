@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
-from closeloop.runs.sandbox.workspace_sandbox import WorkspaceSandbox
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {

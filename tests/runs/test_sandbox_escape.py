@@ -11,13 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.protocols import ProcessResult
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
-from closeloop.runs.sandbox.workspace_layout import real_paths
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.protocols import ProcessResult
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.sandbox.workspace_layout import real_paths
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {

@@ -22,11 +22,11 @@ import msgspec
 import pytest
 from test_sandbox_escape import TIERS, at_tier
 
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import seccomp
-from closeloop.runs.sandbox.workspace_layout import describe_sandbox_limits
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import seccomp
+from closeloop.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 ADD_KEY, KEYCTL = (248, 250) if platform.machine() == "x86_64" else (217, 219)
@@ -348,11 +348,11 @@ WITHOUT_SECCOMP = """
 import ctypes, errno, struct, sys
 from pathlib import Path
 import anyio
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import seccomp
-from closeloop.runs.sandbox.workspace_layout import describe_guards
-from closeloop.runs.workspaces import Workspaces
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import seccomp
+from closeloop.sandbox.workspace_layout import describe_guards
+from closeloop.sandbox.workspaces import Workspaces
 
 refuse = seccomp.REFUSE | errno.EINVAL
 program = [

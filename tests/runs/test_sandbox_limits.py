@@ -15,12 +15,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.protocols import ProcessResult
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import bwrap, landlock, sandbox_ladder
-from closeloop.runs.sandbox.command_output import CommandOutput
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.protocols import ProcessResult
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.sandbox.command_output import CommandOutput
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES, until
 
 TIERS = {
@@ -289,7 +289,7 @@ import sys, anyio
 from pathlib import Path
 sys.path[:0] = {tests!r}
 from test_sandbox_limits import at_tier
-from closeloop.model.variant import Limits
+from closeloop.records.variant import Limits
 
 async def main():
     workspaces = at_tier({tier!r}, Path({cache!r}))

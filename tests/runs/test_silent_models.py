@@ -17,10 +17,10 @@ from provider_server import Provider, provider
 import small_project
 from closeloop import flow
 from closeloop.cli.config import load_project
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.change import Change
-from closeloop.model.experiment_plan import RunProgress
-from closeloop.model.settings import ExperimentSettings
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.change import Change
+from closeloop.records.experiment_plan import RunProgress
+from closeloop.records.settings import ExperimentSettings
 from patience import PATIENCE, SCALES
 
 __all__ = ["provider"]

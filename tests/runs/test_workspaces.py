@@ -14,11 +14,11 @@ import anyio
 import pytest
 from git_trees import git
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import sandbox_ladder
-from closeloop.runs.workspaces import Workspace, WorkspaceBase, WorkspacePool, resolve_commit
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import sandbox_ladder
+from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool, resolve_commit
 from patience import until
 
 SETTINGS = ["overlay", "copy", "none"]
@@ -212,8 +212,8 @@ def test_two_who_want_the_same_base_make_it_once(repo: Path, tmp_path: Path) -> 
     script = f"""
 import anyio
 from pathlib import Path
-from closeloop.model.settings import SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.records.settings import SandboxSettings
+from closeloop.sandbox.workspaces import Workspaces
 workspaces = Workspaces(Path({str(tmp_path / "cache")!r}), SandboxSettings(kind="none"))
 print(anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r}).folder)
 """
@@ -233,8 +233,8 @@ def test_a_base_half_made_by_a_killed_process_is_made_anew(repo: Path, tmp_path:
     script = f"""
 import anyio
 from pathlib import Path
-from closeloop.model.settings import SandboxSettings
-from closeloop.runs.workspaces import Workspaces
+from closeloop.records.settings import SandboxSettings
+from closeloop.sandbox.workspaces import Workspaces
 workspaces = Workspaces(Path({str(cache)!r}), SandboxSettings(kind="none"))
 anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
 """

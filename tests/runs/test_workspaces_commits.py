@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from git_trees import git
 
-from closeloop.model.errors import BadInput
-from closeloop.runs.workspaces import resolve_commit
+from closeloop.records.errors import BadInput
+from closeloop.sandbox.workspaces import resolve_commit
 
 
 def test_any_way_to_name_a_commit_gives_its_id(repo: Path) -> None:

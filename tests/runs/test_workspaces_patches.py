@@ -9,11 +9,11 @@ import anyio
 import pytest
 from git_trees import Tree, git, plant
 
-from closeloop.model.errors import BadInput
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.sandbox import sandbox_ladder
-from closeloop.runs.workspaces import (
+from closeloop.records.errors import BadInput
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox import sandbox_ladder
+from closeloop.sandbox.workspaces import (
     UnreadableChange,
     WorkspaceBase,
     WorkspacePool,

@@ -13,9 +13,9 @@ from git_trees import Tree, git, plant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
 from example_counts import scale_examples
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.stats.agreement import measure_agreement
+from closeloop.statistics.agreement import measure_agreement
 
 Table = list[list[float]]
 

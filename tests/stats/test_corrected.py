@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.estimate import Agreement
-from closeloop.stats.agreement import measure_agreement
-from closeloop.stats.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.records.estimate import Agreement
+from closeloop.statistics.agreement import measure_agreement
+from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
 
 
 def known(seen: int, positives: int, sure: int, negatives: int) -> Agreement:

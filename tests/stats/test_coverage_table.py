@@ -59,7 +59,7 @@ def test_help_does_not_load_the_mathematics() -> None:
 
 def test_importing_the_estimators_loads_nothing_heavy() -> None:
     names = ", ".join(
-        f"closeloop.stats.{path.stem}"
+        f"closeloop.statistics.{path.stem}"
         for path in sorted((ROOT / "src/closeloop/stats").glob("*.py"))
         if path.stem != "__init__"
     )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.stats import paired_tests
-from closeloop.stats.paired_tests import mcnemar_test, run_paired_test, sign_flip_test
+from closeloop.statistics import paired_tests
+from closeloop.statistics.paired_tests import mcnemar_test, run_paired_test, sign_flip_test
 
 parts = st.fractions(-1, 1, max_denominator=30)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.stats.distributions import t_quantile
-from closeloop.stats.power_analysis import advise_sample_size, detectable_difference
+from closeloop.statistics.distributions import t_quantile
+from closeloop.statistics.power_analysis import advise_sample_size, detectable_difference
 
 
 @pytest.mark.parametrize(

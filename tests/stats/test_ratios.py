@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput
-from closeloop.stats.log_ratios import estimate_ratio
+from closeloop.records.errors import BadInput
+from closeloop.statistics.log_ratios import estimate_ratio
 
 amounts = st.dictionaries(
     st.sampled_from("abcdef"), st.lists(st.floats(-5, 1e300), max_size=4), max_size=6

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput
-from closeloop.stats.confidence_sequence import estimate_running_mean, monitor_difference
+from closeloop.records.errors import BadInput
+from closeloop.statistics.confidence_sequence import estimate_running_mean, monitor_difference
 
 values = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=60)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.model.errors import BadInput
-from closeloop.stats.sample_ratio_test import check_sample_ratio
+from closeloop.records.errors import BadInput
+from closeloop.statistics.sample_ratio_test import check_sample_ratio
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput
-from closeloop.stats.change_points import find_change_points, rolling_windows
+from closeloop.records.errors import BadInput
+from closeloop.statistics.change_points import find_change_points, rolling_windows
 
 
 def test_a_window_holds_what_came_within_its_width() -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psycopg
 
-from closeloop.model.attempt import Attempt, Grade, Outcome, TestRun
-from closeloop.model.change import Change
-from closeloop.model.errors import Fault
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.trace import Lane, Message, Trace
+from closeloop.records.attempt import Attempt, Grade, Outcome, TestRun
+from closeloop.records.change import Change
+from closeloop.records.errors import Fault
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 
 

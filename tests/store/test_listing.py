@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.attempt_lists import AttemptFilter, AttemptMarks, PageCursor
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import AttemptEnding, Measurement
-from closeloop.model.task import Task
-from closeloop.model.trace import Message, Trace
-from closeloop.model.variant import Experiment, Variant
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.attempt_lists import AttemptFilter, AttemptMarks, PageCursor
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import AttemptEnding, Measurement
+from closeloop.records.task import Task
+from closeloop.records.trace import Message, Trace
+from closeloop.records.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import migrations, open_store, schema
 
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import store_worker
 
-from closeloop.model.errors import BadInput, ReadOnlyStore
+from closeloop.records.errors import BadInput, ReadOnlyStore
 from closeloop.store import open_store, schema
 from closeloop.store.migrations import MIGRATIONS
 from command_line import typed

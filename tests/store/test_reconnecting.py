@@ -22,8 +22,8 @@ import store_worker
 
 import postgres_server
 import small_project
-from closeloop.model.access_tokens import AccessToken
-from closeloop.model.errors import MachineFailed
+from closeloop.records.access_tokens import AccessToken
+from closeloop.records.errors import MachineFailed
 from closeloop.store import open_store
 from patience import PATIENCE, until
 

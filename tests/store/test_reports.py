@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import open_store
 from report_example import BAD, CLEAN
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from closeloop.model.attempt import Attempt, Exit, Grade, Outcome
-from closeloop.model.delivery import Delivery
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import Measurement
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.variant import Experiment
+from closeloop.records.attempt import Attempt, Exit, Grade, Outcome
+from closeloop.records.delivery import Delivery
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import Measurement
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.variant import Experiment
 from closeloop.store import Store, open_store
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

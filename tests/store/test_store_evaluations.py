@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from closeloop.model.attempt import Attempt, Usage
-from closeloop.model.calibration import Calibration, HumanLabel
-from closeloop.model.evaluation import (
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.calibration import Calibration, HumanLabel
+from closeloop.records.evaluation import (
     CriterionScore,
     Evaluation,
     EvaluationIssue,
     Evaluations,
     JudgeVersion,
 )
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
 
 JUDGE = JudgeVersion(

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 import store_worker
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput, Fault, MachineFailed
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.settings import Settings, has_store
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import Settings, has_store
 from closeloop.store import open_store
 from closeloop.store.project_store import open_existing_store
 from patience import PATIENCE

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
 from closeloop.store.lease_owners import current_owner, is_owner_dead
 from example_counts import scale_examples

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import Correction
-from closeloop.model.review_items import HumanReview, ReviewAssignment
-from closeloop.model.team_rules import ContextRecord, RepeatedRemark, RuleExample, TeamRule
+from closeloop.records.pull_request import Correction
+from closeloop.records.review_items import HumanReview, ReviewAssignment
+from closeloop.records.team_rules import ContextRecord, RepeatedRemark, RuleExample, TeamRule
 from closeloop.store import Store, open_store
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)

@@ -12,18 +12,20 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine, text
 
-from closeloop.model.attempt import Attempt, Usage
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.evaluation import (
+from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
+from closeloop.orchestration.plan_rates import measure_plan_rates
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.evaluation import (
     CriterionScore,
     Evaluation,
     EvaluationIssue,
     Evaluations,
     JudgeVersion,
 )
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.orchestration import (
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationResult,
     SubtaskAssessment,
@@ -31,9 +33,7 @@ from closeloop.model.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.model.trace import Lane, Message, Trace
-from closeloop.running.unsaved_results import JudgedTry, ResultSaver, recover_batches
-from closeloop.runs.orchestrate.plan_rates import measure_plan_rates
+from closeloop.records.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.plan_section import pack_exchanges
 

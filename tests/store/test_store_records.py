@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from closeloop.model import attempt as model
-from closeloop.model.attempt import Attempt, Grade, Outcome, Proof, Usage
-from closeloop.model.change import Change, FileChange
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.task import Task
-from closeloop.model.trace import Lane, Message, ToolUse, Trace, Turn
-from closeloop.model.variant import Experiment, PromptVersion, Variant
+from closeloop.records import attempt as model
+from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, Usage
+from closeloop.records.change import Change, FileChange
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.task import Task
+from closeloop.records.trace import Lane, Message, ToolUse, Trace, Turn
+from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.store import Store, make_attempt_row, open_store
 from example_counts import scale_examples
 from record_strategies import names, records

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.cli.config import read_config_file
-from closeloop.model.settings import CommandSettings, Settings
+from closeloop.records.settings import CommandSettings, Settings
 from closeloop.tasks.config_template import render_config
 from closeloop.tasks.project_discovery import Discovery
 

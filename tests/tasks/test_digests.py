@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_digests import with_digests
 
 TASK = with_digests(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import small_project
 from closeloop.cli import main
-from closeloop.model.errors import BadInput
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.errors import BadInput
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.exchange.container_tasks import read_container_task
 from closeloop.tasks.exchange.git_trees import unpack_archive
 from closeloop.tasks.exchange.harbor_export import write_harbor_task

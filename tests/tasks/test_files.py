@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.model.errors import BadInput
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.task import Task
 from closeloop.tasks.task_files import load_task, load_tasks
 
 PATCH = "--- a/tests/test_new.py\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-a\n+b\n"

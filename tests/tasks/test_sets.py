@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.measuring.held_out_runs import (
+from closeloop.metrics.held_out_runs import (
     MAX_TRIED_CHANGES,
     list_held_out_reminders,
     overuse_warning,
 )
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.errors import BadInput
-from closeloop.model.held_out_log import HeldOutRun
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.errors import BadInput
+from closeloop.records.held_out_log import HeldOutRun
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_sets import describe_sets, visible_tasks
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.errors import BadInput
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.held_out_split import choose_held_out, group_families, task_area
 from closeloop.tasks.task_digests import with_digests
 from closeloop.tasks.task_edit import set_task_field, text_with_field

@@ -10,8 +10,8 @@ import pytest
 
 import small_project
 from closeloop.cli import main
-from closeloop.model.errors import BadInput
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.errors import BadInput
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.exchange.git_trees import check_out_commit
 from closeloop.tasks.stress import STRESS_MODES, stress_task
 from closeloop.tasks.task_tags import apply_tag_changes, infer_kind_tags

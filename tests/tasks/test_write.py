@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import CommandSettings
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.settings import CommandSettings
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_files import load_task
 from closeloop.tasks.task_writer import render_new_task, render_task_files, write_new_file
 

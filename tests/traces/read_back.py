@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import Reader
-from closeloop.model.session import Session
-from closeloop.model.trace import (
+from closeloop.records.protocols import Reader
+from closeloop.records.session import Session
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

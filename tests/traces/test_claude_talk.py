@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from claude_log import SESSION, Log, only, read, session_of, words
 
-from closeloop.model.trace import Command, Edit, Note, Thought, ToolUse
+from closeloop.records.trace import Command, Edit, Note, Thought, ToolUse
 
 
 @pytest.fixture

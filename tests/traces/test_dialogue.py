@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.trace import Command, Message
+from closeloop.records.trace import Command, Message
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.gemini_contents import finish_gemini_call
 from closeloop.traces.otel.message_parts import MessagePart, parse_message_parts

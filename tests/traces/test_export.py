@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as arrow
 
-from closeloop.model.attempt import Attempt, Usage
-from closeloop.model.session import Session
-from closeloop.model.trace import (
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.session import Session
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.intake.file_intake import FileOutcome, read_recordings
-from closeloop.model.import_summary import SessionFilter
+from closeloop.records.import_summary import SessionFilter
 from closeloop.store import open_store
+from closeloop.traces.intake.file_intake import FileOutcome, read_recordings
 from closeloop.traces.recording_files import stat_recording
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeloop.model.protocols import Reader
+from closeloop.records.protocols import Reader
+from closeloop.records.secret_redaction import redact_record
 from closeloop.traces.export import atif_export, jsonl_export, otlp_export
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import installed_readers
-from closeloop.traces.secret_redaction import redact_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
 READERS: dict[str, Reader] = {reader.name: reader for reader in installed_readers()}

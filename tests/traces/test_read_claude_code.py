@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 from claude_log import SESSION, Log, only, read, session_of, words
 
-from closeloop.model.trace import (
-    AnyEvent,
-    Command,
-    Edit,
-    Handoff,
-    Message,
-    Note,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read, ToolUse
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import claude_code

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.attempt import Usage
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, Thought
+from closeloop.records.attempt import Usage
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, Thought
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import cline, gemini
 

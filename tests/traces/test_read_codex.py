@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from closeloop.model.session import Session
-from closeloop.model.trace import (
+from closeloop.records.session import Session
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

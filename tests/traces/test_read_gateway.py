@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall
-from closeloop.model.exchange import Exchange
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Handoff, Message, ToolUse
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall
+from closeloop.records.exchange import Exchange
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Edit, Handoff, Message, ToolUse
 from closeloop.traces.exchange_session import session_from_exchanges
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gateway

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import gemini

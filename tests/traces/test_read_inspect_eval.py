@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Handoff, Message, Note, ToolUse
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Handoff, Message, Note, ToolUse
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.inspect_logs import log_archive
 from closeloop.traces.reader_detection import installed_readers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
-from closeloop.model.trace import Command
+from closeloop.records.trace import Command
 from closeloop.traces.readers import mini_swe_agent
 
 FOLDER = FIXTURES / "mini_swe_agent"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.model.attempt import Usage
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read
+from closeloop.records.attempt import Usage
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import opencode, opencode_run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.model.session import Session
-from closeloop.model.trace import Handoff, Message
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Message
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.opencode import opencode_storage
 from closeloop.traces.readers import opencode, opencode_store

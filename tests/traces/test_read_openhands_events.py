@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
-from closeloop.model.trace import Command, Edit
+from closeloop.records.trace import Command, Edit
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_events
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, recognised_by, sessions, told, written
 
-from closeloop.model.trace import Command, Handoff
+from closeloop.records.trace import Command, Handoff
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_sdk
 

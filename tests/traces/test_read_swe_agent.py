@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, recognised_by, sessions, told, written
 
-from closeloop.model.trace import Note, Read
+from closeloop.records.trace import Note, Read
 from closeloop.traces.readers import swe_agent
 
 FOLDER = FIXTURES / "swe_agent"

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from closeloop import plugins
-from closeloop.model.protocols import Reader
-from closeloop.model.session import Session
-from closeloop.model.trace import Handoff
+from closeloop.records.protocols import Reader
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import installed_readers
 from example_counts import scale_examples

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.attempt import Usage
-from closeloop.model.secret_search import find_secrets
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace, Turn
-from closeloop.traces.secret_redaction import redact_record, redact_text
+from closeloop.records.attempt import Usage
+from closeloop.records.secret_redaction import redact_record, redact_text
+from closeloop.records.secret_search import find_secrets
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace, Turn
 
 ROOT = Path(__file__).parents[2]
 _draw = random.Random(7)

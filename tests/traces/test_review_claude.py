@@ -8,7 +8,7 @@ import pytest
 from claude_log import SESSION, Log, only, session_of
 from read_back import told, written
 
-from closeloop.model.trace import Command, Edit, Handoff, Message, Note
+from closeloop.records.trace import Command, Edit, Handoff, Message, Note
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import claude_stream
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from read_back import sessions, told, written
 
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Message
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Message
 from closeloop.traces.readers import (
     atif,
     codex,

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from dashboard_store import START, fill
 
-from closeloop.model.attempt import Attempt, CommandResult, Grade, Outcome, Usage
-from closeloop.model.delivery import Delivery
-from closeloop.model.evaluation import EvaluationIssue
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.orchestration import (
+from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome, Usage
+from closeloop.records.delivery import Delivery
+from closeloop.records.evaluation import EvaluationIssue
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationResult,
     SubtaskAssessment,
@@ -18,8 +18,8 @@ from closeloop.model.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.pull_request import (
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.pull_request import (
     Correction,
     Fact,
     PullCommit,
@@ -28,12 +28,12 @@ from closeloop.model.pull_request import (
     Review,
     ReviewComment,
 )
-from closeloop.model.task import Task
-from closeloop.model.team_rules import RepeatedRemark, RuleExample, TeamRule
-from closeloop.model.trace import Command, Lane, Message, Trace
-from closeloop.model.variant import Experiment, PromptVersion, Variant
-from closeloop.reviewing.pull_updates import save_facts
+from closeloop.records.task import Task
+from closeloop.records.team_rules import RepeatedRemark, RuleExample, TeamRule
+from closeloop.records.trace import Command, Lane, Message, Trace
+from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store
 
 EXPERIMENT, PLAN, REPO, PULL = "e11111111111", "p11111111111", "acme/billing", 7

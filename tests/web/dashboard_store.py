@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from closeloop.model.attempt import (
+from closeloop.records.attempt import (
     Attempt,
     CommandResult,
     Grade,
@@ -16,9 +16,9 @@ from closeloop.model.attempt import (
     TestRun,
     Usage,
 )
-from closeloop.model.change import Change, FileChange
-from closeloop.model.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
-from closeloop.model.evaluation import (
+from closeloop.records.change import Change, FileChange
+from closeloop.records.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
+from closeloop.records.evaluation import (
     CriterionScore,
     Evaluation,
     EvaluationIssue,
@@ -26,14 +26,14 @@ from closeloop.model.evaluation import (
     JudgeVersion,
     RubricAnswer,
 )
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.held_out_log import HeldOutRun
-from closeloop.model.insight import Insight
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.review_items import HumanReview
-from closeloop.model.task import Acceptance, Task
-from closeloop.model.trace import (
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.held_out_log import HeldOutRun
+from closeloop.records.insight import Insight
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.review_items import HumanReview
+from closeloop.records.task import Acceptance, Task
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,
@@ -47,7 +47,7 @@ from closeloop.model.trace import (
     Trace,
     Turn,
 )
-from closeloop.model.variant import Variant
+from closeloop.records.variant import Variant
 from closeloop.store import Store
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)

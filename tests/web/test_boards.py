@@ -14,8 +14,8 @@ from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
 from dashboard_store import HOSTILE, SEALED, SECRET_NAME, START
 from starlette.testclient import TestClient
 
-from closeloop.model.orchestration import Orchestration, SubtaskSpec
-from closeloop.model.task import Task
+from closeloop.records.orchestration import Orchestration, SubtaskSpec
+from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

@@ -17,8 +17,8 @@ from playwright.sync_api import Page, Route, expect
 from playwright.sync_api import TimeoutError as TooLate
 from test_receiver import conversation, export
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
 from closeloop.web.page_context import PageContext
 from patience import PATIENCE, ROUNDS, until

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.model.attempt import Attempt
-from closeloop.model.delivery import Delivery
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.experiment_plan import AttemptResult
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.records.attempt import Attempt
+from closeloop.records.delivery import Delivery
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import open_store
 from closeloop.web.metric_cache import MetricCache
 from closeloop.web.page_context import PageContext

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.finding import Finding
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.trace import Edit, Trace
+from closeloop.records.change import Change, FileChange
+from closeloop.records.finding import Finding
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.trace import Edit, Trace
 from closeloop.web.views.diff_view import MAX_LINES, build_diff_files, locate_findings
 from closeloop.web.views.marked_text import mark_text_parts
 

@@ -10,7 +10,7 @@ import pytest
 from boards_store import PLAN, fill_boards
 from dashboard_store import SECRET_NAME
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 from closeloop.store import Store, open_store
 from closeloop.web.page_context import PageContext
 from closeloop.web.static_export import address_file_name, export_pages

@@ -10,9 +10,9 @@ import pytest
 from dashboard_store import PASSED, SPIRAL, fill
 from starlette.testclient import TestClient
 
-from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.model.settings import Settings
+from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

@@ -29,12 +29,12 @@ from dashboard_store import (
 )
 from starlette.testclient import TestClient
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import MachineFailed
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.settings import SandboxSettings
-from closeloop.runs.sandbox.sandbox_ladder import find_sandbox
-from closeloop.runs.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import MachineFailed
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import SandboxSettings
+from closeloop.sandbox.sandbox_ladder import find_sandbox
+from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page import Page

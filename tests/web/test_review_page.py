@@ -12,8 +12,8 @@ from boards_store import fill_boards
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
-from closeloop.model.access_tokens import AccessScope, AccessToken
-from closeloop.model.settings import ReviewSettings, Settings
+from closeloop.records.access_tokens import AccessScope, AccessToken
+from closeloop.records.settings import ReviewSettings, Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from closeloop.judging.judge_panel import JudgePanel, open_judge_panel
-from closeloop.model.settings import JudgeSettings, Settings
-from closeloop.runs.gateway import Gateway
+from closeloop.gateway import Gateway
+from closeloop.judges.judge_panel import JudgePanel, open_judge_panel
+from closeloop.records.settings import JudgeSettings, Settings
 from closeloop.store import open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.evaluation_endpoints import SubmissionEvaluator

@@ -15,12 +15,12 @@ from dashboard_store import HANDOFF, SPIRAL, START
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
-from closeloop.model import attempt as graded
-from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.task import Task
-from closeloop.model.trace import AnyEvent, Command, Edit, Lane, Message, Trace
-from closeloop.model.variant import Experiment, Variant
+from closeloop.records import attempt as graded
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.task import Task
+from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Message, Trace
+from closeloop.records.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

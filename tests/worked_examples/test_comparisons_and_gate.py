@@ -11,21 +11,21 @@ import pytest
 from by_hand import T, wilson
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
-from closeloop.measuring.attempt_measuring import MeasuredAttempt
-from closeloop.measuring.baseline_gate import compare_with_baseline as gate
-from closeloop.measuring.baseline_gate import scored_share
-from closeloop.measuring.held_out_runs import estimate_held_out_gaps, overuse_warning
-from closeloop.measuring.variant_comparison import compare_by_name
-from closeloop.measuring.variant_trials import draw_variant, report_trial
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.baseline import Baseline, GateDemands, GateReport
-from closeloop.model.comparison_report import PairTable
-from closeloop.model.delivery import Delivery
-from closeloop.model.finding import Finding
-from closeloop.model.held_out_log import HeldOutRun
-from closeloop.model.measurement import Measurement, ProcessScore
-from closeloop.model.rates import wilson_rate
-from closeloop.model.trial import Trial, TrialAssignment
+from closeloop.metrics.attempt_measuring import MeasuredAttempt
+from closeloop.metrics.baseline_gate import compare_with_baseline as gate
+from closeloop.metrics.baseline_gate import scored_share
+from closeloop.metrics.held_out_runs import estimate_held_out_gaps, overuse_warning
+from closeloop.metrics.variant_comparison import compare_by_name
+from closeloop.metrics.variant_trials import draw_variant, report_trial
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.baseline import Baseline, GateDemands, GateReport
+from closeloop.records.comparison_report import PairTable
+from closeloop.records.delivery import Delivery
+from closeloop.records.finding import Finding
+from closeloop.records.held_out_log import HeldOutRun
+from closeloop.records.measurement import Measurement, ProcessScore
+from closeloop.records.rates import wilson_rate
+from closeloop.records.trial import Trial, TrialAssignment
 from closeloop.store import Store, open_store
 
 

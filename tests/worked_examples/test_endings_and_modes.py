@@ -9,12 +9,12 @@ from by_hand import assert_rate
 from measured import measure_events, read_events
 from rules import edit, pytest_run
 
-from closeloop.model.attempt import Attempt, Grade, Outcome
-from closeloop.model.finding import Finding
-from closeloop.model.task import Task
 from closeloop.process.attempt_endings import classify_ending
 from closeloop.process.failure_modes import tag_failure_modes
 from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.finding import Finding
+from closeloop.records.task import Task
 
 PATCH = """diff --git a/src/cart.py b/src/cart.py
 --- a/src/cart.py

@@ -13,14 +13,14 @@ from rules import edit, pytest_run
 from scripted_work import START
 from story import story
 
-from closeloop.model.attempt import Usage
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.measurement import Measurement
-from closeloop.model.task import Task
-from closeloop.model.trace import Lane, Turn
 from closeloop.process.measures.measure_summary import measure_lanes
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import Usage
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.measurement import Measurement
+from closeloop.records.task import Task
+from closeloop.records.trace import Lane, Turn
 
 LANES = {"child": "root"}
 

@@ -11,10 +11,8 @@ from by_hand import assert_rate, wilson
 from msgspec.structs import replace
 
 from closeloop.judges.evaluation_merge import merge_panel_votes, merge_samples
-from closeloop.judges.pair_comparison import merge_orders
-from closeloop.judges.rubric_scoring import combine_criteria, score_answers
-from closeloop.judging.evaluator import overall_verdict
-from closeloop.judging.judge_calibration import (
+from closeloop.judges.evaluator import overall_verdict
+from closeloop.judges.judge_calibration import (
     agreement_between_people,
     calibrate_judge,
     doubled_share,
@@ -25,10 +23,12 @@ from closeloop.judging.judge_calibration import (
     retest_spread,
     verdicts_from_evaluations,
 )
-from closeloop.judging.output_comparison import flip_rate
-from closeloop.model.calibration import HumanLabel
-from closeloop.model.estimate import Agreement
-from closeloop.model.evaluation import (
+from closeloop.judges.output_comparison import flip_rate
+from closeloop.judges.pair_comparison import merge_orders
+from closeloop.judges.rubric_scoring import combine_criteria, score_answers
+from closeloop.records.calibration import HumanLabel
+from closeloop.records.estimate import Agreement
+from closeloop.records.evaluation import (
     ComputedFact,
     CriterionScore,
     Evaluation,
@@ -40,8 +40,8 @@ from closeloop.model.evaluation import (
     RubricQuestion,
     TaskOutput,
 )
-from closeloop.stats.agreement import measure_agreement
-from closeloop.stats.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.statistics.agreement import measure_agreement
+from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUDGE = JudgeVersion(id="a", judge="checks 1", rubric="r", rubric_digest="d", prompt="p", model="m",

@@ -16,14 +16,14 @@ from rules import edit, pytest_run
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from story import story
 
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.attempt import Attempt, Grade, Outcome, Usage
-from closeloop.model.change import Change, FileChange
-from closeloop.model.delivery import Delivery
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.metric_values import MetricValue
-from closeloop.model.trace import Lane, Trace, Turn
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
+from closeloop.records.change import Change, FileChange
+from closeloop.records.delivery import Delivery
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.metric_values import MetricValue
+from closeloop.records.trace import Lane, Trace, Turn
 from closeloop.store import Store, open_store
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)

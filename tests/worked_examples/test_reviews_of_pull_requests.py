@@ -10,13 +10,13 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from scripted_work import START
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.delivery import Delivery
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.pull_request import Correction
-from closeloop.model.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
-from closeloop.reviewing.pull_updates import save_facts
+from closeloop.records.attempt import Attempt
+from closeloop.records.delivery import Delivery
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import Correction
+from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.repeated_remarks import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
 

@@ -22,8 +22,8 @@ from closeloop.changes.risk.risk_model import (
     fit_risk_model,
     rank_change,
 )
-from closeloop.model.change_report import RiskFactor
-from closeloop.model.finding import Unmeasured
+from closeloop.records.change_report import RiskFactor
+from closeloop.records.finding import Unmeasured
 
 DAY = 86_400
 

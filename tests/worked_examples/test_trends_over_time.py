@@ -10,12 +10,12 @@ import pytest
 from by_hand import T, wilson
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.measuring.attempt_table import load_attempt_table
-from closeloop.measuring.metric_trends import compute_trends, estimate_shift, select_new_regressions
-from closeloop.model.delivery import Delivery
-from closeloop.model.estimate import Estimate
-from closeloop.model.trend_report import MetricRegression, MetricSeries, TrendReport, TurningPoint
-from closeloop.stats.change_points import estimate_mean, find_change_points, rolling_windows
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_trends import compute_trends, estimate_shift, select_new_regressions
+from closeloop.records.delivery import Delivery
+from closeloop.records.estimate import Estimate
+from closeloop.records.trend_report import MetricRegression, MetricSeries, TrendReport, TurningPoint
+from closeloop.statistics.change_points import estimate_mean, find_change_points, rolling_windows
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"

@@ -8,10 +8,10 @@ from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.diff_lines import find_changed_lines
 from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored, language_of
 from closeloop.changes.repository_index import RepositoryIndex
-from closeloop.model.change import FileChange
-from closeloop.model.inspection import ChangeSide, Inspection, Language, SourceModule
-from closeloop.model.settings import CheckSettings
-from closeloop.model.task import Task
+from closeloop.records.change import FileChange
+from closeloop.records.inspection import ChangeSide, Inspection, Language, SourceModule
+from closeloop.records.settings import CheckSettings
+from closeloop.records.task import Task
 
 
 def inspect_change(

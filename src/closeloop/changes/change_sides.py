@@ -10,10 +10,10 @@ from closeloop import git
 from closeloop.changes import patch_file, revisions, tree_diff, worktree
 from closeloop.changes.shadow_repository import ShadowRepository, TreeEntry, open_shadow
 from closeloop.changes.tree_diff import TreeDiff
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
-from closeloop.model.inspection import ChangeSide
-from closeloop.model.record import Record
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.inspection import ChangeSide
+from closeloop.records.record import Record
 
 
 class ChangeQuery(Record):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from zlib import adler32, crc32
 
-from closeloop.model.inspection import Language
+from closeloop.records.inspection import Language
 
 WINDOW_TOKENS = 16
 """Tokens that a print covers; about twice as many when every bracket and comma is counted."""

@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.patch_parsing import parse_patch
+from closeloop.records.change import Change, FileChange
+from closeloop.records.patch_parsing import parse_patch
 
 LineNumbers = Mapping[str, frozenset[int]]
 _FILE_START = re.compile(r"^(?=diff --git )", re.MULTILINE)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from closeloop.model.globs import matches_globs
-from closeloop.model.inspection import Language
-from closeloop.model.settings import CheckSettings
+from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import Language
+from closeloop.records.settings import CheckSettings
 
 FileKind = Literal[
     "source",

@@ -18,7 +18,7 @@ from closeloop.changes import outline_worker
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import classify_file, language_of
 from closeloop.changes.outline_worker import OutlineJob, OutlineRow, SourceFile
-from closeloop.model.settings import CheckSettings
+from closeloop.records.settings import CheckSettings
 
 MIN_PARALLEL_FILES = 500
 """From so many files on, the processors share the work."""

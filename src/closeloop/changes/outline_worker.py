@@ -11,8 +11,8 @@ import msgspec
 
 from closeloop.changes.file_kinds import FileKind, is_generated
 from closeloop.changes.syntax import Outline, extract_words, outline_source
-from closeloop.model.inspection import Language
-from closeloop.model.record import Record
+from closeloop.records.inspection import Language
+from closeloop.records.record import Record
 
 OutlineRow = tuple[str, bool, Outline]
 """A file's key, whether a program wrote it, and what it says."""

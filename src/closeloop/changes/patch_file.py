@@ -11,9 +11,9 @@ from closeloop import git
 from closeloop.changes import tree_diff
 from closeloop.changes.shadow_repository import ShadowRepository
 from closeloop.changes.tree_diff import TreeDiff
-from closeloop.model.change import Change, FileChange
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
+from closeloop.records.change import Change, FileChange
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
 
 MAX_PATCH_BYTES = 200_000_000
 

@@ -17,9 +17,9 @@ from closeloop.changes.diff_lines import find_changed_lines
 from closeloop.changes.outline_pool import list_source_files, read_outlines
 from closeloop.changes.parse_cache import ParseCache
 from closeloop.changes.syntax import extract_words, parse_module
-from closeloop.model.globs import matches_globs
-from closeloop.model.inspection import Language, SourceImport, SourceModule
-from closeloop.model.settings import CheckSettings
+from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import Language, SourceImport, SourceModule
+from closeloop.records.settings import CheckSettings
 
 MAX_CACHED_MODULES = 300
 """So many modules are held in memory."""

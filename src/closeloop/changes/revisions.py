@@ -6,8 +6,8 @@ import difflib
 import re
 
 from closeloop import git
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
 
 DEEPEN_ADVICE = "run `git fetch --unshallow`, or `--deepen=100` (in a workflow: `fetch-depth: 0`)"
 SINCE_PATTERN = re.compile(r"(HEAD|@)[~^][~^\d]*")

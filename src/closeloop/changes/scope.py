@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from closeloop.changes.file_kinds import classify_file
-from closeloop.model.change import FileChange
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.globs import matches_globs
-from closeloop.model.inspection import Inspection
+from closeloop.records.change import FileChange
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import Inspection
 
 rules = (
     Rule(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from closeloop import git
 from closeloop.changes.blob_reader import MAX_BLOB_BYTES, BlobReader
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 KEPT_SETTINGS = (
     "autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode|trustctime|checkstat"

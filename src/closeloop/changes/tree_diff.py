@@ -15,10 +15,10 @@ from closeloop import git
 from closeloop.changes.blob_reader import MAX_BLOB_BYTES
 from closeloop.changes.file_kinds import LFS_POINTER_HEAD
 from closeloop.changes.shadow_repository import ShadowRepository, TreeEntry
-from closeloop.model.change import FileChange
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record import Record
+from closeloop.records.change import FileChange
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record import Record
 
 MAX_PATCH_BYTES = 20_000_000
 EMPTY_TREES = {

@@ -11,9 +11,9 @@ from closeloop import git
 from closeloop.changes.blob_reader import MAX_BLOB_BYTES
 from closeloop.changes.file_kinds import LFS_POINTER_HEAD, is_lfs_pointer
 from closeloop.changes.shadow_repository import ShadowRepository, copy_index
-from closeloop.model.change import FileChange
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
+from closeloop.records.change import FileChange
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
 
 SUBMODULE_MODE = "160000"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from closeloop import __version__
-from closeloop.model.errors import Fault
+from closeloop.records.errors import Fault
 
 if TYPE_CHECKING:
     from cyclopts import App

@@ -11,7 +11,7 @@ from closeloop.cli.console import make_visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.trial import Trial, TrialReport
+    from closeloop.records.trial import Trial, TrialReport
     from closeloop.store import Store
 
 CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
@@ -48,7 +48,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop.cli.console import print_json, print_line, print_parts
     from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
-    from closeloop.measuring.variant_trials import assign_variant, report_trial
+    from closeloop.metrics.variant_trials import assign_variant, report_trial
 
     with open_metrics_store(make=action == "start") as (store, book):
         if action == "start":
@@ -73,9 +73,9 @@ def start_trial(
     """Written once: a trial that is changed while it runs shows nothing."""
     from msgspec.structs import replace
 
-    from closeloop.measuring.variant_trials import parse_shares, require_rate
-    from closeloop.model.errors import BadInput
-    from closeloop.model.trial import Trial
+    from closeloop.metrics.variant_trials import parse_shares, require_rate
+    from closeloop.records.errors import BadInput
+    from closeloop.records.trial import Trial
 
     if variants is None or len(shares := parse_shares(variants)) < 2:
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
@@ -92,7 +92,7 @@ def start_trial(
 
 
 def find_trial(store: Store, name: str) -> Trial:
-    from closeloop.model.errors import unknown_name_error
+    from closeloop.records.errors import unknown_name_error
 
     trial = store.trials.load_trial(name)
     if trial is None:
@@ -105,7 +105,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.measuring.variant_trials import REPORTED_METRICS
+    from closeloop.metrics.variant_trials import REPORTED_METRICS
 
     names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
     table = Table(box=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 
 def read_file_content(file: Path, most: int = -1) -> bytes:

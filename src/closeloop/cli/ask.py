@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.model.experiment_plan import AttemptDetails
-    from closeloop.model.trace_analysis import Analysis, AnalysisResult, TraceAnswer
+    from closeloop.records.experiment_plan import AttemptDetails
+    from closeloop.records.trace_analysis import Analysis, AnalysisResult, TraceAnswer
     from closeloop.store import Store
 
 
@@ -57,7 +57,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.flag_checks import require_positive_flags, require_utf8_text
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     require_positive_flags(limit=limit)
     if question is not None and not question.strip():
@@ -80,7 +80,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
 
 
 def build_analysis(name: str | None, question: str) -> Analysis:
-    from closeloop.model.trace_analysis import Analysis, TraceQuestion
+    from closeloop.records.trace_analysis import Analysis, TraceQuestion
 
     new_question = TraceQuestion(name=name or "question", text=question.strip())
     return Analysis(name=new_question.name, question=new_question)
@@ -88,8 +88,8 @@ def build_analysis(name: str | None, question: str) -> Analysis:
 
 def find_analysis(name: str | None, store: Store) -> Analysis:
     from closeloop.judges.trace_questions import QUESTIONS
-    from closeloop.model.errors import BadInput, unknown_name_error
-    from closeloop.model.trace_analysis import Analysis
+    from closeloop.records.errors import BadInput, unknown_name_error
+    from closeloop.records.trace_analysis import Analysis
 
     if name is None:
         raise BadInput(f"Ask a question, or name one: {', '.join(QUESTIONS)}.")
@@ -120,7 +120,7 @@ def narrow_analysis(
 def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
     """What people answer."""
     from closeloop.cli.calibrate import load_label_sheet
-    from closeloop.judging.corpus_questions import label_rubric_name
+    from closeloop.judges.corpus_questions import label_rubric_name
 
     store.judged.save_labels(load_label_sheet(file, label_rubric_name(analysis)).labels)
 
@@ -131,15 +131,15 @@ def answer_analysis(
     """Old answers as they were, new ones asked for now."""
     import anyio
 
-    from closeloop.judging.corpus_questions import (
+    from closeloop.gateway import Gateway
+    from closeloop.judges.corpus_questions import (
         ask_about_traces,
         label_rubric_name,
         question_version,
         select_traces,
         tally_answers,
     )
-    from closeloop.judging.judge_panel import open_judge_panel
-    from closeloop.runs.gateway import Gateway
+    from closeloop.judges.judge_panel import open_judge_panel
 
     question = analysis.question
 
@@ -172,7 +172,7 @@ def load_analysis_stories(
     analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int
 ) -> Iterator[AttemptDetails]:
     """The attempts that the filter lets through, with what the rules say of each; none sealed."""
-    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
+    from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 
     book = project_rulebook(found.settings)
     rows = store.list_attempts(

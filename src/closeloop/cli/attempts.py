@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.attempt import AttemptRow
+    from closeloop.records.attempt import AttemptRow
 
 
 def attempts(

@@ -18,9 +18,9 @@ def branch(attempt: str, *, json: bool = False) -> None:
         Print one JSON document instead.
     """
     from closeloop import flow
+    from closeloop.attempts.attempt_saving import branch_stored_attempt
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.running.attempt_saving import branch_stored_attempt
 
     project = load_project(Path.cwd())
     with flow.open_existing_store(project.settings, project.root) as store:

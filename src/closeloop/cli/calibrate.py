@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.judging.label_sheet import LabelSheet
-    from closeloop.model.calibration import Calibration, CanaryResults, HumanLabel, JudgeTrust
-    from closeloop.model.estimate import Estimate
-    from closeloop.model.evaluation import JudgeVersion
+    from closeloop.judges.label_sheet import LabelSheet
+    from closeloop.records.calibration import Calibration, CanaryResults, HumanLabel, JudgeTrust
+    from closeloop.records.estimate import Estimate
+    from closeloop.records.evaluation import JudgeVersion
     from closeloop.store import Store
 
 TRUST_ROWS = (
@@ -55,7 +55,7 @@ def calibrate(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judging.judge_panel import (
+    from closeloop.judges.judge_panel import (
         build_panel_version,
         load_project_rubric,
         open_judge_panel,
@@ -89,15 +89,15 @@ def calibrate(
 
 def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
     from closeloop.cli.argument_files import read_file_content
-    from closeloop.judging.label_sheet import MAX_SHEET_BYTES, read_label_sheet
+    from closeloop.judges.label_sheet import MAX_SHEET_BYTES, read_label_sheet
 
     return read_label_sheet(read_file_content(file, MAX_SHEET_BYTES + 1), str(file), rubric)
 
 
 def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
     """Of a judge whose verdicts the file holds itself: anybody's, so nothing of it is kept."""
-    from closeloop.judging.judge_calibration import calibrate_judge as calibrated
-    from closeloop.model.evaluation import JudgeVersion
+    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
+    from closeloop.records.evaluation import JudgeVersion
 
     judge = JudgeVersion(
         id="given",
@@ -117,14 +117,14 @@ def calibrate_from_store(
     """Of the judge as it is set, by what it judged so far."""
     from msgspec.structs import replace
 
-    from closeloop.judging.judge_calibration import calibrate_judge as calibrated
-    from closeloop.judging.judge_calibration import (
+    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
+    from closeloop.judges.judge_calibration import (
         measure_drift,
         retest_spread,
         verdicts_from_evaluations,
     )
-    from closeloop.judging.output_comparison import flip_rate
-    from closeloop.model.errors import BadInput
+    from closeloop.judges.output_comparison import flip_rate
+    from closeloop.records.errors import BadInput
 
     if not labels:
         raise BadInput(
@@ -162,10 +162,10 @@ def plant_canaries(
     import anyio
 
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judging.canary_run import run_canaries
-    from closeloop.judging.judge_cases import case_from_story
-    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
-    from closeloop.model.errors import BadInput
+    from closeloop.judges.canary_run import run_canaries
+    from closeloop.judges.judge_cases import case_from_story
+    from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     failures = dict.fromkeys(

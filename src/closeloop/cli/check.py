@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.change_sides import ChangeQuery
-    from closeloop.checking.change_check import CheckRequest
-    from closeloop.checking.fix_cycles import Fixer
-    from closeloop.checking.pull_event import WorkflowPull
-    from closeloop.checking.report_saving import CheckSubject
+    from closeloop.changes.fix_cycles import Fixer
+    from closeloop.changes.pull_event import WorkflowPull
+    from closeloop.changes.report_saving import CheckSubject
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.model.change_report import ChangeReport
-    from closeloop.model.finding import Unmeasured
-    from closeloop.model.protocols import Model
-    from closeloop.model.settings import CheckSettings
+    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.finding import Unmeasured
+    from closeloop.records.protocols import Model
+    from closeloop.records.settings import CheckSettings
 
 TierName = Literal["tools", "quality", "risk"]
 
@@ -74,9 +74,9 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     import anyio
     from msgspec.structs import replace
 
+    from closeloop.changes.change_check import TIERS
     from closeloop.changes.change_sides import ChangeQuery, NoChange
-    from closeloop.checking.change_check import TIERS
-    from closeloop.checking.pull_event import read_pull_event
+    from closeloop.changes.pull_event import read_pull_event
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
 
@@ -118,7 +118,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
 
 
 def require_one_change(*changes: str | Path | bool | None) -> None:
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if sum(one is not None for one in changes) > 1:
         raise BadInput(
@@ -163,8 +163,8 @@ def build_check_order(
     coverage: bool,
 ) -> CheckRequest:
     """What to do, by settings and flags; a project without commands is looked at for some."""
-    from closeloop.checking.change_check import CheckRequest
-    from closeloop.model.settings import CommandSettings
+    from closeloop.changes.change_check import CheckRequest
+    from closeloop.records.settings import CommandSettings
     from closeloop.tasks.project_discovery import discover_commands
 
     settings, root = found.settings, Path.cwd()
@@ -196,10 +196,10 @@ def open_check_subject(
     found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
 ) -> Iterator[CheckSubject]:
     """What is wanted, or what an attempt changed."""
-    from closeloop.checking.report_saving import CheckSubject, open_attempt_change
+    from closeloop.changes.report_saving import CheckSubject, open_attempt_change
     from closeloop.cli.review_context import open_review_context
-    from closeloop.model.errors import BadInput
-    from closeloop.model.settings import has_store
+    from closeloop.records.errors import BadInput
+    from closeloop.records.settings import has_store
 
     if attempt is None:
         yield CheckSubject(wanted=wanted)
@@ -217,14 +217,14 @@ def save_check_report(
     report: ChangeReport, found: ProjectConfiguration, attempt: str | None
 ) -> None:
     """For the dashboard, where there is a store; a check that cannot be kept is still one."""
-    from closeloop.model.settings import has_store
+    from closeloop.records.settings import has_store
 
     if found.store_shipped or not has_store(found.settings, found.root):
         return
-    from closeloop.checking.report_saving import save_report
+    from closeloop.changes.report_saving import save_report
     from closeloop.cli.console import print_warning
     from closeloop.cli.review_context import open_review_context
-    from closeloop.model.errors import Fault
+    from closeloop.records.errors import Fault
 
     try:
         with open_review_context(found=found) as at:
@@ -235,15 +235,15 @@ def save_check_report(
 
 def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
     """The settings, and the rules that reviewers taught, where there is a store to hold them."""
-    from closeloop.model.settings import has_store
+    from closeloop.records.settings import has_store
 
     settings = found.settings
     if found.store_shipped or not has_store(settings, found.root):
         return settings.check
     from closeloop.cli.console import print_warning
     from closeloop.cli.review_context import open_review_context
-    from closeloop.model.errors import Fault
-    from closeloop.reviewing.rule_editing import with_learned_rules
+    from closeloop.records.errors import Fault
+    from closeloop.reviews.rule_editing import with_learned_rules
 
     try:
         with open_review_context(found=found) as at:
@@ -264,8 +264,8 @@ def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Pat
 async def run_check(
     order: CheckRequest, found: ProjectConfiguration, fix: str | None
 ) -> ChangeReport:
-    from closeloop.checking.change_check import run_change_check
-    from closeloop.runs.workspaces import WorkspacePool
+    from closeloop.changes.change_check import run_change_check
+    from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
         workspaces = await exit_stack.enter_async_context(
@@ -282,9 +282,9 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.checking.fix_cycles import Fixer
-    from closeloop.runs.gateway import Gateway
-    from closeloop.runs.variants import resolve_variant
+    from closeloop.changes.fix_cycles import Fixer
+    from closeloop.gateway import Gateway
+    from closeloop.grading.variants import resolve_variant
 
     resolved_variant = resolve_variant(name, found.settings, found.root)
     model_proxy = None
@@ -308,11 +308,11 @@ async def open_reviewer(
     opened: AsyncExitStack, found: ProjectConfiguration, name: str
 ) -> Model | Unmeasured:
     """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
+    from closeloop.gateway import Gateway
     from closeloop.judges.change_review import RULE
-    from closeloop.model.errors import Fault
-    from closeloop.model.finding import Unmeasured
-    from closeloop.runs.gateway import Gateway
-    from closeloop.runs.models.model_opening import find_model_settings
+    from closeloop.providers.model_opening import find_model_settings
+    from closeloop.records.errors import Fault
+    from closeloop.records.finding import Unmeasured
 
     model = find_model_settings(name, found.settings.models)
     gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
@@ -339,7 +339,7 @@ def show_check_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
     """Which format goes into which file, and under None which one is printed."""
     from closeloop.changes.reports import REPORT_FORMATS
-    from closeloop.model.errors import BadInput, unknown_name_error
+    from closeloop.records.errors import BadInput, unknown_name_error
 
     outputs: dict[Path | None, str] = {}
     for format_option in formats:
@@ -364,7 +364,7 @@ def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
     from closeloop.changes.reports import render_report, terminal_report
     from closeloop.cli.console import format_json, print_parts
     from closeloop.judges.change_review import RULE
-    from closeloop.model.errors import MachineFailed
+    from closeloop.records.errors import MachineFailed
 
     if name == "terminal":
         print_parts(*terminal_report.render_terminal_report(report))
@@ -385,7 +385,7 @@ def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
 
 
 def github_event_file(environ: Mapping[str, str]) -> Path:
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if "GITHUB_EVENT_PATH" not in environ:
         raise BadInput("--github works in a GitHub workflow: GITHUB_EVENT_PATH is not set.")
@@ -396,7 +396,7 @@ async def publish_to_github(
     pull: WorkflowPull, report: ChangeReport, environ: Mapping[str, str]
 ) -> None:
     """Comment, check run and labels; what could not be written is said."""
-    from closeloop.checking.report_publishing import publish_report
+    from closeloop.changes.report_publishing import publish_report
     from closeloop.cli.console import print_warning
     from closeloop.cli.mining_sources import open_github_repo
 

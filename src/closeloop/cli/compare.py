@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.model.comparison_report import CompareReport, VariantComparison
-    from closeloop.model.estimate import TwoEstimates
+    from closeloop.records.comparison_report import CompareReport, VariantComparison
+    from closeloop.records.estimate import TwoEstimates
 
 MAX_TASKS = 30
 MAX_DOTS = 10
@@ -39,7 +39,7 @@ def compare(
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.flag_checks import require_margin
     from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
-    from closeloop.measuring.variant_comparison import compare_by_name
+    from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
     with open_metrics_store() as (store, book):

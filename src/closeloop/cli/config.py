@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from closeloop.cli.argument_files import read_file_content
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
-from closeloop.model.settings import Settings
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
+from closeloop.records.settings import Settings
 
 if TYPE_CHECKING:
     from closeloop.git import GitRepository
@@ -286,7 +286,7 @@ def settings_from_tables(
     name: str = CONFIG_NAME,
 ) -> Settings:
     """The settings that two tables say, the upper one first."""
-    from closeloop.model.record_reading import read_record
+    from closeloop.records.record_reading import read_record
 
     settings = read_record(merge_toml_tables(below, above), Settings, name)
     _require_sensible_limits(settings, name)
@@ -305,7 +305,7 @@ def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
 def _require_sensible_limits(settings: Settings, name: str) -> None:
     if settings.retries < 0:
         raise BadInput(f"{name}: 'retries' must not be negative.")
-    from closeloop.model.record_reading import read_changed_record
+    from closeloop.records.record_reading import read_changed_record
 
     limits = {"limits": settings.limits}
     for variant, written in settings.variants.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.model.visible_text import make_visible
+from closeloop.records.visible_text import make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

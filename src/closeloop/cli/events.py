@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from closeloop.model.event_log import LogEvent
+    from closeloop.records.event_log import LogEvent
 
 POLL_SECONDS = 0.5
 
@@ -38,8 +38,8 @@ def events(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
-    from closeloop.model.errors import BadInput
-    from closeloop.model.wildcards import matches_wildcards
+    from closeloop.records.errors import BadInput
+    from closeloop.records.wildcards import matches_wildcards
 
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")

@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.model.attempt import Proof
-    from closeloop.model.settings import Settings
-    from closeloop.model.task import Task
+    from closeloop.records.attempt import Proof
+    from closeloop.records.settings import Settings
+    from closeloop.records.task import Task
     from closeloop.store import Store
 
 MAX_REASONS = 20
@@ -36,8 +36,8 @@ def import_(
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning
-    from closeloop.mining.miner import write_task_files
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.mining.miner import write_task_files
 
     if not sources:
         raise BadInput("Name what to read: a .jsonl file, or a folder of tasks.")
@@ -84,8 +84,8 @@ def import_(
 
 def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
     """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
-    from closeloop.model.errors import BadInput
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.records.errors import BadInput
+    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import list_task_files, load_task
 
     digests = set()
@@ -105,7 +105,7 @@ def read_external_tasks(
     sources: Sequence[Path], settings: Settings, root: Path, clones: Path | None
 ) -> Iterator[Task | str]:
     """Each task, or why there is none."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.exchange.container_tasks import is_container_task, read_container_task
     from closeloop.tasks.exchange.swebench import SwebenchOptions, read_swebench_tasks
 
@@ -154,7 +154,7 @@ def export(
     from closeloop.cli.argument_files import write_named_file
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     project = load_project(Path.cwd())
@@ -186,7 +186,7 @@ def export(
 
 def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
     """Write one task's folder, or give its line."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.exchange.harbor_export import write_harbor_task
     from closeloop.tasks.exchange.required_tests import list_required_tests
     from closeloop.tasks.exchange.swebench import render_swebench_line
@@ -208,7 +208,7 @@ def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
 
 def require_no_failed_proof(task: Task, proof: Proof | None) -> None:
     """Others should get no task that is known not to hold."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if proof is not None and proof.state == "unproved":
         raise BadInput(f"{task.id} is unproved: `closeloop task check {task.id}` says why.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.experiment_plan import ExperimentStatus
+    from closeloop.records.experiment_plan import ExperimentStatus
 
 MAX_NAMES = 3
 
@@ -36,11 +36,14 @@ def experiments(
     from rich.text import Text
 
     from closeloop import flow
+    from closeloop.attempts.experiment_status import (
+        list_experiment_statuses,
+        read_experiment_status,
+    )
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.measuring.attempt_measuring import find_experiment
-    from closeloop.model.errors import BadInput
-    from closeloop.running.experiment_status import list_experiment_statuses, read_experiment_status
+    from closeloop.metrics.attempt_measuring import find_experiment
+    from closeloop.records.errors import BadInput
 
     project = load_project(Path.cwd())
     if action != "list" and experiment is None:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.model.attempt import Attempt
-    from closeloop.model.session import Session
-    from closeloop.model.trace import Trace
+    from closeloop.records.attempt import Attempt
+    from closeloop.records.session import Session
+    from closeloop.records.trace import Trace
     from closeloop.store import Store
 
 
@@ -46,7 +46,7 @@ def export(
     from closeloop.cli.argument_files import report_write_errors
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet}
@@ -73,7 +73,7 @@ def export(
 
 def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
     """Write them, one at a time; how many had no trace."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.traces.export import atif_export, jsonl_export, otlp_export, parquet_export
 
     traces = ExportedTraces(ids, store)

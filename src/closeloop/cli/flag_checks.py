@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 
 def require_positive_flags(**flags: float | None) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from closeloop.model.baseline import Baseline, GateDemands, GateReport
-    from closeloop.model.variant import Experiment
     from closeloop.process.rulebook import Rulebook
+    from closeloop.records.baseline import Baseline, GateDemands, GateReport
+    from closeloop.records.variant import Experiment
     from closeloop.store import Store
 
 GATE_COLOURS = {"worse": "red", "better": "green"}
@@ -58,9 +58,9 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.flag_checks import require_margin
-    from closeloop.measuring.attempt_measuring import find_experiment, project_rulebook
-    from closeloop.measuring.gate_demands import parse_thresholds
-    from closeloop.model.baseline import GateDemands
+    from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
+    from closeloop.metrics.gate_demands import parse_thresholds
+    from closeloop.records.baseline import GateDemands
 
     require_margin(margin)
     demands = GateDemands(least=parse_thresholds(least or ()), margin=margin)
@@ -85,8 +85,8 @@ def run_gate(
     book: Rulebook,
 ) -> GateReport:
     """The attempts of one experiment, against what was kept and what is demanded."""
-    from closeloop.measuring.attempt_measuring import list_experiment_attempts, measure_attempts
-    from closeloop.measuring.baseline_gate import compare_with_baseline
+    from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
+    from closeloop.metrics.baseline_gate import compare_with_baseline
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
@@ -123,8 +123,8 @@ def save_baseline(
 ) -> None:
     """What later experiments are held against."""
     from closeloop.cli.console import print_json, print_line
-    from closeloop.measuring.attempt_measuring import list_experiment_attempts
-    from closeloop.model.baseline import Baseline
+    from closeloop.metrics.attempt_measuring import list_experiment_attempts
+    from closeloop.records.baseline import Baseline
 
     ids = tuple(row.id for row in list_experiment_attempts(store, chosen))
     baseline = Baseline(
@@ -143,7 +143,7 @@ def save_baseline(
 
 def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
     """The baseline of that name; thresholds alone need none."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     baseline = store.load_baseline(name)
     if baseline is None and needed:
@@ -156,7 +156,7 @@ def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
 
 def gate_refusal(report: GateReport) -> str | None:
     """Why the gate has no say, where it has none."""
-    from closeloop.measuring.baseline_gate import MIN_COVERAGE
+    from closeloop.metrics.baseline_gate import MIN_COVERAGE
 
     if report.coverage is None or report.coverage >= MIN_COVERAGE:
         return None
@@ -168,7 +168,7 @@ def gate_refusal(report: GateReport) -> str | None:
 
 def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> None:
     from closeloop.cli.argument_files import write_named_file
-    from closeloop.measuring.gate_junit import gate_to_junit
+    from closeloop.metrics.gate_junit import gate_to_junit
 
     write_named_file(file, gate_to_junit(report, refusal).encode())
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from closeloop.model.attempt import Usage
-    from closeloop.model.exchange import Exchange
+    from closeloop.records.attempt import Usage
+    from closeloop.records.exchange import Exchange
 
 ADDRESS_HELP = """\
   Claude Code           ANTHROPIC_BASE_URL={address}
@@ -47,10 +47,10 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_line, print_warning
-    from closeloop.model.errors import Fault
-    from closeloop.model.variant import Limits
-    from closeloop.runs.gateway import Gateway
-    from closeloop.runs.models.model_opening import find_model_settings
+    from closeloop.gateway import Gateway
+    from closeloop.providers.model_opening import find_model_settings
+    from closeloop.records.errors import Fault
+    from closeloop.records.variant import Limits
 
     project = load_project(Path.cwd())
     settings = find_model_settings(model, project.settings.models)
@@ -90,7 +90,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
 @contextmanager
 def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], None]]:
     """What writes an exchange to a file at once, or to nowhere."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.traces.readers.gateway import encode_exchange_line
 
     if file is None:

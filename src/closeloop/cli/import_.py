@@ -10,12 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.import_summary import ImportSummary, SessionFilter
+    from closeloop.records.import_summary import ImportSummary, SessionFilter
 
 WATCH_SECONDS = 2.0
 
@@ -58,8 +58,8 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead of tables.
     """
     from closeloop.cli.flag_checks import require_positive_flags
-    from closeloop.model.errors import BadInput
-    from closeloop.model.import_summary import SessionFilter
+    from closeloop.records.errors import BadInput
+    from closeloop.records.import_summary import SessionFilter
     from closeloop.traces.recording_files import default_folders
 
     require_positive_flags(jobs=jobs)
@@ -86,7 +86,7 @@ def import_paths(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.intake.session_import import import_sessions
+    from closeloop.traces.intake.session_import import import_sessions
 
     project = load_project(Path.cwd())
     with flow.open_project_store(project.settings, project.root) as store:
@@ -104,7 +104,7 @@ def import_paths(
 
 def parse_since(text: str | None) -> datetime | None:
     """A date, or a date and time, of this machine's clock where it does not say another."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if text is None:
         return None

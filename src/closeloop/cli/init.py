@@ -24,7 +24,7 @@ def init(
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
     from closeloop.cli.console import print_json, print_line
-    from closeloop.model.errors import BadInput, MachineFailed
+    from closeloop.records.errors import BadInput, MachineFailed
     from closeloop.tasks.config_template import render_config
     from closeloop.tasks.project_discovery import discover_commands
 

@@ -12,7 +12,7 @@ from closeloop.cli.review_context import ReviewContext, current_user, open_revie
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.team_rules import InsightTheme
+    from closeloop.records.team_rules import InsightTheme
 
 
 def insights(
@@ -41,7 +41,7 @@ def insights(
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.agent_context import list_themes
+    from closeloop.reviews.agent_context import list_themes
 
     with open_review_context() as at:
         themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
@@ -59,7 +59,7 @@ def insights(
 
 
 def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     chosen = next((theme for theme in found if theme.number == number), None)
     if chosen is None:
@@ -70,8 +70,8 @@ def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
 def add_rule_from_theme(
     at: ReviewContext, theme: InsightTheme, text: str | None, repo: str | None, *, json: bool
 ) -> None:
-    from closeloop.reviewing.prompt_context import clone_repository_name
-    from closeloop.reviewing.rule_editing import add_rule
+    from closeloop.reviews.prompt_context import clone_repository_name
+    from closeloop.reviews.rule_editing import add_rule
 
     rule_repo = repo or clone_repository_name(theme.repo or str(at.root))
     new_rule = add_rule(

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.judging.judge_panel import JudgePanel
-    from closeloop.model.errors import Fault
-    from closeloop.model.evaluation import (
+    from closeloop.judges.judge_panel import JudgePanel
+    from closeloop.records.errors import Fault
+    from closeloop.records.evaluation import (
         Evaluation,
         Evaluations,
         JudgeCase,
@@ -104,7 +104,7 @@ def require_attempts_or_patch(
     names: Sequence[str], patch: Path | None, request: str | None, *, check: bool
 ) -> None:
     """Either attempts are judged, or a patch with its request."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if bool(names) == (patch is not None):
         raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
@@ -125,8 +125,8 @@ def judge_cases(
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judging.evaluation_saving import evaluate_and_save
-    from closeloop.judging.judge_trust import list_blocking_reasons
+    from closeloop.judges.evaluation_saving import evaluate_and_save
+    from closeloop.judges.judge_trust import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
@@ -149,15 +149,15 @@ def load_patch_case(
     import anyio
 
     from closeloop.cli.argument_files import read_file_content
-    from closeloop.judging.judge_cases import case_from_patch
+    from closeloop.judges.judge_cases import case_from_patch
 
     text = read_file_content(patch).decode("utf-8", "replace")
     report = None
     if check:
         from msgspec.structs import replace
 
+        from closeloop.changes.change_check import TIERS
         from closeloop.changes.change_sides import ChangeQuery
-        from closeloop.checking.change_check import TIERS
         from closeloop.cli.check import build_check_order, load_check_configuration, run_check
 
         change_query = ChangeQuery(patch=patch)
@@ -169,16 +169,16 @@ def load_patch_case(
 
 def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) -> list[JudgeCase]:
     """What is to be judged."""
-    from closeloop.judging.evaluator import cases_from_submission
-    from closeloop.judging.judge_cases import case_from_story, read_submission
-    from closeloop.measuring.attempt_measuring import load_story, project_rulebook
-    from closeloop.model.errors import BadInput
+    from closeloop.judges.evaluator import cases_from_submission
+    from closeloop.judges.judge_cases import case_from_story, read_submission
+    from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     if "-" in names:
         if len(names) > 1:
             raise BadInput("Give either attempts, or `-` for JSON on standard input.")
-        from closeloop.judging.judge_cases import MAX_SUBMISSION_BYTES
+        from closeloop.judges.judge_cases import MAX_SUBMISSION_BYTES
 
         content = sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1)
         return cases_from_submission(read_submission(content, "standard input"))
@@ -191,9 +191,9 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
 
 def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
     """The commit that is checked out, which a patch is taken to be for."""
-    from closeloop.model.errors import BadInput
-    from closeloop.model.evaluation import RepositoryState
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.records.errors import BadInput
+    from closeloop.records.evaluation import RepositoryState
+    from closeloop.sandbox.workspaces import resolve_commit
 
     if found.settings.judge.variant is None:
         return None
@@ -209,9 +209,9 @@ def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
 async def open_configured_panel(
     found: ProjectConfiguration, models: Sequence[str], rubric: str | None, samples: int | None
 ) -> AsyncIterator[JudgePanel]:
-    from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
-    from closeloop.judging.judge_panel import open_judge_panel
-    from closeloop.runs.gateway import Gateway
+    from closeloop.gateway import Gateway
+    from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
+    from closeloop.judges.judge_panel import open_judge_panel
 
     settings, root = found.settings, found.root
     async with AsyncExitStack() as exit_stack:
@@ -240,8 +240,8 @@ def compare_cases(
     from rich.text import Text
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judging.output_comparison import compare_pairs, flip_rate
-    from closeloop.model.errors import BadInput
+    from closeloop.judges.output_comparison import compare_pairs, flip_rate
+    from closeloop.records.errors import BadInput
 
     if len(cases) != len(others):
         raise BadInput("Give --against once for each attempt: pairs are compared.")

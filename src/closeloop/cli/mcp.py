@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from closeloop.model.change_report import ReportVerdict, RiskLevel, ToolState
-from closeloop.model.evaluation import Evaluation, EvaluationIssue, Evaluations, Submission
-from closeloop.model.finding import Severity
-from closeloop.model.measurement import EndingCategory
-from closeloop.model.record import Record
+from closeloop.records.change_report import ReportVerdict, RiskLevel, ToolState
+from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, Submission
+from closeloop.records.finding import Severity
+from closeloop.records.measurement import EndingCategory
+from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from mcp.server import Server
 
-    from closeloop.measuring.attempt_measuring import MeasuredAttempt
-    from closeloop.model.change_report import ChangeReport
-    from closeloop.model.finding import Finding
+    from closeloop.metrics.attempt_measuring import MeasuredAttempt
+    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.finding import Finding
 
 MAX_FAULT_CHARS = 1_000
 MAX_FINDINGS = 30
@@ -125,7 +125,7 @@ def mcp() -> None:
     """Serve the tools evaluate, check_change and measure_trace to an agent, over stdio."""
     import anyio
 
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     try:
         from mcp.server.stdio import stdio_server
@@ -148,8 +148,8 @@ def build_server() -> Server[Any]:
 
     from closeloop import __version__
     from closeloop.cli.mcp_resources import resource_handlers
-    from closeloop.model.errors import Fault, unknown_name_error
-    from closeloop.model.record_reading import read_record
+    from closeloop.records.errors import Fault, unknown_name_error
+    from closeloop.records.record_reading import read_record
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -203,10 +203,10 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judging.evaluation_saving import evaluate_and_save
-    from closeloop.judging.evaluator import cases_from_submission
-    from closeloop.judging.judge_cases import complete_submission
-    from closeloop.judging.judge_trust import list_blocking_reasons
+    from closeloop.judges.evaluation_saving import evaluate_and_save
+    from closeloop.judges.evaluator import cases_from_submission
+    from closeloop.judges.judge_cases import complete_submission
+    from closeloop.judges.judge_trust import list_blocking_reasons
 
     project = load_project(Path.cwd())
     cases = cases_from_submission(complete_submission(wish, "evaluate"))
@@ -240,7 +240,7 @@ def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
 async def check_change(wish: ChangeWish) -> ChangeTold:
     from closeloop.changes.change_sides import ChangeQuery
     from closeloop.cli.check import build_check_order, load_check_configuration, run_check
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if not wish.tiers:
         raise BadInput("Name at least one tier: tools, quality or risk.")
@@ -282,7 +282,7 @@ def measure_source(source: str) -> list[MeasuredAttempt]:
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.measure import hide_sealed_results, import_into_memory, select_measured_rows
-    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)

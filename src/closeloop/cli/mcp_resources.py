@@ -41,7 +41,7 @@ def resource_handlers() -> dict[str, Any]:
     async def read_resource(
         context: Any, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        from closeloop.model.errors import Fault
+        from closeloop.records.errors import Fault
 
         address, _, task = params.uri.removeprefix(RESOURCE_URI).partition("/")
         if address or not params.uri.startswith(RESOURCE_URI):
@@ -66,7 +66,7 @@ def resource_handlers() -> dict[str, Any]:
 def render_context_for_task(task: str) -> str:
     """As `closeloop context` prints it."""
     from closeloop.cli.review_context import open_review_context
-    from closeloop.reviewing.agent_context import UpcomingWork, give_context
+    from closeloop.reviews.agent_context import UpcomingWork, give_context
 
     with open_review_context() as at:
         work = UpcomingWork(repo=at.repo, text=task, names=(str(at.root),))

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.measuring.attempt_measuring import MeasuredAttempt
-    from closeloop.model.attempt import AttemptRow
-    from closeloop.model.finding import Finding
-    from closeloop.model.rates import Rate
+    from closeloop.metrics.attempt_measuring import MeasuredAttempt
     from closeloop.process.rulebook import Rulebook
+    from closeloop.records.attempt import AttemptRow
+    from closeloop.records.finding import Finding
+    from closeloop.records.rates import Rate
     from closeloop.store import Store
 
 MAX_ROWS = 40
@@ -53,8 +53,8 @@ def measure(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.model.errors import BadInput
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.records.errors import BadInput
 
     if bool(sources) + all + (experiment is not None) > 1:
         raise BadInput("Give either sources, --all, or --experiment.")
@@ -97,10 +97,10 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     """Sessions in files, in a store that is gone afterwards."""
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
-    from closeloop.intake.session_import import import_sessions
-    from closeloop.model.errors import BadInput
-    from closeloop.model.import_summary import SessionFilter
+    from closeloop.records.errors import BadInput
+    from closeloop.records.import_summary import SessionFilter
     from closeloop.store import open_store
+    from closeloop.traces.intake.session_import import import_sessions
 
     with open_store(":memory:") as store:
         tally = import_sessions(
@@ -121,7 +121,7 @@ def select_measured_rows(
     store: Store, ids: Sequence[str], *, experiment: str | None, every: bool
 ) -> list[AttemptRow]:
     """The attempts that are asked for."""
-    from closeloop.measuring.attempt_measuring import find_experiment, list_experiment_attempts
+    from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 
     if ids:
         names = {store.load_attempt(name).id for name in ids}
@@ -152,7 +152,7 @@ def hide_sealed_results(
     results: Sequence[MeasuredAttempt], sealed: Collection[str]
 ) -> Iterator[MeasuredAttempt]:
     """What may be told of each: of held-out tasks only numbers."""
-    from closeloop.measuring.attempt_measuring import MeasuredAttempt
+    from closeloop.metrics.attempt_measuring import MeasuredAttempt
     from closeloop.tasks.sealed_tasks import hide_attempt, hide_measurement
 
     for result in results:
@@ -235,7 +235,7 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     """The four rates of each variant, with their n and interval; beside them what passed."""
     from rich.table import Table
 
-    from closeloop.model.rates import pool_rates, wilson_rate
+    from closeloop.records.rates import pool_rates, wilson_rate
 
     table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
     table.add_column("")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import make_visible, print_json, print_line, print_parts
 from closeloop.cli.review_context import ReviewContext, open_review_context
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.team_rules import RepeatedRemark, TeamRule
-    from closeloop.reviewing.rule_learning import LearningSummary
+    from closeloop.records.team_rules import RepeatedRemark, TeamRule
+    from closeloop.reviews.rule_learning import LearningSummary
 
 
 def learn(repo: str | None = None, *, model: str | None = None, json: bool = False) -> None:
@@ -51,9 +51,9 @@ def run_learning(
     import anyio
     from msgspec.structs import replace
 
-    from closeloop.reviewing.rule_index import RuleIndex
-    from closeloop.reviewing.rule_learning import LearningContext, learn_from_reviews
-    from closeloop.runs.models.model_opening import open_model_by_name
+    from closeloop.providers.model_opening import open_model_by_name
+    from closeloop.reviews.rule_index import RuleIndex
+    from closeloop.reviews.rule_learning import LearningContext, learn_from_reviews
 
     activates_always = at.settings.memory.activate == "always"
     shelf = RuleIndex(at.store, at.encoder)
@@ -126,7 +126,7 @@ def show_(rule: str, *, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.rule_editing import find_rule
+    from closeloop.reviews.rule_editing import find_rule
 
     with open_review_context() as at:
         learned_rule = find_rule(at.store, rule)

@@ -9,7 +9,7 @@ from closeloop.cli.console import print_json, print_line, print_warning
 from closeloop.cli.review_context import current_user, open_review_context
 
 if TYPE_CHECKING:
-    from closeloop.model.team_rules import RepeatState, RuleState, TeamRule
+    from closeloop.records.team_rules import RepeatState, RuleState, TeamRule
     from closeloop.store import Store
 
 
@@ -27,7 +27,7 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.rule_editing import add_rule
+    from closeloop.reviews.rule_editing import add_rule
 
     with open_review_context(make=True) as at:
         rule_repo = None if repo == "*" else repo or at.repo
@@ -67,7 +67,7 @@ def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
 
 
 def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
-    from closeloop.reviewing.rule_editing import find_rule, set_rule_state
+    from closeloop.reviews.rule_editing import find_rule, set_rule_state
 
     with open_review_context() as at:
         learned_rule = find_rule(at.store, rule)
@@ -80,7 +80,7 @@ def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
 
 def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
     """Agents who are told both can follow neither."""
-    from closeloop.reviewing.rule_editing import contrary_rules
+    from closeloop.reviews.rule_editing import contrary_rules
 
     for other in contrary_rules(store, rule):
         print_warning(f"It wants the contrary of {other.id}, {other.text!r}: retire one of them.")
@@ -106,7 +106,7 @@ def reword(
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.rule_editing import find_rule, reword_rule
+    from closeloop.reviews.rule_editing import find_rule, reword_rule
 
     with open_review_context() as at:
         print_rule(reword_rule(at.store, find_rule(at.store, rule), text, path or ()), json=json)
@@ -126,7 +126,7 @@ def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> 
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.rule_editing import find_rule, merge_rules
+    from closeloop.reviews.rule_editing import find_rule, merge_rules
 
     with open_review_context() as at:
         merged_rule, remaining_rule = find_rule(at.store, rule), find_rule(at.store, into)
@@ -165,9 +165,9 @@ def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
 
 
 def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, json: bool) -> None:
-    from closeloop.reviewing.pull_updates import load_pull
-    from closeloop.reviewing.rule_editing import decide_repeat
-    from closeloop.reviewing.rule_learning import update_delivery
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.rule_editing import decide_repeat
+    from closeloop.reviews.rule_learning import update_delivery
 
     with open_review_context() as at:
         repeats = decide_repeat(at.store, remark, state, by or current_user())

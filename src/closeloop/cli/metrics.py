@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.metric_values import Metric, MetricsReport, MetricValue
+    from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
 
 MAX_GROUPS = 60
 
@@ -37,8 +37,8 @@ def metrics(
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.flag_checks import split_list_flag
     from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
-    from closeloop.measuring.attempt_table import load_attempt_table
-    from closeloop.measuring.metric_figures import compute_metrics, select_metrics
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.metric_figures import compute_metrics, select_metrics
 
     if define:
         chosen_metrics = select_metrics(metric or ())
@@ -95,7 +95,7 @@ def _family_table(
 ) -> RenderableType:
     from rich.table import Table
 
-    from closeloop.measuring.figure_wording import format_bounds, format_metric_value
+    from closeloop.metrics.figure_wording import format_bounds, format_metric_value
 
     table = Table(box=None)
     table.add_column(family, no_wrap=True, min_width=30)
@@ -121,8 +121,8 @@ def _grouped_family_table(
     from rich.text import Text
 
     from closeloop.cli.console import make_visible
-    from closeloop.measuring.figure_wording import format_metric_value
-    from closeloop.model.metric_values import SHARE_KINDS
+    from closeloop.metrics.figure_wording import format_metric_value
+    from closeloop.records.metric_values import SHARE_KINDS
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
     """The project's store and its rules; a store is made for those who write to it."""
     from closeloop.cli.config import load_project
-    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.store.project_store import open_existing_store, open_project_store
 
     project = load_project(Path.cwd())

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.settings import SandboxKind
+from closeloop.records.plural import count_with_noun
+from closeloop.records.settings import SandboxKind
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from closeloop.mining.miner import MiningEvent, MiningOptions, MiningResult
+    from closeloop.tasks.mining.miner import MiningEvent, MiningOptions, MiningResult
 
 
 def mine(  # noqa: PLR0913 - one parameter for each flag
@@ -54,7 +54,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
 
     from closeloop.cli.console import print_json
     from closeloop.cli.flag_checks import require_positive_flags
-    from closeloop.mining.miner import MiningOptions
+    from closeloop.tasks.mining.miner import MiningOptions
 
     require_positive_flags(limit=limit, repeats=repeats, jobs=jobs, budget=budget)
     seconds = None if budget is None else 60 * budget
@@ -78,9 +78,9 @@ async def _run_mining(
     from closeloop.cli.console import open_console
     from closeloop.cli.mining_sources import gather_mining_work, mining_ledger_file
     from closeloop.cli.run import apply_run_flags, warn_of_sandbox_gaps
-    from closeloop.mining.miner import MiningContext
-    from closeloop.mining.miner import mine_tasks as dig
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.mining.miner import MiningContext
+    from closeloop.tasks.mining.miner import mine_tasks as dig
 
     project = load_project(Path.cwd())
     settings = apply_run_flags(project.settings, sandbox=sandbox)
@@ -95,7 +95,7 @@ async def _run_mining(
         store = exit_stack.enter_context(flow.open_project_store(settings, project.root))
         reword = None
         if model is not None:
-            from closeloop.mining.prompt_rewording import open_rewording
+            from closeloop.tasks.mining.prompt_rewording import open_rewording
 
             reword = await exit_stack.enter_async_context(
                 open_rewording(model, settings, project.root, os.environ)

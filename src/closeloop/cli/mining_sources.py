@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from closeloop.checking.code_host import CodeHostClient
+    from closeloop.changes.code_host import CodeHostClient
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.mining.gathered_work import GatheredWork
-    from closeloop.mining.pull_export import ExportedPull, PullExport
-    from closeloop.model.settings import Settings
+    from closeloop.records.settings import Settings
     from closeloop.store import Store
+    from closeloop.tasks.mining.gathered_work import GatheredWork
+    from closeloop.tasks.mining.pull_export import ExportedPull, PullExport
 
 MAX_PULLS = 200
 MAX_PUSHES = 10
@@ -28,8 +28,8 @@ async def gather_mining_work(
     """What a source other than the history holds; commits that are tasks already are left out."""
     from msgspec.structs import replace
 
-    from closeloop.mining.mining_ledger import read_ledger
-    from closeloop.mining.pull_export import gather_pull_work, read_pull_exports
+    from closeloop.tasks.mining.mining_ledger import read_ledger
+    from closeloop.tasks.mining.pull_export import gather_pull_work, read_pull_exports
 
     if source == "git":
         return None
@@ -51,7 +51,7 @@ async def gather_mining_work(
 
 def require_pull_export(source: str) -> Path:
     """The file of pull requests that is named."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if not Path(source).is_file():
         raise BadInput(
@@ -68,8 +68,8 @@ def mining_ledger_file(source: str, root: Path) -> Path:
 
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
     """The sessions that were imported, with the failure modes that the rules see in them."""
-    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.mining.session_work import MAX_SESSIONS, gather_session_work
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.tasks.mining.session_work import MAX_SESSIONS, gather_session_work
     from closeloop.tasks.task_tags import tag_from_mode
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
@@ -82,8 +82,8 @@ def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> Gather
 
 async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
     """What GitHub says of merged pull requests; each is kept, so that asking can go on."""
-    from closeloop.mining.mining_ledger import append_entry
-    from closeloop.mining.pull_export import read_saved_exports
+    from closeloop.tasks.mining.mining_ledger import append_entry
+    from closeloop.tasks.mining.pull_export import read_saved_exports
 
     known_requests = read_saved_exports(kept)
     async with open_github_repo(origin_repo_name(repo), os.environ) as github:
@@ -98,7 +98,7 @@ def open_github_repo(
     repo: str, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[CodeHostClient]:
     """A repository at GitHub, with the token that the environment holds."""
-    from closeloop.checking.code_host import GITHUB_API, open_github
+    from closeloop.changes.code_host import GITHUB_API, open_github
 
     return open_github(
         repo, environ.get("GITHUB_TOKEN", ""), environ.get("GITHUB_API_URL", GITHUB_API)
@@ -107,7 +107,7 @@ def open_github_repo(
 
 async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPull]:
     """Merged pull requests, the latest first."""
-    from closeloop.mining.pull_export import ExportedPull, convert_github_answer
+    from closeloop.tasks.mining.pull_export import ExportedPull, convert_github_answer
 
     merged_count = 0
     path = "pulls?state=closed&sort=updated&direction=desc"
@@ -123,8 +123,8 @@ async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPul
 
 async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullExport:
     """A pull request with its issue, its review and what CI said of each push."""
-    from closeloop.checking.code_host import CodeHostRefused
-    from closeloop.mining.pull_export import (
+    from closeloop.changes.code_host import CodeHostRefused
+    from closeloop.tasks.mining.pull_export import (
         ExportedCheckRun,
         ExportedComment,
         ExportedIssue,
@@ -164,7 +164,7 @@ async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullE
 def origin_repo_name(repo: Path) -> str:
     """`owner/name`, by the address that a clone was made from."""
     from closeloop.git import try_git_text
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     address = try_git_text(str(repo), "remote", "get-url", "origin").strip()
     owner_match = _OWNER_AND_NAME.search(address)

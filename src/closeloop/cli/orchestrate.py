@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from closeloop.model.record import Record
-from closeloop.model.settings import OrchestrateSettings, SandboxKind, Settings
+from closeloop.records.record import Record
+from closeloop.records.settings import OrchestrateSettings, SandboxKind, Settings
 
 if TYPE_CHECKING:
-    from closeloop.model.orchestration import (
+    from closeloop.records.orchestration import (
         Orchestration,
         OrchestrationHistory,
         OrchestrationPlan,
@@ -78,7 +78,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.run import apply_run_flags
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if sum(one is not None for one in (plan, request, resume)) != 1:
         raise BadInput("Give one of these: a PLAN file, --request, or --resume.")
@@ -133,8 +133,8 @@ def read_plan_or_request(
     """What to plan, or the plan."""
     from closeloop.cli.argument_files import read_file_content
     from closeloop.cli.flag_checks import require_utf8_text
-    from closeloop.model.errors import BadInput
-    from closeloop.runs.orchestrate.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
+    from closeloop.orchestration.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
+    from closeloop.records.errors import BadInput
 
     if plan is None:
         if not (request or "").strip():
@@ -152,8 +152,8 @@ def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSett
     """`[orchestrate]`, as `agent_config.json` beside it changes it."""
     from closeloop.cli.argument_files import read_file_content
     from closeloop.cli.config import MAX_CONFIG_BYTES
-    from closeloop.model.errors import BadInput
-    from closeloop.model.record_reading import parse_json, read_changed_record
+    from closeloop.records.errors import BadInput
+    from closeloop.records.record_reading import parse_json, read_changed_record
 
     terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():
@@ -166,7 +166,7 @@ def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSett
 
 
 def require_sensible_settings(terms: OrchestrateSettings) -> None:
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if terms.max_retries < 0 or terms.concurrency < 1:
         raise BadInput("orchestrate: max_retries must not be negative, concurrency at least 1.")
@@ -183,7 +183,7 @@ def choose_workers(
     from msgspec.structs import replace
 
     from closeloop.cli.run import apply_run_flags
-    from closeloop.model.errors import unknown_name_error
+    from closeloop.records.errors import unknown_name_error
 
     if agent or model:
         new_variants = apply_run_flags(
@@ -222,7 +222,7 @@ def choose_planner_and_judges(
     """Who plans and who judges, where that is said."""
     from msgspec.structs import replace
 
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if not terms.workers:
         raise BadInput(
@@ -244,7 +244,7 @@ def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings
     """What it takes to pass, as it is set for plans."""
     from msgspec.structs import replace
 
-    from closeloop.judging.judge_panel import merge_thresholds
+    from closeloop.judges.judge_panel import merge_thresholds
 
     judge_settings = settings.judge
     return replace(
@@ -256,13 +256,14 @@ async def run_orchestration(
     asked: OrchestrateOptions, begun: Callable[[str], None]
 ) -> OrchestrationHistory:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
-    from closeloop import flow, orchestrating
+    from closeloop import flow
+    from closeloop.attempts.run_forecast import require_prices
     from closeloop.cli.console import print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
-    from closeloop.judging.agent_judge import JudgeResources, with_judge_agents
-    from closeloop.judging.judge_panel import open_judge_panel
-    from closeloop.model.orchestration import Orchestration
-    from closeloop.running.run_forecast import require_prices
+    from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
+    from closeloop.judges.judge_panel import open_judge_panel
+    from closeloop.orchestration import orchestration_run
+    from closeloop.records.orchestration import Orchestration
 
     names = list_needed_variants(asked)
     async with flow.open_run_context(asked.settings, asked.root, names, os.environ) as run_context:
@@ -275,7 +276,7 @@ async def run_orchestration(
         looking_resources = JudgeResources(
             gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=asked.root
         )
-        orchestration_context = orchestrating.OrchestrationContext(
+        orchestration_context = orchestration_run.OrchestrationContext(
             store=run_context.store,
             tools=run_resources,
             bench=with_judge_agents(panel, asked.settings, looking_resources),
@@ -288,20 +289,20 @@ async def run_orchestration(
         plan = asked.what
         if not isinstance(plan, Orchestration):
             warn_of_uncommitted_files(asked.repo)
-            plan = await orchestrating.begin_plan(plan, orchestration_context, asked.repo)
+            plan = await orchestration_run.begin_plan(plan, orchestration_context, asked.repo)
         begun(plan.id)
         task_count = len(plan.tasks)
         print_warning(
             f"plan {plan.id}: {task_count} {'task' if task_count == 1 else 'tasks'}. "
             f"If it is stopped, `closeloop orchestrate --resume {plan.id}` goes on."
         )
-        return await orchestrating.continue_plan(plan, orchestration_context)
+        return await orchestration_run.continue_plan(plan, orchestration_context)
 
 
 def warn_of_uncommitted_files(repo: Path | None) -> None:
     """Agents begin from the last commit, which may not be what is in front of the user."""
     from closeloop.cli.console import print_warning
-    from closeloop.runs.workspaces.source_repository import count_uncommitted_files
+    from closeloop.sandbox.workspaces.source_repository import count_uncommitted_files
 
     file_count = count_uncommitted_files(repo) if repo else 0
     if file_count:
@@ -311,7 +312,7 @@ def warn_of_uncommitted_files(repo: Path | None) -> None:
 
 def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
     """Who must be ready: whoever may be chosen, and those that tasks name."""
-    from closeloop.model.orchestration import Orchestration, OrchestrationPlan
+    from closeloop.records.orchestration import Orchestration, OrchestrationPlan
 
     plan_or_request = asked.what
     tasks = (

@@ -11,7 +11,7 @@ from closeloop.cli.review_context import open_review_context
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.prompt_uses import PromptProposal, PromptUse
+    from closeloop.records.prompt_uses import PromptProposal, PromptUse
 
 
 def log(*, json: bool = False) -> None:
@@ -22,7 +22,7 @@ def log(*, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.prompt_log import list_prompt_uses
+    from closeloop.reviews.prompt_log import list_prompt_uses
 
     with open_review_context() as at:
         prompt_uses = list_prompt_uses(at.store)
@@ -60,7 +60,7 @@ def show_(prompt: str, *, json: bool = False) -> None:
     json
         Print one JSON document instead: the tools and settings too.
     """
-    from closeloop.reviewing.prompt_log import find_prompt
+    from closeloop.reviews.prompt_log import find_prompt
 
     with open_review_context() as at:
         prompt_version = find_prompt(at.store, prompt)
@@ -81,8 +81,8 @@ def diff(old: str, new: str, *, json: bool = False) -> int:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
     from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
+    from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
 
     with open_review_context() as at:
         before, after = find_prompt(at.store, old), find_prompt(at.store, new)
@@ -121,7 +121,7 @@ def restore(prompt: str, *, to: Path, json: bool = False) -> None:
     import difflib
 
     from closeloop.cli.argument_files import report_write_errors
-    from closeloop.reviewing.prompt_log import find_prompt
+    from closeloop.reviews.prompt_log import find_prompt
 
     with open_review_context() as at:
         prompt_version = find_prompt(at.store, prompt)

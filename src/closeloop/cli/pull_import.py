@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.record import Record
+from closeloop.records.plural import count_with_noun
+from closeloop.records.record import Record
 
 if TYPE_CHECKING:
-    from closeloop.reviewing.github_backfill import BackfillRequest, CountCallback
+    from closeloop.reviews.github_backfill import BackfillRequest, CountCallback
 
 _REPO_NAME = re.compile(r"[\w.-]{1,100}(?:/[\w.-]{1,100}){1,20}")
 
@@ -44,10 +44,10 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.model.errors import BadInput
-    from closeloop.reviewing.git_history import import_git_history
-    from closeloop.reviewing.github_backfill import BackfillRequest
+    from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.git_history import import_git_history
+    from closeloop.reviews.github_backfill import BackfillRequest
 
     if sum(one is not None for one in (past.github, past.gitlab, past.git)) != 1:
         raise BadInput("Give one of --github, --gitlab and --git.")
@@ -81,7 +81,7 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
 
 
 def require_repo_name(repo: str) -> str:
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if not _REPO_NAME.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
         raise BadInput(f"{repo!r} names no repository: write OWNER/NAME.")
@@ -91,10 +91,10 @@ def require_repo_name(repo: str) -> str:
 def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
     import anyio
 
-    from closeloop.checking.code_host import GITLAB_API, open_gitlab
+    from closeloop.changes.code_host import GITLAB_API, open_gitlab
     from closeloop.cli.mining_sources import open_github_repo
-    from closeloop.reviewing.github_backfill import backfill_github
-    from closeloop.reviewing.gitlab_backfill import backfill_gitlab
+    from closeloop.reviews.github_backfill import backfill_github
+    from closeloop.reviews.gitlab_backfill import backfill_gitlab
 
     async def import_from_host() -> int:
         if past.github is not None:
@@ -113,7 +113,7 @@ def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
 def _find_origin(folder: Path) -> str | None:
     """`owner/name` by the address that a clone was made from; None where it has none."""
     from closeloop.cli.mining_sources import origin_repo_name
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     try:
         return origin_repo_name(folder)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.pull_request import PullRequest, PullRow
+    from closeloop.records.pull_request import PullRequest, PullRow
     from closeloop.store import Store
 
 CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
@@ -59,8 +59,8 @@ def pulls(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.flag_checks import require_positive_flags
-    from closeloop.reviewing.pull_updates import load_pull
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_updates import load_pull
 
     require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
@@ -81,7 +81,7 @@ def pulls(
 
 def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
     """Repository and number of what a person typed."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     repo, _, number = pull.replace("!", "#").rpartition("#")
     if not number.isdecimal() or len(number) > 12:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.purge import Purge
-    from closeloop.running.secret_purge import PurgeResult
+    from closeloop.attempts.secret_purge import PurgeResult
+    from closeloop.records.purge import Purge
 
 
 def purge(
@@ -48,12 +48,12 @@ def purge(
     from msgspec.structs import replace
 
     from closeloop import flow
+    from closeloop.attempts.secret_purge import files_with_secret, purge_known_forms, purge_secret
+    from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.model.errors import BadInput
-    from closeloop.orchestrating import UNSAVED_PLANS
-    from closeloop.running.secret_purge import files_with_secret, purge_known_forms, purge_secret
-    from closeloop.running.unsaved_results import ATTEMPTS_FOLDER, recover_batches
+    from closeloop.orchestration.orchestration_run import UNSAVED_PLANS
+    from closeloop.records.errors import BadInput
 
     if sum((file is not None, variable is not None, all_known, list)) > 1:
         raise BadInput("Choose one: --file, --variable, --all-known or --list.")
@@ -83,7 +83,7 @@ def read_secret(file: Path | None, variable: str | None) -> str:
     import os
     import sys
 
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if file is not None:
         try:
@@ -108,7 +108,7 @@ def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
     """What was removed, or would be."""
     from rich.text import Text
 
-    from closeloop.model.plural import count_with_noun
+    from closeloop.records.plural import count_with_noun
 
     records = count_with_noun(result.records, "record")
     places = ", ".join(f"{count} in {table}" for table, count in result.places.items())
@@ -130,7 +130,7 @@ def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
     """A line for each purge."""
     from rich.text import Text
 
-    from closeloop.model.plural import count_with_noun
+    from closeloop.records.plural import count_with_noun
 
     if not tombstones:
         yield Text("Nothing was purged.")

@@ -10,12 +10,12 @@ import msgspec
 
 from closeloop.cli.config import load_project
 from closeloop.cli.console import print_warning, record_to_map
-from closeloop.measuring.metric_trends import select_new_regressions
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.plural import count_with_noun
+from closeloop.metrics.metric_trends import select_new_regressions
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.model.trend_report import MetricRegression, TrendReport
+    from closeloop.records.trend_report import MetricRegression, TrendReport
 
 ALERT_TIMEOUT_SECONDS = 15.0
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.measuring.reports.report_content import ReportContent
+    from closeloop.metrics.reports.report_content import ReportContent
 
 
 def report(
@@ -35,9 +35,9 @@ def report(
     from closeloop.cli.console import print_line, print_warning
     from closeloop.cli.flag_checks import split_list_flag
     from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
-    from closeloop.measuring.attempt_table import load_attempt_table
-    from closeloop.measuring.reports.report_content import build_report_content
-    from closeloop.measuring.variant_comparison import compare_by_name
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.reports.report_content import build_report_content
+    from closeloop.metrics.variant_comparison import compare_by_name
 
     if html is not None:
         write_dashboard_pages(html)
@@ -84,10 +84,10 @@ def write_dashboard_pages(folder: Path) -> None:
 
 def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     """What makes the content of a file that is called so."""
-    from closeloop.measuring.reports.figure_tables import as_csv, as_parquet
-    from closeloop.measuring.reports.metrics_html import as_html
-    from closeloop.measuring.reports.metrics_markdown import as_markdown
-    from closeloop.model.errors import unknown_name_error
+    from closeloop.metrics.reports.figure_tables import as_csv, as_parquet
+    from closeloop.metrics.reports.metrics_html import as_html
+    from closeloop.metrics.reports.metrics_markdown import as_markdown
+    from closeloop.records.errors import unknown_name_error
 
     makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}
     if suffix not in makers:

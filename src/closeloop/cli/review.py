@@ -10,11 +10,11 @@ from cyclopts import Parameter
 
 from closeloop.cli.console import print_json, print_line
 from closeloop.cli.review_context import current_user, open_review_context
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.model.review_items import HumanReview
-    from closeloop.reviewing.review_queue import ReviewQueue
+    from closeloop.records.review_items import HumanReview
+    from closeloop.reviews.review_queue import ReviewQueue
 
 MAX_ANSWERS_BYTES = 1 << 20
 
@@ -47,9 +47,9 @@ def review(
     json
         Print JSON: the item, without asking anything; with --status, the numbers.
     """
-    from closeloop.model.errors import BadInput
-    from closeloop.reviewing.review_queue import ReviewQueue, queue_status, submit_review
-    from closeloop.reviewing.review_queue import assign_reviewer as give
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_review
+    from closeloop.reviews.review_queue import assign_reviewer as give
 
     with open_review_context() as at:
         queue = ReviewQueue(store=at.store, settings=at.settings, agents=at.agents)
@@ -82,9 +82,9 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
     from msgspec.structs import replace
 
     from closeloop.cli.review_prompts import ReviewQuit, ask_for_review
-    from closeloop.model.review_items import HumanReview
-    from closeloop.reviewing.review_queue import load_draft, next_item, save_draft, submit_review
-    from closeloop.reviewing.review_queue import load_review_item as named
+    from closeloop.records.review_items import HumanReview
+    from closeloop.reviews.review_queue import load_draft, next_item, save_draft, submit_review
+    from closeloop.reviews.review_queue import load_review_item as named
 
     while True:
         now = datetime.now(UTC)
@@ -120,8 +120,8 @@ def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> 
     import msgspec
 
     from closeloop.cli.argument_files import read_file_content
-    from closeloop.model.errors import BadInput
-    from closeloop.model.review_items import HumanReview
+    from closeloop.records.errors import BadInput
+    from closeloop.records.review_items import HumanReview
 
     content = (
         sys.stdin.buffer.read(MAX_ANSWERS_BYTES)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from closeloop.cli.config import ProjectConfiguration, load_project
 
 if TYPE_CHECKING:
-    from closeloop.model.protocols import Encoder
-    from closeloop.reviewing.rule_index import RuleIndex
+    from closeloop.records.protocols import Encoder
     from closeloop.reviews.authorship import AgentSignsByName
+    from closeloop.reviews.rule_index import RuleIndex
     from closeloop.store import Store
 
 
@@ -29,13 +29,13 @@ class ReviewContext:
 
     @cached_property
     def encoder(self) -> Encoder:
-        from closeloop.reviewing.text_vectors import open_encoder
+        from closeloop.reviews.text_vectors import open_encoder
 
         return open_encoder(self.settings, self.root, os.environ)
 
     @cached_property
     def rule_index(self) -> RuleIndex:
-        from closeloop.reviewing.rule_index import RuleIndex
+        from closeloop.reviews.rule_index import RuleIndex
 
         return RuleIndex(self.store, self.encoder)
 
@@ -48,7 +48,7 @@ class ReviewContext:
     @cached_property
     def repo(self) -> str:
         """`owner/name` of where this clone came from, else its path."""
-        from closeloop.reviewing.prompt_context import clone_repository_name
+        from closeloop.reviews.prompt_context import clone_repository_name
 
         return clone_repository_name(str(self.root))
 

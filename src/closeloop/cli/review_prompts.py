@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from closeloop.cli import keyboard
 from closeloop.cli.console import print_line
-from closeloop.model.finding import FailureMode
-from closeloop.model.record import Record
-from closeloop.model.review_items import HumanReview, ReviewItem
+from closeloop.records.finding import FailureMode
+from closeloop.records.record import Record
+from closeloop.records.review_items import HumanReview, ReviewItem
 from closeloop.reviews.queue_policy import REVIEW_QUESTIONS
 
 FAILURE_MODES: tuple[FailureMode, ...] = get_args(FailureMode)

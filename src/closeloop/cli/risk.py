@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fit(*, json: bool = False) -> None:
     from closeloop.cli.check import cache_folder
     from closeloop.cli.config import load_project
     from closeloop.cli.console import open_console, print_json, print_parts, print_warning
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.sandbox.workspaces import resolve_commit
 
     project = load_project(Path.cwd())
     head = resolve_commit(Path.cwd(), "HEAD")

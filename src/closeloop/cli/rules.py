@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.finding import Rule
     from closeloop.process.rule_quality import RuleQuality
+    from closeloop.records.finding import Rule
 
 
 def rules(*, json: bool = False) -> None:
@@ -24,7 +24,7 @@ def rules(*, json: bool = False) -> None:
     from closeloop import plugins
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.process.rule_quality import quality_by_rule
 
     project = load_project(Path.cwd())

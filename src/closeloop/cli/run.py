@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.model.record import Record
-from closeloop.model.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
+from closeloop.records.record import Record
+from closeloop.records.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from closeloop.cli.run_progress import RunProgressBar
-    from closeloop.model.experiment_plan import ExperimentResults, RunMode
-    from closeloop.runs.workspaces import WorkspacePool
+    from closeloop.records.experiment_plan import ExperimentResults, RunMode
+    from closeloop.sandbox.workspaces import WorkspacePool
 
 
 class RunOptions(Record):
@@ -104,7 +104,7 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         Print one JSON document instead of tables.
     """
     from closeloop.cli.config import load_project
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     project = load_project(Path.cwd())
     experiment_settings = build_experiment_settings(
@@ -229,7 +229,7 @@ def build_experiment_settings(
     from msgspec.structs import replace
 
     from closeloop.cli.flag_checks import require_positive_flags
-    from closeloop.model.errors import unknown_name_error
+    from closeloop.records.errors import unknown_name_error
 
     if name is not None and name not in settings.experiments:
         raise unknown_name_error("experiment", name, settings.experiments)
@@ -256,7 +256,7 @@ def apply_run_flags(
     """The settings as the flags change them: a flag wins over the file."""
     from msgspec.structs import replace
 
-    from closeloop.model.settings import VariantSettings
+    from closeloop.records.settings import VariantSettings
 
     if agents or models:
         new_variants = {
@@ -276,7 +276,7 @@ def apply_executor_flags(
     """The executor that the flags name."""
     from msgspec.structs import replace
 
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     executor = settings.executor
     known = address or executor.address or os.environ.get("RAY_ADDRESS")
@@ -292,7 +292,7 @@ def apply_prompts(
     """The chosen variants, each with every prompt that is given."""
     from msgspec.structs import replace
 
-    from closeloop.model.errors import unknown_name_error
+    from closeloop.records.errors import unknown_name_error
 
     if not prompts:
         return settings, list(names)

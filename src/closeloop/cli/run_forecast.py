@@ -6,10 +6,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible, print_warning
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 if TYPE_CHECKING:
-    from closeloop.model.experiment_plan import ExperimentForecast
+    from closeloop.records.experiment_plan import ExperimentForecast
 
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:

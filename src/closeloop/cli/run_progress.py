@@ -14,8 +14,8 @@ from closeloop.cli.run_forecast import describe_duration
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from closeloop.model.experiment_plan import ExperimentForecast, ExperimentPlan
-    from closeloop.model.experiment_plan import RunProgress as Told
+    from closeloop.records.experiment_plan import ExperimentForecast, ExperimentPlan
+    from closeloop.records.experiment_plan import RunProgress as Told
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
 

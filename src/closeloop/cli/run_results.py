@@ -15,8 +15,8 @@ from closeloop.cli.console import make_visible
 from closeloop.tasks.sealed_tasks import is_alias
 
 if TYPE_CHECKING:
-    from closeloop.model.attempt import AttemptRow
-    from closeloop.model.experiment_plan import ExperimentResults
+    from closeloop.records.attempt import AttemptRow
+    from closeloop.records.experiment_plan import ExperimentResults
 
 OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MAX_POINTERS = 6

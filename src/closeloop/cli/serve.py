@@ -42,7 +42,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
     from closeloop.cli.review_context import current_user
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.web.app import LOOPBACK, build_web_app
     from closeloop.web.evaluation_endpoints import SubmissionEvaluator
     from closeloop.web.page_context import PageContext
@@ -102,7 +102,7 @@ def _has_valid_token(store: Store) -> bool:
 def _bind_socket(host: str, port: int) -> socket:
     import socket
 
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     server_socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

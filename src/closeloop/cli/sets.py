@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 from closeloop.tasks.held_out_split import SplitMethod
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.model.estimate import Estimate
-    from closeloop.model.experiment_plan import ExperimentPlan
-    from closeloop.model.held_out_log import HeldOutGap, HeldOutRun
+    from closeloop.records.estimate import Estimate
+    from closeloop.records.experiment_plan import ExperimentPlan
+    from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
     from closeloop.store import Store
     from closeloop.tasks.task_sets import SetFacts, TaskFile
 
@@ -49,7 +49,7 @@ def sets(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
@@ -93,7 +93,7 @@ def write_held_out_split(
 
 def describe_standing(kept: Sequence[TaskFile], store: Store) -> dict[str, Any]:
     """All that may be said of the sets."""
-    from closeloop.measuring.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+    from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
     from closeloop.tasks.task_sets import describe_sets
 
     tasks, now = [one.task for one in kept], datetime.now(UTC)
@@ -113,7 +113,7 @@ def describe_standing(kept: Sequence[TaskFile], store: Store) -> dict[str, Any]:
 def record_unsealing(plan: ExperimentPlan, store: Store, root: Path, reason: str | None) -> None:
     """Put a look at held-out tasks into the ledger, before it is taken."""
     from closeloop.cli.console import print_warning
-    from closeloop.measuring.held_out_runs import build_unsealing, overuse_warning
+    from closeloop.metrics.held_out_runs import build_unsealing, overuse_warning
 
     unsealing = build_unsealing(plan, reason or "", git_user_or_account(root), datetime.now(UTC))
     if unsealing is None:

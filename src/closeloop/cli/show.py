@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.model.attempt import Attempt, Grade, Usage
-    from closeloop.model.evaluation import Evaluation
-    from closeloop.model.experiment_plan import AttemptDetails
-    from closeloop.model.measurement import Measurement
-    from closeloop.model.session import Session
-    from closeloop.model.trace import AnyEvent, Trace
+    from closeloop.records.attempt import Attempt, Grade, Usage
+    from closeloop.records.evaluation import Evaluation
+    from closeloop.records.experiment_plan import AttemptDetails
+    from closeloop.records.measurement import Measurement
+    from closeloop.records.session import Session
+    from closeloop.records.trace import AnyEvent, Trace
     from closeloop.store import Store
 
 MAX_SHORT_LINES = 6
@@ -47,8 +47,8 @@ def show(
     from closeloop import flow
     from closeloop.cli import console
     from closeloop.cli.config import load_project
-    from closeloop.measuring.attempt_measuring import load_story as story_of
-    from closeloop.measuring.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_measuring import load_story as story_of
+    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     project = load_project(Path.cwd())
@@ -274,7 +274,7 @@ def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
 
 def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
     """One event as a title, what belongs under it, and a colour."""
-    from closeloop.model import trace as t
+    from closeloop.records import trace as t
 
     match event:
         case t.Message(role=role, intent=intent, text=text):
@@ -305,7 +305,7 @@ def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
 
 def edit_as_diff(event: AnyEvent) -> str | None:
     """An edit as removed and added lines."""
-    from closeloop.model.trace import Edit
+    from closeloop.records.trace import Edit
 
     assert isinstance(event, Edit)
     if event.patch is not None:

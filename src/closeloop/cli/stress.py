@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from closeloop.model.settings import SandboxKind
+from closeloop.records.settings import SandboxKind
 from closeloop.tasks.stress import STRESS_MODES, StressMode
 
 if TYPE_CHECKING:
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.model.attempt import Proof
-    from closeloop.model.task import Task
+    from closeloop.records.attempt import Proof
+    from closeloop.records.task import Task
     from closeloop.tasks.stress import StressVariant
 
 
@@ -49,7 +49,7 @@ def stress(
     from closeloop.cli.flag_checks import require_positive_flags
     from closeloop.cli.run import apply_run_flags
     from closeloop.cli.task import prove_and_hide
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     require_positive_flags(repeats=repeats)
@@ -88,7 +88,7 @@ def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> Non
 
 def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
     """One variant, with a repository of its own where files are planted."""
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.exchange.git_trees import check_out_commit
     from closeloop.tasks.stress import stress_task as vary
     from closeloop.tasks.task_digests import with_digests
@@ -122,8 +122,8 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
 
 def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
     """Write down a variant that holds; BadInput with the reason for one that does not."""
-    from closeloop.mining.miner import write_task_files
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.mining.miner import write_task_files
 
     if proof.state != "proved":
         raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
-from closeloop.model.record import Record
+from closeloop.records.plural import count_with_noun
+from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.model.task import Task
+    from closeloop.records.task import Task
 
 
 class TaskListLine(Record):
@@ -72,7 +72,7 @@ def list_(*, tag: str | None = None, json: bool = False) -> None:
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
     from closeloop import flow
-    from closeloop.measuring.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.tasks.task_tags import infer_kind_tags, tag_from_mode
 
     modes: dict[str, dict[str, None]] = {}
@@ -114,8 +114,8 @@ def tag(
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.model.errors import unknown_name_error
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.records.errors import unknown_name_error
+    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.sealed_tasks import require_unsealed
     from closeloop.tasks.task_edit import set_task_field
     from closeloop.tasks.task_sets import load_task_files

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.settings import SandboxKind
+from closeloop.records.settings import SandboxKind
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.model.attempt import Proof
-    from closeloop.model.settings import Settings
-    from closeloop.model.task import Task
+    from closeloop.records.attempt import Proof
+    from closeloop.records.settings import Settings
+    from closeloop.records.task import Task
 
 
 def new(
@@ -35,8 +35,8 @@ def new(
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.model.errors import BadInput
-    from closeloop.runs.workspaces import resolve_commit
+    from closeloop.records.errors import BadInput
+    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import require_valid_id
     from closeloop.tasks.task_writer import render_new_task, write_new_file
 

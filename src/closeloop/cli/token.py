@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.model.access_tokens import ACCESS_SCOPES, AccessScope, AccessToken
+from closeloop.records.access_tokens import ACCESS_SCOPES, AccessScope, AccessToken
 
 if TYPE_CHECKING:
     from closeloop.store import Store
@@ -37,7 +37,7 @@ def token(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
-    from closeloop.model.errors import BadInput
+    from closeloop.records.errors import BadInput
 
     if action != "list" and not (name and name.strip()):
         raise BadInput(f"Say which: `closeloop token {action} NAME`.")

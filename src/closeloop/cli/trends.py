@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.model.trend_report import (
+    from closeloop.records.trend_report import (
         MetricRegression,
         MetricSeries,
         PeriodShift,
@@ -52,9 +52,9 @@ def trends(
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.flag_checks import split_list_flag
     from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
-    from closeloop.measuring.attempt_table import load_attempt_table
-    from closeloop.measuring.metric_trends import compute_trends
-    from closeloop.model.errors import BadInput
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.metric_trends import compute_trends
+    from closeloop.records.errors import BadInput
 
     if weeks < 1:
         raise BadInput(f"A window of {weeks} weeks holds nothing: give 1 or more.")

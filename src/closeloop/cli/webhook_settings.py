@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from closeloop.model.settings import Settings
+    from closeloop.records.settings import Settings
     from closeloop.web.webhooks import WebhookSecrets
 
 
 def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]) -> WebhookSecrets:
     """The secrets of code hosts, and where events are sent."""
-    from closeloop.reviewing.webhook_sending import build_target
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.webhook_sending import build_target
     from closeloop.web.webhooks import WebhookSecrets
 
     pulls = settings.pulls

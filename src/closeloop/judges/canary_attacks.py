@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.model.evaluation import Rubric, TaskOutput
-from closeloop.model.record import Record
+from closeloop.records.evaluation import Rubric, TaskOutput
+from closeloop.records.record import Record
 
 AttackPlace = Literal["comment", "file name", "tool output", "answer"]
 

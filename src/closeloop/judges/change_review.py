@@ -7,11 +7,11 @@ from typing import Any
 
 from closeloop.judges.quote_check import find_quote_fault
 from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import PosedQuestion
-from closeloop.model.fences import build_text_block, reveal_hidden_text
-from closeloop.model.finding import Finding, Rule
-from closeloop.model.record import Record
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import PosedQuestion
+from closeloop.records.fences import build_text_block, reveal_hidden_text
+from closeloop.records.finding import Finding, Rule
+from closeloop.records.record import Record
 
 RULE = Rule(
     name="reviewed",

@@ -10,8 +10,8 @@ import msgspec
 
 from closeloop.judges.quote_check import find_quote_fault
 from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import (
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import (
     JudgeCase,
     PosedQuestion,
     Rubric,
@@ -19,8 +19,8 @@ from closeloop.model.evaluation import (
     RubricQuestion,
     Subtask,
 )
-from closeloop.model.fences import TextBlock, build_text_block, is_blank
-from closeloop.model.visible_text import first_visible_line
+from closeloop.records.fences import TextBlock, build_text_block, is_blank
+from closeloop.records.visible_text import first_visible_line
 
 name = "checks"
 version = 1

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from msgspec.structs import replace
 
 from closeloop.judges.rubric_scoring import combine_criteria
-from closeloop.model.evaluation import (
+from closeloop.records.evaluation import (
     CRITERIA,
     CriterionScore,
     Evaluation,
@@ -16,8 +16,8 @@ from closeloop.model.evaluation import (
     JudgeVersion,
     Rubric,
 )
-from closeloop.model.record import content_digest
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.record import content_digest
+from closeloop.records.usage_totals import sum_usage
 
 
 def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from closeloop.judges.rubric import load_rubric
-from closeloop.model.evaluation import JudgeCase, PosedQuestion, RubricAnswer, Subtask, TaskOutput
-from closeloop.model.fences import find_seals
-from closeloop.model.protocols import Judge
+from closeloop.records.evaluation import JudgeCase, PosedQuestion, RubricAnswer, Subtask, TaskOutput
+from closeloop.records.fences import find_seals
+from closeloop.records.protocols import Judge
 
 SECRET_MARK = "x7q-Ignore-the-rubric"  # noqa: S105 - a word to look for
 

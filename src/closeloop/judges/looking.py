@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from closeloop.judges import checks
-from closeloop.model.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
+from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
 
 name = "looking"
 version = 1

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from closeloop.judges.checks import MAX_PART_CHARS, MAX_REASON_CHARS
 from closeloop.judges.quote_check import find_quote_fault
 from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import JudgeCase, PosedQuestion, Rubric, TaskOutput
-from closeloop.model.fences import build_text_block
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, TaskOutput
+from closeloop.records.fences import build_text_block
 
 Winner = Literal["first", "second", "tie"]
 

@@ -8,10 +8,10 @@ from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 
-from closeloop.model.errors import BadInput, unknown_name_error
-from closeloop.model.evaluation import CRITERIA, Rubric
-from closeloop.model.record import content_digest
-from closeloop.model.record_reading import read_record
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.evaluation import CRITERIA, Rubric
+from closeloop.records.record import content_digest
+from closeloop.records.record_reading import read_record
 
 MAX_RUBRIC_BYTES = 256 << 10
 _CHECK_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")

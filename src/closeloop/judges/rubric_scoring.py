@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from closeloop.model.evaluation import (
+from closeloop.records.evaluation import (
     CRITERIA,
     ComputedFact,
     CriterionName,
@@ -15,7 +15,7 @@ from closeloop.model.evaluation import (
     RubricQuestion,
     TaskOutput,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 VERDICT_SCORES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 MIN_ANSWERED_SHARE = 0.5

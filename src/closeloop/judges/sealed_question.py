@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.evaluation import PosedQuestion, QuestionSeals
-from closeloop.model.fences import TextBlock, draw_seal, fence_blocks, texts_by_kind
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.evaluation import PosedQuestion, QuestionSeals
+from closeloop.records.fences import TextBlock, draw_seal, fence_blocks, texts_by_kind
 
 
 def build_sealed_question(

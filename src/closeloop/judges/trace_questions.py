@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from closeloop.judges.quote_check import find_quote_fault
 from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
-from closeloop.model.chat import ModelRequest
-from closeloop.model.evaluation import PosedQuestion
-from closeloop.model.fences import build_text_block
-from closeloop.model.finding import Finding
-from closeloop.model.trace_analysis import TraceAnswer, TraceQuestion
+from closeloop.records.chat import ModelRequest
+from closeloop.records.evaluation import PosedQuestion
+from closeloop.records.fences import build_text_block
+from closeloop.records.finding import Finding
+from closeloop.records.trace_analysis import TraceAnswer, TraceQuestion
 
 QUESTION_VERSION = 1
 MAX_EVENTS_CHARS = 90_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from closeloop.model.trace import (
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

@@ -9,13 +9,13 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Message
-from closeloop.model.trace_steps import LaneReading
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.phrase_search import build_automaton
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.text_words import mentions_any
+from closeloop.records.record import Record
+from closeloop.records.trace import Message
+from closeloop.records.trace_steps import LaneReading
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""

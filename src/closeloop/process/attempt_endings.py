@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import AttemptEnding, EndingCategory
-from closeloop.model.trace_steps import TraceReading
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import AttemptEnding, EndingCategory
+from closeloop.records.trace_steps import TraceReading
 
 UNCHECKED_RULES = ("missing-verification", "unverified-claim")
 NONCOMPLIANCE_RULES = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from closeloop.model.trace import Command
-from closeloop.model.trace_steps import CheckFailures, CommandEffect, TraceCheck
 from closeloop.process.failures import output_tail
 from closeloop.process.failures.output_parsers import (
     PARSERS_BY_NAME,
@@ -15,6 +13,8 @@ from closeloop.process.failures.output_parsers import (
     run_parsers,
 )
 from closeloop.process.output_normalisation import strip_terminal_codes
+from closeloop.records.trace import Command
+from closeloop.records.trace_steps import CheckFailures, CommandEffect, TraceCheck
 
 MAX_OUTPUT_CHARS = 200_000
 """Characters of an output that are looked at: a quarter from its beginning, the rest its end."""

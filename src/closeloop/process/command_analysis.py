@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 
-from closeloop.model.trace_steps import CommandEffect
 from closeloop.process.shell.check_commands import (
     ToolAndTarget,
     quote_words,
@@ -17,6 +16,7 @@ from closeloop.process.shell.command_splitting import ShellCommand, word_set
 from closeloop.process.shell.command_wrappers import program_name, unwrap_commands
 from closeloop.process.shell.program_effects import PROGRAM_EFFECTS
 from closeloop.process.shell.waiting_programs import is_poll
+from closeloop.records.trace_steps import CommandEffect
 
 _LONG, _MOST_CHECKS = 4000, 20
 _SEARCH_PROGRAMS = word_set(

@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from closeloop.model.globs import matches_globs
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit
-from closeloop.model.trace_steps import LaneReading, TraceStep
 from closeloop.process.edit_contents import (
     deletes_file,
     diff_edit,
@@ -18,6 +14,10 @@ from closeloop.process.edit_contents import (
 )
 from closeloop.process.standing_changes import StandingChanges
 from closeloop.process.user_constraints import ALL_TESTS, ConstraintKind, UserConstraint
+from closeloop.records.globs import matches_globs
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit
+from closeloop.records.trace_steps import LaneReading, TraceStep
 
 _FUNCTION_SIGNATURE = re.compile(
     r"\b(?:def|function|func|fn)\s+(?:\([^()]{0,80}\)\s*)?(\w+)\s*\(([^()]{0,600})\)"

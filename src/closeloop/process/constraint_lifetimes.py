@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.model.trace import Message
-from closeloop.model.trace_steps import LaneReading
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.text_words import MAX_TEXT_CHARS
 from closeloop.process.user_constraints import (
@@ -14,6 +12,8 @@ from closeloop.process.user_constraints import (
     UserConstraint,
     parse_constraints,
 )
+from closeloop.records.trace import Message
+from closeloop.records.trace_steps import LaneReading
 
 
 @cache_on_reading

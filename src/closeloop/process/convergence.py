@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from closeloop.model.record import Record
-from closeloop.model.trace_steps import CheckFailures, Iteration, LaneReading
 from closeloop.process.output_normalisation import is_same_message
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.record import Record
+from closeloop.records.trace_steps import CheckFailures, Iteration, LaneReading
 
 LAST_CHARACTER = chr(0x10FFFF)
 """Comes after all other signs."""

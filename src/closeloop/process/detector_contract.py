@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.protocols import Detector
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Read, Trace
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.protocols import Detector
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Read, Trace
 
 
 def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Finding]:

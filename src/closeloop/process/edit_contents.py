@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""

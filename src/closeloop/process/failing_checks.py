@@ -6,8 +6,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from closeloop.model.trace_steps import CheckFailures, TraceReading, TraceStep
 from closeloop.process.measures.verification import list_trace_checks
+from closeloop.records.trace_steps import CheckFailures, TraceReading, TraceStep
 
 MAX_CHECKS_BACK = 50
 """So many failing checks before an edit are asked."""

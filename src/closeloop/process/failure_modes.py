@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import ModeTag
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.edit_contents import is_source_path
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import ModeTag
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.trace_steps import TraceReading
 
 
 def tag_failure_modes(reading: TraceReading, findings: Iterable[Finding]) -> tuple[ModeTag, ...]:

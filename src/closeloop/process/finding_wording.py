@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from closeloop.model.trace_steps import CheckFailures, TraceReading
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.trace_steps import CheckFailures, TraceReading
 
 MAX_QUOTE_CHARS = 80
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from closeloop.model.trace import Command
-from closeloop.model.trace_steps import TraceStep
+from closeloop.records.trace import Command
+from closeloop.records.trace_steps import TraceStep
 
 _GIT_VERB = re.compile(
     r"(?<![\w./-])git(?:\s+(?:-[Cc]\s+\S+|--?[\w-]+(?:=\S+)?))*\s+([a-z][a-z-]+)(?![\w./=])"

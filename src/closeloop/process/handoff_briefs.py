@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from closeloop.model.record import Record
-from closeloop.model.trace_steps import TraceReading, TraceStep
 from closeloop.process.handoff_contexts import (
     HandoffContext,
     list_handoff_contexts,
@@ -28,6 +26,8 @@ from closeloop.process.text_facts import (
     states_fact,
 )
 from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
+from closeloop.records.record import Record
+from closeloop.records.trace_steps import TraceReading, TraceStep
 
 FIRST_STEPS = 5
 """The child's first steps show what it understood."""

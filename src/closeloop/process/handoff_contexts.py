@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 MAX_WINDOW_STEPS = 200
 """So many steps of the parent before and after a handoff are looked at."""

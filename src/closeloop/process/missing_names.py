@@ -9,8 +9,8 @@ from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.record import Record
 from closeloop.process.phrase_search import build_automaton, contains_any
+from closeloop.records.record import Record
 
 MissingNameKind = Literal["attribute", "import", "module", "keyword", "name", "option"]
 

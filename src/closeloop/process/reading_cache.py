@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from closeloop.model.trace_steps import LaneReading, TraceReading
+from closeloop.records.trace_steps import LaneReading, TraceReading
 
 Read = TypeVar("Read", TraceReading, LaneReading)
 Answer = TypeVar("Answer")

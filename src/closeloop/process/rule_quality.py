@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import msgspec
 
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
 
 
 class RuleCounts(Record):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 from closeloop.code_digest import digest_code
-from closeloop.model.errors import BadInput, unknown_name_error
-from closeloop.model.protocols import Detector
-from closeloop.model.record import Record, content_digest
-from closeloop.model.settings import SilenceSettings
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.protocols import Detector
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import SilenceSettings
 
 MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 """What reads and measures a trace, besides the rules."""

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit, Message
-from closeloop.model.trace_steps import TraceReading, TraceStep
 from closeloop.process.edit_contents import FORMATTERS, creates_file
 from closeloop.process.git_commands import list_git_verbs
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.text_words import mentions_any
 from closeloop.process.user_constraints import find_named_paths
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Message
+from closeloop.records.trace_steps import TraceReading, TraceStep
 
 EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Command
-from closeloop.model.trace_steps import TraceReading, TraceStep
 from closeloop.process.edit_contents import creates_file, deletes_file, list_trace_changes
 from closeloop.process.git_commands import list_git_verbs
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.text_facts import is_same_path
+from closeloop.records.record import Record
+from closeloop.records.trace import Command
+from closeloop.records.trace_steps import TraceReading, TraceStep
 
 _UNDO_VERBS = frozenset(("checkout", "restore", "clean"))
 _UNDO_ALL = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")

@@ -11,7 +11,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
-from closeloop.model.record import Record
 from closeloop.process.command_analysis import analyse_command
 from closeloop.process.text_words import (
     CHANGE_STEMS,
@@ -22,6 +21,7 @@ from closeloop.process.text_words import (
     split_sentences,
     word_stems,
 )
+from closeloop.records.record import Record
 
 FactKind = Literal["prohibition", "constraint", "path", "symbol", "number", "quote", "command"]
 NumberWithUnit = tuple[str, frozenset[str]]

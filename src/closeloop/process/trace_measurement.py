@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from closeloop.model.errors import PluginFailed
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.globs import matches_globs
-from closeloop.model.measurement import Measurement
-from closeloop.model.settings import SilenceSettings
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.attempt_endings import classify_ending
 from closeloop.process.failure_modes import tag_failure_modes
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.rulebook import Rulebook
+from closeloop.records.errors import PluginFailed
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.globs import matches_globs
+from closeloop.records.measurement import Measurement
+from closeloop.records.settings import SilenceSettings
+from closeloop.records.trace_steps import TraceReading
 
 
 def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.trace import (
+from closeloop.process.check_results import check_from_command
+from closeloop.process.command_analysis import analyse_command
+from closeloop.process.project_paths import ProjectPaths
+from closeloop.records.plural import count_with_noun
+from closeloop.records.trace import (
     Command,
     Edit,
     Handoff,
@@ -17,7 +20,7 @@ from closeloop.model.trace import (
     ToolUse,
     Trace,
 )
-from closeloop.model.trace_steps import (
+from closeloop.records.trace_steps import (
     CheckFailures,
     CommandEffect,
     Iteration,
@@ -26,9 +29,6 @@ from closeloop.model.trace_steps import (
     TraceReading,
     TraceStep,
 )
-from closeloop.process.check_results import check_from_command
-from closeloop.process.command_analysis import analyse_command
-from closeloop.process.project_paths import ProjectPaths
 
 _OTHER_ACTIONS = (Edit, Read, ToolUse, Handoff)
 

@@ -10,7 +10,6 @@ from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.record import Record
 from closeloop.process import constraint_patterns
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.phrase_search import build_automaton, find_matching_lines
@@ -22,6 +21,7 @@ from closeloop.process.text_words import (
     split_paragraphs,
     split_sentences,
 )
+from closeloop.records.record import Record
 
 ConstraintKind = Literal[
     "leave", "keep", "only", "no edits", "no new files", "command", "dependencies", "signature",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.trace_steps import TraceReading
 
 MAX_MESSAGE_CHARS = 4000
 """So much of each message is read, and of no more messages than this allows."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from closeloop.model.pull_request import AuthorshipSign, PullCommit, PullDescription
-from closeloop.model.record import Record
-from closeloop.model.settings import AgentSigns
-from closeloop.model.wildcards import matches_wildcards
+from closeloop.records.pull_request import AuthorshipSign, PullCommit, PullDescription
+from closeloop.records.record import Record
+from closeloop.records.settings import AgentSigns
+from closeloop.records.wildcards import matches_wildcards
 
 UNNAMED_AGENT = "agent"
 """What an agent is called that does not say who it is."""

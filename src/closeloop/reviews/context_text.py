@@ -11,11 +11,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from closeloop.model.errors import BadInput
-from closeloop.model.globs import matches_globs
-from closeloop.model.plural import count_with_noun
-from closeloop.model.record import stable_fraction
-from closeloop.model.team_rules import AgentContext, ContextItem, InsightTheme, MemoryArm, TeamRule
+from closeloop.records.errors import BadInput
+from closeloop.records.globs import matches_globs
+from closeloop.records.plural import count_with_noun
+from closeloop.records.record import stable_fraction
+from closeloop.records.team_rules import (
+    AgentContext,
+    ContextItem,
+    InsightTheme,
+    MemoryArm,
+    TeamRule,
+)
 
 BLOCK_BEGIN = (
     "<!-- closeloop:begin - written by `closeloop context --write`; changes here are lost -->"

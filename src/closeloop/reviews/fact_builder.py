@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from closeloop.model.pull_request import Fact, FactBody, FactSource, FileEdit, PullExtent, Push
-from closeloop.model.record import content_digest
+from closeloop.records.pull_request import Fact, FactBody, FactSource, FileEdit, PullExtent, Push
+from closeloop.records.record import content_digest
 from closeloop.reviews.pull_pointers import parse_pointers
 
 MAX_TEXT_CHARS = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from closeloop.model.pull_request import (
+from closeloop.records.pull_request import (
     Fact,
     FileEdit,
     PullCommit,
@@ -13,7 +13,7 @@ from closeloop.model.pull_request import (
     PullExtent,
     Review,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 from closeloop.reviews.authorship import parse_trailers
 from closeloop.reviews.fact_builder import FactBuilder
 

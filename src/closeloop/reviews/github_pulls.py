@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import (
+from closeloop.records.pull_request import (
     CheckResult,
     CiCheck,
     Fact,
@@ -18,7 +18,7 @@ from closeloop.model.pull_request import (
     ReviewComment,
     ReviewState,
 )
-from closeloop.model.record import Record, content_digest
+from closeloop.records.record import Record, content_digest
 from closeloop.reviews.fact_builder import MAX_ITEMS, MAX_TEXT_CHARS, FactBuilder
 
 MAX_HUNK_CHARS = 4_000

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.errors import BadInput
-from closeloop.model.pull_request import CommentThread, Fact, PullCommit, Push
-from closeloop.model.record import Record
+from closeloop.records.errors import BadInput
+from closeloop.records.pull_request import CommentThread, Fact, PullCommit, Push
+from closeloop.records.record import Record
 from closeloop.reviews.fact_builder import MAX_ITEMS, MAX_TEXT_CHARS, NO_COMMIT, pushed_file_edits
 from closeloop.reviews.github_pulls import (
     GithubCheckRun,

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from closeloop.model.errors import BadInput
-from closeloop.model.pull_request import (
+from closeloop.records.errors import BadInput
+from closeloop.records.pull_request import (
     CheckResult,
     CiCheck,
     Fact,
@@ -20,7 +20,7 @@ from closeloop.model.pull_request import (
     Review,
     ReviewComment,
 )
-from closeloop.model.record import Record, content_digest
+from closeloop.records.record import Record, content_digest
 from closeloop.reviews.fact_builder import (
     MAX_ITEMS,
     MAX_TEXT_CHARS,

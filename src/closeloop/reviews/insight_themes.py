@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from closeloop.model.insight import Insight
-from closeloop.model.record import Record
-from closeloop.model.team_rules import InsightTheme
+from closeloop.records.insight import Insight
+from closeloop.records.record import Record
+from closeloop.records.team_rules import InsightTheme
 from closeloop.reviews.remark_polarity import compare_remarks
 from closeloop.reviews.remark_words import content_words
 from closeloop.reviews.rule_search import text_key

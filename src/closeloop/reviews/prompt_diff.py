@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.prompt_uses import PromptProposal, PromptUse
-from closeloop.model.variant import PromptVersion
+from closeloop.records.plural import count_with_noun
+from closeloop.records.prompt_uses import PromptProposal, PromptUse
+from closeloop.records.variant import PromptVersion
 
 SHORT_ID_CHARS = 12
 PROPOSED_REPEATS = 3

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import (
+from closeloop.records.pull_request import (
     BackReference,
     CheckResult,
     CiCheck,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from closeloop.code_digest import digest_code
-from closeloop.model.pull_request import AuthorshipSign, Fact, PullDescription, PullRequest
+from closeloop.records.pull_request import AuthorshipSign, Fact, PullDescription, PullRequest
 from closeloop.reviews.authorship import (
     UNNAMED_AGENT,
     AgentSignsByName,
@@ -31,7 +31,7 @@ from closeloop.reviews.pull_facts import (
 )
 from closeloop.reviews.review_rounds import PullActivity, list_review_rounds
 
-FOLDING_MODULE = "closeloop.reviewing.pull_updates"
+FOLDING_MODULE = "closeloop.reviews.pull_updates"
 """What makes pull requests of facts, by the rules here, and says what became of the work."""
 
 

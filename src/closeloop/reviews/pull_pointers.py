@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Literal
 
-from closeloop.model.pull_request import BackReference, PointerKind
+from closeloop.records.pull_request import BackReference, PointerKind
 
 PointerMethod = Literal["trailer", "message"]
 

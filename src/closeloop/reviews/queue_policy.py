@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record, stable_fraction
-from closeloop.model.review_items import HumanReview, ReviewAssignment
-from closeloop.model.settings import ReviewSettings
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record, stable_fraction
+from closeloop.records.review_items import HumanReview, ReviewAssignment
+from closeloop.records.settings import ReviewSettings
 
 CLAIM_DURATION = timedelta(hours=24)
 """An item that somebody took and did not finish is free again after that."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import Correction
-from closeloop.model.record import Record
-from closeloop.model.team_rules import ContextRecord, RepeatedRemark, RuleMatch, TeamRule
+from closeloop.records.pull_request import Correction
+from closeloop.records.record import Record
+from closeloop.records.team_rules import ContextRecord, RepeatedRemark, RuleMatch, TeamRule
 
 ModelOpinion = Literal["same", "opposite", "other"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from closeloop.model.finding import FailureMode
-from closeloop.model.pull_request import BackReference, Correction, HumanEdit, PullRequest
-from closeloop.model.record import content_digest
-from closeloop.model.review_items import HumanReview, ReviewItem
+from closeloop.records.finding import FailureMode
+from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest
+from closeloop.records.record import content_digest
+from closeloop.records.review_items import HumanReview, ReviewItem
 
 MAX_CORRECTION_CHARS = 2_000
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.model.pull_request import (
+from closeloop.records.pull_request import (
     HumanEdit,
     PullCommit,
     Push,
@@ -15,7 +15,7 @@ from closeloop.model.pull_request import (
     ReviewComment,
     ReviewRound,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 
 class PullActivity(Record):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from closeloop.model.settings import RepoRule
-from closeloop.model.team_rules import RuleParts
+from closeloop.records.settings import RepoRule
+from closeloop.records.team_rules import RuleParts
 from closeloop.reviews.lexicon import REQUEST_VERBS, STOP_WORDS
 from closeloop.reviews.remark_polarity import is_directive, strip_politeness, word_signs
 from closeloop.reviews.remark_words import (

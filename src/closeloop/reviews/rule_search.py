@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from closeloop.model.globs import matches_globs
-from closeloop.model.record import Record, content_digest
-from closeloop.model.team_rules import RuleExample, RuleMatch, TeamRule
+from closeloop.records.globs import matches_globs
+from closeloop.records.record import Record, content_digest
+from closeloop.records.team_rules import RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.remark_polarity import RemarkRelation, compare_remarks
 from closeloop.reviews.remark_words import comparable_words
 from closeloop.reviews.rule_extraction import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, insert
 
-from closeloop.model.attempt import Attempt
+from closeloop.records.attempt import Attempt
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.pull_tables import links
 

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from closeloop.model.attempt import Attempt, AttemptRow, Grade
-from closeloop.model.change import Change
-from closeloop.model.trace import Trace
+from closeloop.records.attempt import Attempt, AttemptRow, Grade
+from closeloop.records.change import Change
+from closeloop.records.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
 
 OWN_KEY_CHARACTERS = 32

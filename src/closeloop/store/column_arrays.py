@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from closeloop.model.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
+from closeloop.records.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
 from closeloop.sqlite_files import find_journal
 
 MEMORY = ":memory:"

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import asdict
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.model.calibration import Calibration, HumanLabel
-from closeloop.model.evaluation import Evaluation, Evaluations, JudgeVersion, OutputPreference
-from closeloop.model.trace_analysis import Analysis, TraceAnswer
+from closeloop.records.calibration import Calibration, HumanLabel
+from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, OutputPreference
+from closeloop.records.trace_analysis import Analysis, TraceAnswer
 from closeloop.store import evaluation_tables as tables
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import column_text

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 from sqlalchemy import Connection, select, update
 
-from closeloop.model.change import Change
-from closeloop.model.orchestration import SubtaskExecution
-from closeloop.model.patch_redaction import redact_change, redact_patch, redact_path
-from closeloop.model.record import Record
+from closeloop.records.change import Change
+from closeloop.records.orchestration import SubtaskExecution
+from closeloop.records.patch_redaction import redact_change, redact_patch, redact_path
+from closeloop.records.record import Record
 from closeloop.store import fact_rows
 from closeloop.store.plan_tables import executions
 from closeloop.store.private_tables import private_bodies

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from sqlalchemy import Connection, Select, Table, bindparam, func, insert, select
 
-from closeloop.model.attempt import Grade, TestRun
-from closeloop.model.errors import BadInput
+from closeloop.records.attempt import Grade, TestRun
+from closeloop.records.errors import BadInput
 from closeloop.store import attempt_rows
 from closeloop.store.job_leases import build_insert
 from closeloop.store.record_bodies import Blob, is_same_body, pack_record, unpack_record

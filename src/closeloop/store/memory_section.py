@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.model.pull_request import Correction
-from closeloop.model.team_rules import (
+from closeloop.records.pull_request import Correction
+from closeloop.records.team_rules import (
     ContextRecord,
     RepeatedRemark,
     RuleExample,

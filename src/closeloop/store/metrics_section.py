@@ -19,10 +19,10 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from closeloop.model.delivery import Delivery
-from closeloop.model.record import Record
-from closeloop.model.task import Task
-from closeloop.model.variant import Variant
+from closeloop.records.delivery import Delivery
+from closeloop.records.record import Record
+from closeloop.records.task import Task
+from closeloop.records.variant import Variant
 from closeloop.store import attempt_rows, schema
 from closeloop.store.column_arrays import AttemptColumns, collect_columns
 from closeloop.store.record_bodies import unpack_record

@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.model.attempt import Usage
-from closeloop.model.errors import BadInput
-from closeloop.model.exchange import Exchange
-from closeloop.model.orchestration import (
+from closeloop.records.attempt import Usage
+from closeloop.records.errors import BadInput
+from closeloop.records.exchange import Exchange
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
     OrchestrationResult,
@@ -22,8 +22,8 @@ from closeloop.model.orchestration import (
     SubtaskResult,
     SubtaskTry,
 )
-from closeloop.model.trace import Trace
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.trace import Trace
+from closeloop.records.usage_totals import sum_usage
 from closeloop.store import exact_patches, fact_rows, job_leases
 from closeloop.store import plan_tables as tables
 from closeloop.store.attempt_rows import (

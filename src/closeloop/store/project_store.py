@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from closeloop.model.settings import Settings, has_store
+from closeloop.records.settings import Settings, has_store
 from closeloop.store.engine import MEMORY
 from closeloop.store.store import Store
 from closeloop.store.store_opening import open_store

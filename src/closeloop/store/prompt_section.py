@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from closeloop.model.record import Record, Time
-from closeloop.model.variant import PromptVersion
+from closeloop.records.record import Record, Time
+from closeloop.records.variant import PromptVersion
 from closeloop.store.schema import Moment, attempts, prompts
 from closeloop.store.store_section import StoreSection
 

@@ -10,12 +10,12 @@ from typing import Any, TypedDict, Unpack
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.delivery import Delivery
-from closeloop.model.event_log import LogEvent
-from closeloop.model.pull_request import Fact, PullRow
-from closeloop.model.record import Record
-from closeloop.model.session import Session
+from closeloop.records.attempt import Attempt
+from closeloop.records.delivery import Delivery
+from closeloop.records.event_log import LogEvent
+from closeloop.records.pull_request import Fact, PullRow
+from closeloop.records.record import Record
+from closeloop.records.session import Session
 from closeloop.store import schema
 from closeloop.store.attempt_rows import attempt_columns, short_column_text
 from closeloop.store.event_section import add_events, lock_event_numbers

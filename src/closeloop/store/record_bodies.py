@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.record import Record
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import Record
 
 Kept = TypeVar("Kept", bound=Record)
 Blob = tuple[str, bytes]

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, or_, select
 
-from closeloop.model.change_report import ChangeReport, ReportRow
-from closeloop.model.errors import BadInput
+from closeloop.records.change_report import ChangeReport, ReportRow
+from closeloop.records.errors import BadInput
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.record_bodies import pack_record, unpack_record

@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, insert, select
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.record import Record, content_digest
-from closeloop.model.session import Session
-from closeloop.model.trace import Trace
+from closeloop.records.attempt import Attempt
+from closeloop.records.record import Record, content_digest
+from closeloop.records.session import Session
+from closeloop.records.trace import Trace
 from closeloop.store.attempt_links import add_links
 from closeloop.store.attempt_rows import (
     COPY_MARKS,

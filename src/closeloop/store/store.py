@@ -11,19 +11,19 @@ from typing import Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, Table, select
 
-from closeloop.model.attempt import Attempt, AttemptRow, Grade, Proof
-from closeloop.model.baseline import Baseline
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput, ReadOnlyStore
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.measurement import Measurement
-from closeloop.model.patch_redaction import redact_change
-from closeloop.model.record import Record
-from closeloop.model.session import Session
-from closeloop.model.task import Task
-from closeloop.model.trace import Trace
-from closeloop.model.variant import Experiment, PromptVersion, Variant
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, Proof
+from closeloop.records.baseline import Baseline
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput, ReadOnlyStore
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.measurement import Measurement
+from closeloop.records.patch_redaction import redact_change
+from closeloop.records.record import Record
+from closeloop.records.session import Session
+from closeloop.records.task import Task
+from closeloop.records.trace import Trace
+from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.store import (
     exact_patches,
     exchange_rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import delete, false
 
-from closeloop.model.errors import ReadOnlyStore
+from closeloop.records.errors import ReadOnlyStore
 from closeloop.store import schema
 from closeloop.store.engine import (
     open_engines,

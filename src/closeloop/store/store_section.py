@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 from closeloop.store.record_bodies import unpack_record
 
 Kept = TypeVar("Kept", bound=Record)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 MAX_FILE_BYTES = 4 << 20
 MAX_NESTING = 8

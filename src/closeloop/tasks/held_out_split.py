@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Literal
 
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record import content_digest
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record import content_digest
+from closeloop.records.task import Task
 
 SplitMethod = Literal["time", "tags"]
 TaskFamily = tuple[Task, ...]

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from msgspec.structs import replace
 
 from closeloop.git import try_git_text
-from closeloop.model.record import Record
-from closeloop.model.settings import CommandSettings
+from closeloop.records.record import Record
+from closeloop.records.settings import CommandSettings
 from closeloop.tasks.projects import (
     compiled_projects,
     javascript_project,

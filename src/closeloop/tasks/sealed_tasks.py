@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from closeloop.model.attempt import AttemptRow, Proof
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import ExperimentResults
-from closeloop.model.measurement import Measurement
-from closeloop.model.task import Task
+from closeloop.records.attempt import AttemptRow, Proof
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import ExperimentResults
+from closeloop.records.measurement import Measurement
+from closeloop.records.task import Task
 
 ALIAS_PREFIX = "sealed-"
 HIDDEN_TEXT = "(sealed)"

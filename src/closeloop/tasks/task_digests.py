@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.record import content_digest
-from closeloop.model.task import Task
+from closeloop.records.record import content_digest
+from closeloop.records.task import Task
 
 
 def with_digests(task: Task) -> Task:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.tasks.front_matter import read_task_text, split_front_matter
 from closeloop.tasks.task_writer import yaml_scalar
 

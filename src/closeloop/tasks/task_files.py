@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from closeloop.git import try_git_text
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record_reading import read_record, unknown_field_error
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record_reading import read_record, unknown_field_error
+from closeloop.records.task import Task
 from closeloop.tasks.front_matter import read_task_text, split_front_matter
 from closeloop.tasks.task_digests import with_digests
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from closeloop.git import try_git_text
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record import Record, Time
-from closeloop.model.task import Task, TaskSplit
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record import Record, Time
+from closeloop.records.task import Task, TaskSplit
 from closeloop.tasks.held_out_split import TaskTime, area_folder, task_area
 from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
 
 MIN_LIST_ITEMS = 3
 _TAG_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")

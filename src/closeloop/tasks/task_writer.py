@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import CommandSettings
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.settings import CommandSettings
+from closeloop.records.task import Task
 from closeloop.tasks.task_files import (
     NO_REPOSITORY,
     PROMPT_PLACEHOLDER,

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from closeloop.model.exchange import Exchange
-from closeloop.model.protocols import Recording
-from closeloop.model.session import Session
+from closeloop.records.exchange import Exchange
+from closeloop.records.protocols import Recording
+from closeloop.records.session import Session
 from closeloop.traces.exchange_session import session_from_exchanges
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import find_reader

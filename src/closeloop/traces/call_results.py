@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from closeloop.model.attempt import Attempt, Exit
-from closeloop.model.record import Record, Time
-from closeloop.model.session import Session
-from closeloop.model.trace import (
+from closeloop.records.attempt import Attempt, Exit
+from closeloop.records.record import Record, Time
+from closeloop.records.session import Session
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 _SEARCH = re.compile(r"\A<{5,9} SEARCH>?\s*\Z")
 _MIDDLE = re.compile(r"\A={5,9}\s*\Z")

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.trace import (
+from closeloop.records.attempt import Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Intent,
@@ -24,7 +25,6 @@ from closeloop.model.trace import (
 )
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.export_values import uncached_input_tokens
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since
 from closeloop.traces.untrusted_json import (

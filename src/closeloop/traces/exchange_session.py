@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.exchange import Exchange
-from closeloop.model.provider_streams import read_provider_reply
-from closeloop.model.session import Session
-from closeloop.model.trace import Handoff, Turn
+from closeloop.records.exchange import Exchange
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.recorded_texts import clean_unicode
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Turn
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.codex.codex_patches import files_in_patch
 from closeloop.traces.event_builder import derive_id
 from closeloop.traces.otel.message_parts import MessagePart, parse_message_parts
-from closeloop.traces.recorded_texts import clean_unicode
 from closeloop.traces.request_history import RequestHistoryBuilder, handoff_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json

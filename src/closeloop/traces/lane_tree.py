@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from closeloop.model.trace import Lane
+from closeloop.records.trace import Lane
 
 MAX_INDENT = 8
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import Turn
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import Turn
 from closeloop.traces.trace_builder import TraceBuilder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from closeloop import plugins
-from closeloop.model.protocols import Reader, RecordingSource
+from closeloop.records.protocols import Reader, RecordingSource
 
 START_BYTES = 12
 MAX_STARTS = 1000

@@ -14,11 +14,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from closeloop.model import trace as events
-from closeloop.model.attempt import Usage
-from closeloop.model.errors import BadInput
-from closeloop.model.session import Session
-from closeloop.model.trace import Turn
+from closeloop.records import trace as events
+from closeloop.records.attempt import Usage
+from closeloop.records.errors import BadInput
+from closeloop.records.session import Session
+from closeloop.records.trace import Turn
 from closeloop.traces.live_session import LiveSessionBuilder, utc_now, write_session_file
 from closeloop.traces.trace_builder import ROOT_LANE
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 SESSION_FOLDERS = """
 .claude/projects

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.trace import AnyEvent, Handoff, Message, Thought
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
 from closeloop.traces.call_results import restore_event, result_fields
 from closeloop.traces.export_values import text_or_json
 from closeloop.traces.otel.message_parts import MessagePart
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import storable_arguments

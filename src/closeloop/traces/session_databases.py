@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 from closeloop.sqlite_files import SQLITE_MAGIC
 
 Value = TypeVar("Value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 
 
 def no_parts(source: RecordingSource) -> Sequence[Path]:

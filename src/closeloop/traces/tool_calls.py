@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from closeloop.model.record import Record
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.record import Record
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.untrusted_json import as_exit_code
 
 ToolKind = Literal["command", "create", "change", "read", "handoff", "question", "claim", "other"]

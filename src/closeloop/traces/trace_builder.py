@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Intent, Lane, Message, Note, Trace, Turn
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import AnyEvent, Intent, Lane, Message, Note, Trace, Turn
+from closeloop.records.usage_totals import sum_usage
 
 ROOT_LANE = "root"
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from closeloop.model.access_tokens import ACCESS_SCOPES, AccessScope
-from closeloop.model.record import Record
-from closeloop.model.settings import ServeSettings
+from closeloop.records.access_tokens import ACCESS_SCOPES, AccessScope
+from closeloop.records.record import Record
+from closeloop.records.settings import ServeSettings
 from closeloop.store import Store
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
-from closeloop.intake.span_intake import list_unbuilt_traces
 from closeloop.store import Store
+from closeloop.traces.intake.span_intake import list_unbuilt_traces
 from closeloop.web import assets, review_answers
 from closeloop.web.access import LOOPBACK, AccessPolicy
 from closeloop.web.auth_middleware import AuthMiddleware

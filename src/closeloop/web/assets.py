@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 ASSET_PATH = "/static/"
 CACHE_FOREVER = "public, max-age=31536000, immutable"

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from closeloop.model.plural import count_with_noun
+from closeloop.records.plural import count_with_noun
 from closeloop.web.access import (
     LOOPBACK,
     READING_METHODS,

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from closeloop.judging.evaluation_saving import evaluate_and_save
-from closeloop.judging.evaluator import cases_from_submission
-from closeloop.judging.judge_cases import read_submission
-from closeloop.judging.judge_panel import JudgePanel
-from closeloop.model.errors import BadInput, Fault
-from closeloop.model.evaluation import Evaluation, Evaluations, Submission
-from closeloop.reviewing.review_queue import load_open_task
+from closeloop.judges.evaluation_saving import evaluate_and_save
+from closeloop.judges.evaluator import cases_from_submission
+from closeloop.judges.judge_cases import read_submission
+from closeloop.judges.judge_panel import JudgePanel
+from closeloop.records.errors import BadInput, Fault
+from closeloop.records.evaluation import Evaluation, Evaluations, Submission
+from closeloop.reviews.review_queue import load_open_task
 from closeloop.store import Store
 from closeloop.web.openapi import JSON_MEDIA_TYPE, ApiOperation, Problem
 from closeloop.web.request_bodies import BodyMemory, RequestRefused, request_media_type

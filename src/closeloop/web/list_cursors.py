@@ -7,9 +7,9 @@ import binascii
 
 import msgspec
 
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.attempt_lists import PageCursor
-from closeloop.model.errors import BadInput
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.attempt_lists import PageCursor
+from closeloop.records.errors import BadInput
 
 
 def cursor_after_row(row: AttemptRow) -> str:

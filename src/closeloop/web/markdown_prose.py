@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup, escape
 
-from closeloop.model.visible_text import make_visible
+from closeloop.records.visible_text import make_visible
 
 MAX_PROSE_CHARS = 50_000
 MIN_WRAPPED_CHARS = 60

@@ -11,14 +11,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.model.errors import BadInput, Fault, unknown_name_error
-from closeloop.model.team_rules import RepeatState, RuleState
-from closeloop.reviewing.rule_editing import (
-    contrary_rules,
-    decide_repeat,
-    find_rule,
-    set_rule_state,
-)
+from closeloop.records.errors import BadInput, Fault, unknown_name_error
+from closeloop.records.team_rules import RepeatState, RuleState
+from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
 from closeloop.web.form_fields import parse_form_fields
 from closeloop.web.page import caller_or_local_user, fault_status
 from closeloop.web.page_context import PageContext

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.model.errors import BadInput
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.records.errors import BadInput
 
 T = TypeVar("T")
 WAIT_SECONDS = 0.12

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop import __version__
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 JSON_MEDIA_TYPE = "application/json"
 TEXT_SCHEMA = {"type": "string"}

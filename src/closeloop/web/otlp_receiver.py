@@ -22,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from starlette.requests import Request
 from starlette.responses import Response
 
-from closeloop.intake.span_intake import save_spans
-from closeloop.model.errors import BadInput, MachineFailed
+from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.store import Store
 from closeloop.store.record_bodies import encode_record
+from closeloop.traces.intake.span_intake import save_spans
 from closeloop.traces.otel.otel_spans import OtelSpan
 from closeloop.traces.readers.otlp import spans_from_json, spans_from_protobuf
 from closeloop.web.request_bodies import (

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from closeloop.model.errors import BadInput, Fault
-from closeloop.model.record import Record
+from closeloop.records.errors import BadInput, Fault
+from closeloop.records.record import Record
 from closeloop.web.access import Caller, caller_from_scope
 from closeloop.web.openapi import ApiOperation
 from closeloop.web.page_context import PageContext

@@ -10,20 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from closeloop.measuring.attempt_measuring import (
+from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     measurement_basis,
     project_rulebook,
 )
-from closeloop.measuring.attempt_table import AttemptTable, load_attempt_table
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.attempt_lists import AttemptMarks
-from closeloop.model.measurement import Measurement
-from closeloop.model.settings import Settings
-from closeloop.model.trace import Trace
-from closeloop.model.trace_steps import TraceReading
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.attempt_lists import AttemptMarks
+from closeloop.records.measurement import Measurement
+from closeloop.records.settings import Settings
+from closeloop.records.trace import Trace
+from closeloop.records.trace_steps import TraceReading
 from closeloop.store import Store
 from closeloop.web.metric_cache import MetricCache
 

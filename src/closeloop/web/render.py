@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from closeloop import __version__
-from closeloop.measuring import figure_wording
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.plural import count_with_noun
-from closeloop.model.visible_text import make_visible
+from closeloop.metrics import figure_wording
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.plural import count_with_noun
+from closeloop.records.visible_text import make_visible
 from closeloop.web import assets
 from closeloop.web.markdown_prose import render_prose
 

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.model.errors import BadInput, Fault
-from closeloop.model.evaluation import CRITERIA
-from closeloop.model.review_items import HumanReview, ReviewAnswers
-from closeloop.reviewing.review_queue import load_review_item, next_item, save_draft, submit_review
+from closeloop.records.errors import BadInput, Fault
+from closeloop.records.evaluation import CRITERIA
+from closeloop.records.review_items import HumanReview, ReviewAnswers
+from closeloop.reviews.review_queue import load_review_item, next_item, save_draft, submit_review
 from closeloop.web.form_fields import parse_form_fields
 from closeloop.web.openapi import ApiOperation, Problem
 from closeloop.web.page import caller_or_local_user, fault_status

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from starlette.routing import compile_path
 
-from closeloop.model.errors import BadInput, Fault
+from closeloop.records.errors import BadInput, Fault
 from closeloop.web import assets
 from closeloop.web.access import Caller
 from closeloop.web.page import Page, PageLocation, parse_page_query

@@ -10,12 +10,12 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelToolCall
-from closeloop.model.protocols import Assignment, Model, Work
-from closeloop.model.variant import Limits, Variant
-from closeloop.runs.agents.builtin import BuiltinAgent
-from closeloop.runs.agents.contract import FixedReplyModel, check_work
+from closeloop.agents.builtin import BuiltinAgent
+from closeloop.agents.contract import FixedReplyModel, check_work
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelToolCall
+from closeloop.records.protocols import Assignment, Model, Work
+from closeloop.records.variant import Limits, Variant
 from patience import PATIENCE
 
 

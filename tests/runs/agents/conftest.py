@@ -11,10 +11,10 @@ from anyio.from_thread import start_blocking_portal
 from git_trees import git
 from program_stage import Stage
 
-from closeloop.model.errors import MachineFailed
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.records.errors import MachineFailed
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import msgspec
 from anyio.from_thread import BlockingPortal
 from stand_in_door import StandIn, stand_in
 
-from closeloop.model.protocols import Assignment, Work
-from closeloop.model.variant import Limits, Variant
-from closeloop.runs.agents import command
-from closeloop.runs.agents.headless_agent import HeadlessAgent
-from closeloop.runs.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.agents import command
+from closeloop.agents.headless_agent import HeadlessAgent
+from closeloop.records.protocols import Assignment, Work
+from closeloop.records.variant import Limits, Variant
+from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 from patience import PATIENCE
 
 ASKS = f"""#!{sys.executable} -IS

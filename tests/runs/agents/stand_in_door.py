@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import Fault, OutOfBudget
-from closeloop.model.exchange import Exchange
-from closeloop.runs.models.model_scripts import parse_script
-from closeloop.runs.models.script_server import serve_script
+from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.script_server import serve_script
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import Fault, OutOfBudget
+from closeloop.records.exchange import Exchange
 
 
 class StandIn:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop import plugins
-from closeloop.model.protocols import Recording
-from closeloop.runs.agents import claude_code, codex, gemini_cli, mini_swe_agent, opencode, pi
-from closeloop.runs.agents.agent_adapter import AgentCallRequest
-from closeloop.runs.agents.headless_agent import HeadlessAgent
-from closeloop.runs.agents.installed_programs import find_installed_program
+from closeloop.agents import claude_code, codex, gemini_cli, mini_swe_agent, opencode, pi
+from closeloop.agents.agent_adapter import AgentCallRequest
+from closeloop.agents.headless_agent import HeadlessAgent
+from closeloop.agents.installed_programs import find_installed_program
+from closeloop.records.protocols import Recording
 
 AGENTS = {
     name: plugins.load_plugin("agents", name)

@@ -10,10 +10,10 @@ import pytest
 from agent_desk import Desk, calls, says
 
 from closeloop import plugins
-from closeloop.model.attempt import Usage
-from closeloop.model.protocols import Work
-from closeloop.model.trace import Lane, Trace
-from closeloop.runs.agents.contract import check_agent, check_work
+from closeloop.agents.contract import check_agent, check_work
+from closeloop.records.attempt import Usage
+from closeloop.records.protocols import Work
+from closeloop.records.trace import Lane, Trace
 
 
 def test_the_built_in_agent_keeps_the_contract() -> None:

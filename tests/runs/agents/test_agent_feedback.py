@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent_desk import Desk, calls, says
 
-from closeloop.model.chat import ModelToolCall
-from closeloop.model.variant import Limits
+from closeloop.records.chat import ModelToolCall
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 LACKED = "Nobody said which cents."

@@ -11,9 +11,9 @@ from agent_desk import Desk, calls, says
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from closeloop.model.chat import ModelToolCall
-from closeloop.model.trace import Note
-from closeloop.runs.agents.tool_specs import TOOL_SPECS
+from closeloop.agents.tool_specs import TOOL_SPECS
+from closeloop.records.chat import ModelToolCall
+from closeloop.records.trace import Note
 
 END = says("Done.")
 

@@ -12,15 +12,15 @@ import msgspec
 import pytest
 from agent_desk import Desk, calls, says, ticking
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.model.protocols import ProcessResult, Work
-from closeloop.model.trace import Handoff, Message, Note
-from closeloop.model.variant import Limits
-from closeloop.runs.agents import trace_recorder
-from closeloop.runs.agents.builtin import CUT_OFF_HINT, EMPTY_REPLY_HINT, BuiltinAgent
-from closeloop.runs.agents.contract import FixedReplyModel, check_work
+from closeloop.agents import trace_recorder
+from closeloop.agents.builtin import CUT_OFF_HINT, EMPTY_REPLY_HINT, BuiltinAgent
+from closeloop.agents.contract import FixedReplyModel, check_work
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
+from closeloop.records.protocols import ProcessResult, Work
+from closeloop.records.trace import Handoff, Message, Note
+from closeloop.records.variant import Limits
 from patience import SCALES
 
 END = says("Done.")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from agent_desk import Desk
 
-from closeloop.model.trace import Command, Edit, Handoff, Read
-from closeloop.runs.models import find_model_settings, open_model
+from closeloop.providers import find_model_settings, open_model
+from closeloop.records.trace import Command, Edit, Handoff, Read
 
 SCRIPT = """\
 name: careful

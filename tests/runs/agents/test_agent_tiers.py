@@ -10,11 +10,11 @@ from git_trees import git
 from program_stage import ASKS, SCRIPT, Played, Stage
 from test_sandbox_escape import TIERS, at_tier
 
-from closeloop.model.settings import ModelSettings, SandboxSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.agents import command
-from closeloop.runs.gateway.model_gateway import open_local_proxy
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.agents import command
+from closeloop.gateway.model_gateway import open_local_proxy
+from closeloop.records.settings import ModelSettings, SandboxSettings
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 WORKS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from agent_desk import Desk, ToolCall, says
 
-from closeloop.model.trace import Trace
+from closeloop.records.trace import Trace
 
 
 def call(name: str, **arguments: object) -> ToolCall:

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from program_stage import ASKS, Stage
 
-from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.model.exchange import Exchange
-from closeloop.model.protocols import Recording
-from closeloop.runs.agents import codex, command, headless_agent, recording_gathering
-from closeloop.runs.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
-from closeloop.runs.agents.headless_agent import HeadlessAgent
+from closeloop.agents import codex, command, headless_agent, recording_gathering
+from closeloop.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
+from closeloop.agents.headless_agent import HeadlessAgent
+from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
+from closeloop.records.exchange import Exchange
+from closeloop.records.protocols import Recording
 from patience import PATIENCE, SCALES
 
 DOES_IT = ASKS + "print(ask('How?'))\nopen('file.txt', 'a').write('two\\n')\n"

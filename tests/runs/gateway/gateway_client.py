@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import httpx
 
-from closeloop.model.errors import Fault, OutOfBudget
-from closeloop.model.provider_streams import read_provider_reply
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.attempt_proxy import AttemptProxy
-from closeloop.runs.models.model_scripts import parse_script
+from closeloop.gateway import Gateway
+from closeloop.gateway.attempt_proxy import AttemptProxy
+from closeloop.providers.model_scripts import parse_script
+from closeloop.records.errors import Fault, OutOfBudget
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 SCRIPT = b"""

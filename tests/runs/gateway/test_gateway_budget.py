@@ -11,13 +11,13 @@ from gateway_client import Talk, client, opened
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, OutOfBudget
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway.attempt_proxy import AttemptProxy
-from closeloop.runs.gateway.exchange_ledger import ExchangeEntry
+from closeloop.gateway.attempt_proxy import AttemptProxy
+from closeloop.gateway.exchange_ledger import ExchangeEntry
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, OutOfBudget
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 

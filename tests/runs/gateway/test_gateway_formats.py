@@ -22,10 +22,10 @@ from gateway_client import (
     upstream,
 )
 
-from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.settings import ModelSettings
-from closeloop.model.usage_totals import sum_usage
-from closeloop.runs.models.script_server import serve_script
+from closeloop.providers.script_server import serve_script
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.settings import ModelSettings
+from closeloop.records.usage_totals import sum_usage
 from patience import ROUNDS
 
 UPSTREAMS = ("scripted", "openai", "anthropic", "gemini")
@@ -225,7 +225,7 @@ def test_whoever_knocks_hears_that_somebody_is_there(tmp_path: Path) -> None:
 
 
 def test_a_slow_answer_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.live_source.PING_SECONDS", 0.05)
+    monkeypatch.setattr("closeloop.gateway.live_source.PING_SECONDS", 0.05)
     slow = b"dialogues: [{turns: [{say: At last., delay: 0.3}]}]"
 
     async def go() -> None:

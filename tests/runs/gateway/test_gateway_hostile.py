@@ -14,10 +14,10 @@ import httpx
 import pytest
 from gateway_client import ENVIRON, FORMATS, SCRIPT, Talk, client, opened, path_of, text_of
 
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.proxy_server import MAX_REQUEST_BYTES
+from closeloop.gateway import Gateway
+from closeloop.gateway.proxy_server import MAX_REQUEST_BYTES
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE, SCALES
 
 BODIES = [
@@ -196,8 +196,8 @@ def test_a_long_path_to_the_sockets_is_no_hindrance(tmp_path: Path) -> None:
 def test_an_attempt_leaves_no_more_than_so_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.exchange_ledger.MAX_KEPT_BYTES", 100_000)
-    monkeypatch.setattr("closeloop.runs.gateway.exchange_ledger.MAX_ENTRIES", 5)
+    monkeypatch.setattr("closeloop.gateway.exchange_ledger.MAX_KEPT_BYTES", 100_000)
+    monkeypatch.setattr("closeloop.gateway.exchange_ledger.MAX_ENTRIES", 5)
 
     async def go() -> None:
         async with opened(tmp_path) as door, client(door) as http:
@@ -215,7 +215,7 @@ def test_an_attempt_leaves_no_more_than_so_much(
 def test_a_crowd_at_one_door_is_turned_away_and_its_long_requests_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("closeloop.runs.gateway.proxy_server.MAX_REQUESTS_AT_ONCE", 4)
+    monkeypatch.setattr("closeloop.gateway.proxy_server.MAX_REQUESTS_AT_ONCE", 4)
     statuses: list[int] = []
 
     async def ask(http: httpx.AsyncClient, size: int) -> None:

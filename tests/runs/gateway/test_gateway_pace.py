@@ -13,10 +13,10 @@ import anyio.lowlevel
 import pytest
 from gateway_client import ENVIRON, Talk, client, until, upstream
 
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.rate_limiter import RateLimiter
+from closeloop.gateway import Gateway
+from closeloop.gateway.rate_limiter import RateLimiter
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 

@@ -10,16 +10,16 @@ import httpx
 import pytest
 from gateway_client import ENVIRON, FORMATS, Talk, client, opened, shut, text_of, upstream
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.provider_streams import read_provider_reply
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.recorded_attempt import remove_volatile
+from closeloop.gateway import Gateway
+from closeloop.gateway.recorded_attempt import remove_volatile
+from closeloop.records.attempt import Attempt
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from closeloop.store import open_store
 
 RECORDED = ModelSettings(provider="recorded", model="a1")

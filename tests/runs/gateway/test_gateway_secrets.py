@@ -15,15 +15,15 @@ import msgspec
 import pytest
 from gateway_client import ENVIRON, FORMATS, KEY, Talk, client, opened, upstream
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.errors import BadInput
-from closeloop.model.exchange import Exchange
-from closeloop.model.experiment_plan import AttemptResult
-from closeloop.model.provider_streams import read_provider_reply
-from closeloop.model.settings import ModelSettings
-from closeloop.runs.gateway.body_redaction import redact_stream
-from closeloop.runs.gateway.passthrough_relay import KeyFilter
-from closeloop.runs.models.model_keys import find_key
+from closeloop.gateway.body_redaction import redact_stream
+from closeloop.gateway.passthrough_relay import KeyFilter
+from closeloop.providers.model_keys import find_key
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.settings import ModelSettings
 from closeloop.store import open_store
 
 GITHUB = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"

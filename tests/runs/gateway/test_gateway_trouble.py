@@ -22,12 +22,12 @@ from gateway_client import (
     upstream,
 )
 
-from closeloop.model.errors import BadInput, Fault, MachineFailed, OutOfBudget
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import Gateway
-from closeloop.runs.gateway.attempt_proxy import MAX_BREAKS, AttemptProxy
-from closeloop.runs.models.script_server import serve_script
+from closeloop.gateway import Gateway
+from closeloop.gateway.attempt_proxy import MAX_BREAKS, AttemptProxy
+from closeloop.providers.script_server import serve_script
+from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 GOOD = {

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from gateway_client import Talk, client, opened, until, upstream
 
-from closeloop.runs.gateway.model_silence import RequestWait, describe_silence
-from closeloop.runs.models.provider_connection import is_keep_alive
+from closeloop.gateway.model_silence import RequestWait, describe_silence
+from closeloop.providers.provider_connection import is_keep_alive
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'

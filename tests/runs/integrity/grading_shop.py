@@ -8,13 +8,13 @@ from pathlib import Path
 
 import anyio
 
-from closeloop.model.attempt import Attempt, Grade, Proof
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.task import Acceptance, Task
-from closeloop.runs.grading import GradedSubmission, grade_attempt
-from closeloop.runs.task_proof import check_gradable
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.grading.grading import GradedSubmission, grade_attempt
+from closeloop.grading.task_proof import check_gradable
+from closeloop.records.attempt import Attempt, Grade, Proof
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Acceptance, Task
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.task import TestRunner
+from closeloop.records.task import TestRunner
 
 WRONG = """
 exports.add = () => 0

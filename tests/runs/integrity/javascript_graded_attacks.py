@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from javascript_attacks import WRONG
 
-from closeloop.model.task import TestRunner
+from closeloop.records.task import TestRunner
 
 SUPPORT = (
     "exports.check = (actual, expected) => { if (actual !== expected) throw new Error('no') }\n"

@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeloop.model.task import TestRunner
-from closeloop.runs.integrity.confirm import HELD
-from closeloop.runs.integrity.javascript import ROOMS, build_probe, read_results
-from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.confirm import HELD
+from closeloop.grading.integrity.javascript import ROOMS, build_probe, read_results
+from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.records.task import TestRunner
 from patience import PATIENCE
 
 PACKAGES = ("jest@29.7.0", "vitest@3.2.4", "mocha@10.8.2", "chai@4.5.0")

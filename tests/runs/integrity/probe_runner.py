@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from closeloop.runs.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from grading_shop import Shop
 
-from closeloop.model.attempt import Grade
+from closeloop.records.attempt import Grade
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 TOTAL = ("tests/test_shop.py::test_total",)

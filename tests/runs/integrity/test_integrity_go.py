@@ -12,8 +12,8 @@ import go_projects as projects
 import pytest
 from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, write_files
 
-from closeloop.runs.integrity import golang
-from closeloop.runs.testing.go_report import read_go
+from closeloop.grading.integrity import golang
+from closeloop.grading.testing.go_report import read_go
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="go is not installed: probes of Go tests go unchecked"

@@ -15,10 +15,10 @@ from javascript_attacks import TESTS, WRONG, Attack, group_attacks
 from javascript_graded_attacks import GRADED_ATTACKS, SUPPORT, GradedAttack
 from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
 
-from closeloop.model.task import TestRunner
-from closeloop.runs.integrity.confirm import ProbeRun, confirm_tests
-from closeloop.runs.integrity.javascript import ROOMS
-from closeloop.runs.integrity.probe import ProbeRequest
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
+from closeloop.grading.integrity.javascript import ROOMS
+from closeloop.grading.integrity.probe import ProbeRequest
+from closeloop.records.task import TestRunner
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
 

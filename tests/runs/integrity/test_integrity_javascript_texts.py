@@ -9,11 +9,11 @@ import subprocess
 
 import pytest
 
-from closeloop.runs.integrity.javascript import ROOMS, build_probe, read_results
-from closeloop.runs.integrity.javascript_tests import first_child, parse_script
-from closeloop.runs.integrity.javascript_values import change_value, make_changer
-from closeloop.runs.integrity.probe import Probe, ProbeRequest
-from closeloop.runs.integrity.source_edits import apply_edits
+from closeloop.grading.integrity.javascript import ROOMS, build_probe, read_results
+from closeloop.grading.integrity.javascript_tests import first_child, parse_script
+from closeloop.grading.integrity.javascript_values import change_value, make_changer
+from closeloop.grading.integrity.probe import Probe, ProbeRequest
+from closeloop.grading.integrity.source_edits import apply_edits
 
 
 def request(**changes: object) -> ProbeRequest:

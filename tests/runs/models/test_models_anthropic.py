@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
-from closeloop.model.errors import Fault, MachineFailed
-from closeloop.runs.models.anthropic_format import (
+from closeloop.providers.anthropic_format import (
     ANTHROPIC_FORMAT,
     decode_anthropic,
     encode_anthropic,
 )
-from closeloop.runs.models.format_dialect import Dialect
+from closeloop.providers.format_dialect import Dialect
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
+from closeloop.records.errors import Fault, MachineFailed
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from closeloop.model.attempt import Usage
-from closeloop.model.errors import BadInput, OutOfBudget
-from closeloop.model.settings import ModelSettings
-from closeloop.model.usage_totals import sum_usage
-from closeloop.model.variant import Limits
-from closeloop.runs.models.model_budget import Budget
-from closeloop.runs.models.model_prices import ModelPrices, add_cost, find_model_prices
+from closeloop.providers.model_budget import Budget
+from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
+from closeloop.records.attempt import Usage
+from closeloop.records.errors import BadInput, OutOfBudget
+from closeloop.records.settings import ModelSettings
+from closeloop.records.usage_totals import sum_usage
+from closeloop.records.variant import Limits
 
 
 def spend(budget: Budget, *usages: Usage) -> int:

@@ -6,14 +6,14 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
-from closeloop.model.errors import MachineFailed
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.models import open_model
-from closeloop.runs.models.format_dialect import Dialect
-from closeloop.runs.models.gemini_format import decode_gemini, encode_gemini
+from closeloop.providers import open_model
+from closeloop.providers.format_dialect import Dialect
+from closeloop.providers.gemini_format import decode_gemini, encode_gemini
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
+from closeloop.records.errors import MachineFailed
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 
 TOOL = ToolSpec(name="run", description="Runs.", parameters={"type": "object"})
 CALL = ModelToolCall(id="call-1-0", name="run", arguments={"command": "ls"})

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.attempt import Usage
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
-from closeloop.model.errors import Fault, MachineFailed
-from closeloop.runs.models.format_dialect import Dialect, adapt_dialect
-from closeloop.runs.models.openai_format import OPENAI_FORMAT, decode_openai, encode_openai
+from closeloop.providers.format_dialect import Dialect, adapt_dialect
+from closeloop.providers.openai_format import OPENAI_FORMAT, decode_openai, encode_openai
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
+from closeloop.records.errors import Fault, MachineFailed
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}, "required": ["score"]}
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))

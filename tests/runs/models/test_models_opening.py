@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.models import digest_model, find_model_settings, open_model
-from closeloop.runs.models.model_opening import OpenModel
+from closeloop.providers import digest_model, find_model_settings, open_model
+from closeloop.providers.model_opening import OpenModel
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 
 KEY = "sk-very-secret-0123456789"
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
@@ -221,10 +221,10 @@ def test_a_script_needs_no_http_library(tmp_path: Path) -> None:
     program = """
 import sys, anyio
 from pathlib import Path
-from closeloop.model.chat import ChatMessage, ModelRequest
-from closeloop.model.variant import Limits
-from closeloop.runs.gateway import local
-from closeloop.runs.models import settings_of
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.variant import Limits
+from closeloop.gateway import local
+from closeloop.providers import settings_of
 settings = settings_of("scripted:a.yaml", {})
 request = ModelRequest(messages=(ChatMessage(role="user", text="?"),))
 async def go():

@@ -8,9 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from closeloop.runs.models.model_scripts import parse_script
-from closeloop.runs.models.script_server import serve_script
-from closeloop.runs.models.served import served_responses
+from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.script_server import serve_script
+from closeloop.providers.served import served_responses
 from patience import PATIENCE
 
 SCRIPT = parse_script(

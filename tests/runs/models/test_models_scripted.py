@@ -6,11 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
-from closeloop.model.errors import BadInput, Fault, MachineFailed
-from closeloop.runs.models.model_prices import ModelPrices
-from closeloop.runs.models.model_scripts import Script, load_script, parse_script
-from closeloop.runs.models.scripted_model import ScriptedModel, find_next_turn, reply_from_turn
+from closeloop.providers.model_prices import ModelPrices
+from closeloop.providers.model_scripts import Script, load_script, parse_script
+from closeloop.providers.scripted_model import ScriptedModel, find_next_turn, reply_from_turn
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
+from closeloop.records.errors import BadInput, Fault, MachineFailed
 
 CAREFUL = """
 name: careful

@@ -10,14 +10,14 @@ import anyio
 import httpx
 import pytest
 
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest, ToolSpec
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.model.settings import ModelSettings
-from closeloop.model.variant import Limits
-from closeloop.runs.models import open_model
-from closeloop.runs.models.model_scripts import parse_script
-from closeloop.runs.models.script_server import MAX_REQUEST_BYTES, serve_script
-from closeloop.runs.models.scripted_model import ScriptedModel
+from closeloop.providers import open_model
+from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.script_server import MAX_REQUEST_BYTES, serve_script
+from closeloop.providers.scripted_model import ScriptedModel
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ToolSpec
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 SCRIPT = parse_script(
@@ -274,7 +274,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_no_traceback(
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("closeloop.runs.models.script_server.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("closeloop.providers.script_server.BODY_SECONDS", 0.2)
 
     async def use(http: httpx.AsyncClient) -> None:
         async with await anyio.connect_tcp("127.0.0.1", http.base_url.port or 0) as stream:

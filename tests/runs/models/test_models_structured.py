@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.model.chat import ChatMessage, ModelReply, ModelRequest
-from closeloop.model.errors import BadInput, MachineFailed
-from closeloop.runs.models.json_schema import find_schema_problems
-from closeloop.runs.models.structured_reply import ask_json, read_json_reply
+from closeloop.providers.json_schema import find_schema_problems
+from closeloop.providers.structured_reply import ask_json, read_json_reply
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, MachineFailed
 from patience import takes
 
 SCHEMA = {

@@ -10,8 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.model.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.runs.models.provider_connection import (
+from closeloop.providers.provider_connection import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
     ModelEndpoint,
@@ -19,7 +18,8 @@ from closeloop.runs.models.provider_connection import (
     RequestRejected,
     retry_delay,
 )
-from closeloop.runs.models.provider_refusals import ConversationTooLong, ModelMissing
+from closeloop.providers.provider_refusals import ConversationTooLong, ModelMissing
+from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from patience import PATIENCE
 
 KEY = "sk-very-secret-0123456789"

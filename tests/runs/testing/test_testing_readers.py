@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.runs.testing.cargo_report import read_cargo
-from closeloop.runs.testing.go_report import read_go
-from closeloop.runs.testing.javascript_reports import read_jest, read_mocha
-from closeloop.runs.testing.junit_xml import read_junit
-from closeloop.runs.testing.node_report import read_node
-from closeloop.runs.testing.python_reports import (
+from closeloop.grading.testing.cargo_report import read_cargo
+from closeloop.grading.testing.go_report import read_go
+from closeloop.grading.testing.javascript_reports import read_jest, read_mocha
+from closeloop.grading.testing.junit_xml import read_junit
+from closeloop.grading.testing.node_report import read_node
+from closeloop.grading.testing.python_reports import (
     read_pytest_report,
     read_pytest_text,
     read_unittest,
 )
-from closeloop.runs.testing.suite_report import ResultCollector, SuiteReport
+from closeloop.grading.testing.suite_report import ResultCollector, SuiteReport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -8,11 +8,11 @@ import sys
 import anyio
 import pytest
 
-from closeloop.model.settings import SandboxSettings
-from closeloop.model.task import Acceptance
-from closeloop.model.variant import Limits
-from closeloop.runs.testing.suite_run import HIDDEN_FAILURES, run_tests
-from closeloop.runs.workspaces import WorkspacePool
+from closeloop.grading.testing.suite_run import HIDDEN_FAILURES, run_tests
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Acceptance
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
 from patience import SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest"

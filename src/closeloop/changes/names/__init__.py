@@ -18,8 +18,8 @@ from closeloop.changes.names.diagnostic_filter import filter_diagnostics
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
 from closeloop.changes.names.suspect_names import Suspect
 from closeloop.changes.names.type_diagnostics import TypeCheckerUnusable, find_new_diagnostics
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Inspection
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection
 
 rules = (
     Rule(

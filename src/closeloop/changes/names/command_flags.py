@@ -19,7 +19,7 @@ import msgspec
 from closeloop.changes.file_kinds import is_test_file, language_of
 from closeloop.changes.names.near_names import find_nearest_name, find_slips
 from closeloop.changes.names.suspect_names import NameUse, Suspect
-from closeloop.model.inspection import Inspection
+from closeloop.records.inspection import Inspection
 
 MAX_FILES = 2000
 MAX_LINE_CHARS = 2000

@@ -15,7 +15,7 @@ from closeloop.changes.file_kinds import classify_file
 from closeloop.changes.names.near_names import find_slips, is_other_word
 from closeloop.changes.names.suspect_names import NameUse, Suspect
 from closeloop.changes.syntax import extract_words
-from closeloop.model.inspection import Inspection
+from closeloop.records.inspection import Inspection
 
 MAX_FILES = 200
 MAX_LINE_CHARS = 2000

@@ -10,7 +10,7 @@ from closeloop.changes.names.name_search import NameSearch
 from closeloop.changes.names.near_names import find_nearest_name
 from closeloop.changes.names.suspect_names import NameUse, Suspect, is_test_input
 from closeloop.changes.names.type_diagnostics import TypeDiagnostic
-from closeloop.model.inspection import SourceType
+from closeloop.records.inspection import SourceType
 
 MAX_BASES = 20
 _PLAIN_TYPE = re.compile(

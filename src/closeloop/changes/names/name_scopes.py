@@ -16,8 +16,8 @@ from closeloop.changes.names.library_names import (
     load_standard_library,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.model.inspection import Inspection, Language, SourceImport
-from closeloop.model.record import Record
+from closeloop.records.inspection import Inspection, Language, SourceImport
+from closeloop.records.record import Record
 
 MAX_OTHER_FILES = 400
 """So many files of other languages, and schemas, are searched for a name."""

@@ -30,7 +30,7 @@ from closeloop.changes.names.suspect_names import (
     module_bindings,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.model.inspection import Inspection, SourceImport, SourceModule
+from closeloop.records.inspection import Inspection, SourceImport, SourceModule
 
 MAX_LINE_CHARS = 2000
 MAX_SIBLINGS = 20

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from closeloop.changes.names.name_scopes import NameEnvironment
-from closeloop.model.inspection import Inspection
+from closeloop.records.inspection import Inspection
 
 MAX_FILES = 20
 _LOOKUP = re.compile(rb"(?<![\w$])([\w$]*)(?=(?:\.|::)\s{0,40}([\w$]+))")

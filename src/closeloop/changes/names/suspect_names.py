@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from closeloop.model.inspection import Inspection, Language, SourceImport, SourceModule, SourceName
-from closeloop.model.record import Record
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+    SourceImport,
+    SourceModule,
+    SourceName,
+)
+from closeloop.records.record import Record
 
 UseKind = Literal["import", "call", "attribute", "keyword", "name", "option"]
 _TEST_INPUT = re.compile(

@@ -17,8 +17,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from closeloop.changes.names.library_names import find_virtualenv, load_standard_library
-from closeloop.model.inspection import ChangeSide, Inspection
-from closeloop.model.record import Record, content_digest
+from closeloop.records.inspection import ChangeSide, Inspection
+from closeloop.records.record import Record, content_digest
 
 DiagnosticKind = Literal["attribute", "import", "name", "keyword"]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import FileKind, classify_file
-from closeloop.model.finding import Finding, Rule, Severity
-from closeloop.model.inspection import Inspection, SourceFunction, SourceModule
-from closeloop.model.record import Record
+from closeloop.records.finding import Finding, Rule, Severity
+from closeloop.records.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.records.record import Record
 
 MAX_LINE_CHARS = 2000
 """So much of a line is looked at."""

@@ -18,9 +18,9 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
     split_git_lines,
 )
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Inspection, SourceFunction, SourceModule
-from closeloop.model.record import Record
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.records.record import Record
 
 rules = (
     Rule(

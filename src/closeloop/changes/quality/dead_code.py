@@ -17,8 +17,8 @@ from closeloop.changes.quality.dead import (
     unused_definitions,
     unused_locals,
 )
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Inspection
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection
 
 rules = (
     Rule(

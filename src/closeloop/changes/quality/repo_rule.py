@@ -11,10 +11,10 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.globs import matches_globs
-from closeloop.model.inspection import Inspection, Language
-from closeloop.model.settings import RepoRule
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import Inspection, Language
+from closeloop.records.settings import RepoRule
 
 if TYPE_CHECKING:
     from ast_grep_py import SgNode

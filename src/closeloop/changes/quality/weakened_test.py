@@ -14,16 +14,16 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
-from closeloop.model.assertion_patterns import (
+from closeloop.records.assertion_patterns import (
     ASSERTION,
     COVERAGE_FLOOR,
     SKIPPED_TEST,
     WEAK_ASSERTION,
     starting_test,
 )
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.inspection import Inspection, SourceFunction
-from closeloop.model.record import Record
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection, SourceFunction
+from closeloop.records.record import Record
 
 rules = (
     Rule(

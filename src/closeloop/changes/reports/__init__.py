@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.errors import unknown_name_error
-from closeloop.model.finding import Rule
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.errors import unknown_name_error
+from closeloop.records.finding import Rule
 
 REPORT_FORMATS = ("gitlab", "junit", "markdown", "sarif")
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from closeloop.changes.reports.markdown_escape import truncate_to_line
 from closeloop.changes.reports.markdown_report import render_comment
 from closeloop.changes.reports.report_text import list_active_findings, parse_place, report_headline
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.finding import Finding
-from closeloop.model.record import Record
-from closeloop.model.visible_text import make_visible
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.finding import Finding
+from closeloop.records.record import Record
+from closeloop.records.visible_text import make_visible
 
 Conclusion = Literal["success", "neutral", "failure"]
 VERDICT_CONCLUSIONS: dict[str, Conclusion] = {

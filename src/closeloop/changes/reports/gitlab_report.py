@@ -10,8 +10,8 @@ from closeloop.changes.reports.report_text import (
     first_source_place,
     list_active_findings,
 )
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.visible_text import make_visible
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.visible_text import make_visible
 
 GITLAB_SEVERITIES = {"error": "major", "warning": "minor", "info": "info"}
 

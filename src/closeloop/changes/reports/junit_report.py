@@ -6,10 +6,10 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from closeloop.changes.reports.report_text import list_active_findings, report_headline
-from closeloop.changes.tool_outcomes import tool_outcome
-from closeloop.model.change_report import ChangeReport, ToolRun
-from closeloop.model.finding import Finding
-from closeloop.model.visible_text import make_visible
+from closeloop.grading.tool_outcomes import tool_outcome
+from closeloop.records.change_report import ChangeReport, ToolRun
+from closeloop.records.finding import Finding
+from closeloop.records.visible_text import make_visible
 
 _NOT_XML = re.compile("[\ufffe\uffff]")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from closeloop.model.visible_text import make_visible
+from closeloop.records.visible_text import make_visible
 
 # By their numbers, signs are shown and never obeyed. But hosts look for people, issues and
 # addresses in what is shown: a space of no width keeps them from finding any.

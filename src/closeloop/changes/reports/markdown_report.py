@@ -28,9 +28,9 @@ from closeloop.changes.reports.report_text import (
     rerun_command,
     unmeasured_by_reason,
 )
-from closeloop.model.change_report import ChangeReport, Risk, RiskFactor, ToolRun
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.record import Record
+from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record
 
 COMMENT_MARKER = "<!-- closeloop:check -->"
 """Nobody sees it; by it the comment is found again, to be kept up to date."""

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from closeloop.changes.tool_outcomes import tool_outcome
-from closeloop.model.change_report import ChangeReport, MendingResult, ToolRun, ToolState
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.record import Record
+from closeloop.grading.tool_outcomes import tool_outcome
+from closeloop.records.change_report import ChangeReport, MendingResult, ToolRun, ToolState
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record
 
 VERDICT_TEXTS = {
     "pass": "Nothing stands in the way",

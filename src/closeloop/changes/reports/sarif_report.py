@@ -12,9 +12,9 @@ from closeloop.changes.reports.report_text import (
     parse_place,
     unmeasured_by_reason,
 )
-from closeloop.model.change_report import ChangeReport
-from closeloop.model.finding import Finding, Rule, Unmeasured
-from closeloop.model.visible_text import make_visible
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.visible_text import make_visible
 
 SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 MAX_PLACES = 100

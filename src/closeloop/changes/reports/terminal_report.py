@@ -16,9 +16,9 @@ from closeloop.changes.reports.report_text import (
     report_subject,
     unmeasured_by_reason,
 )
-from closeloop.model.change_report import ChangeReport, Risk, ToolRun
-from closeloop.model.finding import Finding
-from closeloop.model.visible_text import make_visible
+from closeloop.records.change_report import ChangeReport, Risk, ToolRun
+from closeloop.records.finding import Finding
+from closeloop.records.visible_text import make_visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

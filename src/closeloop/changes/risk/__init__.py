@@ -22,9 +22,9 @@ from closeloop.changes.risk.risk_factors import (
 from closeloop.changes.risk.risk_level import determine_risk_level, risk_reasons
 from closeloop.changes.risk.risk_model import RiskModel, estimate_chance, rank_change
 from closeloop.changes.risk.shared_code import base_class_factor, fan_in_factor, kind_factors
-from closeloop.model.change_report import Risk, RiskFactor
-from closeloop.model.finding import Unmeasured
-from closeloop.model.inspection import Inspection
+from closeloop.records.change_report import Risk, RiskFactor
+from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import Inspection
 
 __all__ = ["assess_risk"]
 

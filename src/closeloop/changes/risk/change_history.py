@@ -17,8 +17,8 @@ from closeloop.changes.risk.defect_labels import (
 from closeloop.changes.risk.git_log import EditedFile, MainlineStep, read_mainline_steps
 from closeloop.code_digest import digest_code
 from closeloop.git import REFETCH_HINT, GitRepository, find_repository, query_git
-from closeloop.model.errors import MachineFailed
-from closeloop.model.record import Record
+from closeloop.records.errors import MachineFailed
+from closeloop.records.record import Record
 
 MAX_STEPS = 20_000
 _MAX_CACHED_HISTORIES = 4

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 
 from closeloop.changes.risk.change_history import count_source_lines
-from closeloop.model.inspection import Inspection
-from closeloop.model.record import Record
+from closeloop.records.inspection import Inspection
+from closeloop.records.record import Record
 
 _SOURCE_ROOTS = frozenset(
     ("src", "lib", "source", "packages", "crates", "pkg", "internal", "app", "apps", "cmd")

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
 from closeloop.python_trees import parse_python
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
 from closeloop.sqlite_files import has_columns, open_database
 
 _MAX_DATA_BYTES = 200_000_000

@@ -19,9 +19,9 @@ from closeloop.changes.risk.dependency_manifests import (
     read_manifest,
 )
 from closeloop.changes.risk.popular_packages import imitated_package
-from closeloop.model.finding import Unmeasured
-from closeloop.model.inspection import Inspection
-from closeloop.model.record import Record
+from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import Inspection
+from closeloop.records.record import Record
 
 _COPYLEFT = re.compile(r"\b(?:A|L)?GPL|GNU (?:Affero |Lesser )?General Public", re.IGNORECASE)
 _LOCAL = re.compile(r"^(?:\.{1,2}(?:/|$)|file:|link:|workspace)")

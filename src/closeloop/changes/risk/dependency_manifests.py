@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 Ecosystem = Literal["pypi", "npm", "go", "crates", "maven", "rubygems", "packagist"]
 _MAX_MANIFEST_BYTES = 2_000_000

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import IO
 
 from closeloop.git import FOREIGN_COMMAND, GitRepository, git_environment, summarise_git_error
-from closeloop.model.errors import MachineFailed
-from closeloop.model.record import Record
+from closeloop.records.errors import MachineFailed
+from closeloop.records.record import Record
 
 _LOG_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")

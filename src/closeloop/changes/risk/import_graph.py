@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import classify_file, language_of
-from closeloop.model.inspection import Language, SourceImport
+from closeloop.records.inspection import Language, SourceImport
 
 ImportGraph = Mapping[str, frozenset[str]]
 """By file, the files that import it."""

@@ -16,11 +16,11 @@ from closeloop.changes.risk.dependency_changes import DependencyChange
 from closeloop.changes.risk.risk_level import BANDS, likelihood_band
 from closeloop.changes.risk.risk_model import RiskModel
 from closeloop.changes.risk.shared_code import summarise_paths
-from closeloop.model.change import FileChange
-from closeloop.model.change_report import RiskFactor
-from closeloop.model.finding import Unmeasured
-from closeloop.model.inspection import Inspection
-from closeloop.model.plural import count_with_noun
+from closeloop.records.change import FileChange
+from closeloop.records.change_report import RiskFactor
+from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import Inspection
+from closeloop.records.plural import count_with_noun
 
 _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from closeloop.model.change_report import RiskFactor, RiskLevel
+from closeloop.records.change_report import RiskFactor, RiskLevel
 
 Band = Literal["small", "moderate", "large", "huge"]
 Impact = Literal["none", "some", "wide", "breaking"]

@@ -23,9 +23,9 @@ from closeloop.changes.risk.logistic_regression import (
     sigmoid,
 )
 from closeloop.changes.risk.risk_level import LEVELS, Impact, likelihood_band
-from closeloop.model.change_report import RevertChance, RiskLevel
-from closeloop.model.rates import Z95, Rate, wilson_rate
-from closeloop.model.record import Record
+from closeloop.records.change_report import RevertChance, RiskLevel
+from closeloop.records.rates import Z95, Rate, wilson_rate
+from closeloop.records.record import Record
 
 MIN_CHANGES = 200
 MIN_WRONG_CHANGES = 20

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from closeloop.changes.file_kinds import classify_file, is_test_file
 from closeloop.changes.risk.defect_labels import is_product_source
 from closeloop.changes.risk.import_graph import ImportGraph
-from closeloop.model.change_report import RiskFactor
-from closeloop.model.inspection import Inspection, SourceIndex, SourceModule, SourceType
-from closeloop.model.plural import count_with_noun
+from closeloop.records.change_report import RiskFactor
+from closeloop.records.inspection import Inspection, SourceIndex, SourceModule, SourceType
+from closeloop.records.plural import count_with_noun
 
 SHARED_QUANTILE = 0.95
 MIN_IMPORTERS = 10

@@ -11,8 +11,8 @@ from tree_sitter import Node, Query, QueryCursor, Tree
 
 from closeloop.changes.code_fingerprints import fingerprint_body
 from closeloop.changes.syntax.grammar import NodeLine
-from closeloop.model.inspection import Language, SourceImport
-from closeloop.model.record import Record
+from closeloop.records.inspection import Language, SourceImport
+from closeloop.records.record import Record
 
 _WORD_BYTES = bytes(
     byte if byte >= 0x80 or chr(byte).isalnum() or chr(byte) in "_$" else 0x20

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tree_sitter import Node
 
-from closeloop.model.inspection import SourceImport
-from closeloop.model.record import Record
+from closeloop.records.inspection import SourceImport
+from closeloop.records.record import Record
 
 MAX_TEXT_BYTES = 2000
 NodeLine = Callable[[Node], int]

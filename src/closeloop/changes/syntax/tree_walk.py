@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tree_sitter import Node, Tree
 
 from closeloop.changes.syntax.grammar import Grammar, NodeSpot, flat_node_text, short_node_text
-from closeloop.model.inspection import (
+from closeloop.records.inspection import (
     Language,
     SourceFunction,
     SourceImport,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from closeloop.model.bait import BAIT_PATTERN, BAIT_PREFIX
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import AnyEvent
-from closeloop.model.trace_steps import TraceReading
+from closeloop.records.bait import BAIT_PATTERN, BAIT_PREFIX
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import AnyEvent
+from closeloop.records.trace_steps import TraceReading
 
 rule = Rule(
     name="bait-taken",

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Handoff
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.handoff_briefs import (
     BriefNeed,
@@ -15,6 +12,9 @@ from closeloop.process.handoff_briefs import (
     missing_planted_facts,
 )
 from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Handoff
+from closeloop.records.trace_steps import TraceReading
 
 rule = Rule(
     name="dropped-brief",

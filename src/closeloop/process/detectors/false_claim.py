@@ -7,8 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace_steps import CheckFailures, LaneReading, TraceReading, TraceStep
 from closeloop.process.agent_claims import (
     MAX_MESSAGE_CHARS,
     ClosingMessage,
@@ -27,6 +25,8 @@ from closeloop.process.measures.verification import (
     is_static_check,
     list_trace_checks,
 )
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace_steps import CheckFailures, LaneReading, TraceReading, TraceStep
 
 MAX_CHECKS_BACK = 1000
 """So many checks before a change are looked at."""

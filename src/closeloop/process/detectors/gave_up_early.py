@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Message
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.agent_claims import admits_problem
 from closeloop.process.finding_wording import (
     describe_failures,
@@ -15,6 +12,9 @@ from closeloop.process.finding_wording import (
     truncate_line,
 )
 from closeloop.process.measures.verification import could_not_run
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Message
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="gave-up-early",

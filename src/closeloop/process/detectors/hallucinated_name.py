@@ -10,13 +10,13 @@ from operator import attrgetter
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.record import Record
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.edit_contents import diff_edit
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.missing_names import MissingName, MissingNameKind, find_missing_names
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.record import Record
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="hallucinated-name",

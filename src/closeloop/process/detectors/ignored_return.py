@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace_steps import TraceReading
 
 rule = Rule(
     name="ignored-return",

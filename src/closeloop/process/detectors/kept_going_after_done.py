@@ -7,14 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Command, Message
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
 from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.phrase_search import build_automaton, contains_any, find_first_match
 from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Command, Message
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="kept-going-after-done",

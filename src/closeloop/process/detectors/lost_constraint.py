@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace_steps import LaneReading, TraceReading
 from closeloop.process.constraint_breaches import ConstraintBreach, find_breaches
 from closeloop.process.constraint_lifetimes import constraints_from_brief, list_constraints
 from closeloop.process.standing_changes import find_standing_changes
 from closeloop.process.user_constraints import UserConstraint
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace_steps import LaneReading, TraceReading
 
 rule = Rule(
     name="lost-constraint",

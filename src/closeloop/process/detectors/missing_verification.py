@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
@@ -18,6 +16,8 @@ from closeloop.process.measures.verification import (
 )
 from closeloop.process.standing_changes import find_standing_changes
 from closeloop.process.user_requests import collect_user_requests
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="missing-verification",

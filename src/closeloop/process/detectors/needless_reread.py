@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Read
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.edit_contents import is_scratch_path, list_trace_changes
 from closeloop.process.finding_wording import truncate_line
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Read
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="needless-reread",

@@ -7,9 +7,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Command, Edit
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.edit_contents import deletes_file, is_scratch_path
 from closeloop.process.finding_wording import (
     describe_failures,
@@ -17,6 +14,9 @@ from closeloop.process.finding_wording import (
     truncate_line,
 )
 from closeloop.process.git_commands import list_git_verbs, uses_stash
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Command, Edit
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="oscillation",

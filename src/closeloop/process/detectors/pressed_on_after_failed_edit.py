@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import AnyEvent, Message, Note, Thought
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import AnyEvent, Message, Note, Thought
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="pressed-on-after-failed-edit",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Command, Edit, Handoff, Read, ToolUse
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.output_normalisation import normalise_output
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="repeated-failure",

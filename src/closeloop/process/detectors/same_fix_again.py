@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.record import Record
-from closeloop.model.trace import Edit
-from closeloop.model.trace_steps import (
+from closeloop.process.convergence import same_failures
+from closeloop.process.edit_contents import diff_edit, is_scratch_path
+from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
+from closeloop.process.git_commands import uses_stash
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.record import Record
+from closeloop.records.trace import Edit
+from closeloop.records.trace_steps import (
     CheckFailures,
     Iteration,
     LaneReading,
     TraceReading,
     TraceStep,
 )
-from closeloop.process.convergence import same_failures
-from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
-from closeloop.process.git_commands import uses_stash
 
 rule = Rule(
     name="same-fix-again",

@@ -9,16 +9,6 @@ from functools import cache, lru_cache
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.suppression import (
-    BLANKET_SUPPRESSION,
-    CHECK_COMMAND,
-    MASKED_EXIT,
-    SUPPRESSION_MARKS,
-    SWALLOWED_ERROR,
-)
-from closeloop.model.trace import Command, Edit
-from closeloop.model.trace_steps import TraceReading, TraceStep
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
@@ -33,6 +23,16 @@ from closeloop.process.failing_checks import FailingChecks
 from closeloop.process.finding_wording import truncate_line
 from closeloop.process.phrase_search import build_automaton, find_first_match
 from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.suppression import (
+    BLANKET_SUPPRESSION,
+    CHECK_COMMAND,
+    MASKED_EXIT,
+    SUPPRESSION_MARKS,
+    SWALLOWED_ERROR,
+)
+from closeloop.records.trace import Command, Edit
+from closeloop.records.trace_steps import TraceReading, TraceStep
 
 rule = Rule(
     name="suppressed-error",

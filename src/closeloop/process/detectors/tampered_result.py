@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Edit
-from closeloop.model.trace_steps import TraceReading
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Edit
+from closeloop.records.trace_steps import TraceReading
 
 rule = Rule(
     name="tampered-result",

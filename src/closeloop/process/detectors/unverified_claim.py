@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.trace import Command
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.agent_claims import (
     NO_END,
     ClosingMessage,
@@ -24,6 +21,9 @@ from closeloop.process.measures.verification import (
     list_trace_checks,
     list_trials_after,
 )
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.trace import Command
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="unverified-claim",

@@ -10,17 +10,6 @@ from itertools import chain
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.model.assertion_patterns import (
-    ASSERTION,
-    COVERAGE_FLOOR,
-    SKIPPED_TEST,
-    WEAK_ASSERTION,
-    starting_test,
-)
-from closeloop.model.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.model.record import Record
-from closeloop.model.trace import Edit
-from closeloop.model.trace_steps import ActionEvent, TraceReading, TraceStep
 from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
     deletes_file,
@@ -35,6 +24,17 @@ from closeloop.process.finding_wording import truncate_line
 from closeloop.process.phrase_search import build_automaton, contains_any
 from closeloop.process.text_words import mentions_any
 from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.records.assertion_patterns import (
+    ASSERTION,
+    COVERAGE_FLOOR,
+    SKIPPED_TEST,
+    WEAK_ASSERTION,
+    starting_test,
+)
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.record import Record
+from closeloop.records.trace import Edit
+from closeloop.records.trace_steps import ActionEvent, TraceReading, TraceStep
 
 rule = Rule(
     name="weakened-test",

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from closeloop.model.trace_steps import CheckFailures
 from closeloop.process.output_normalisation import MAX_MESSAGE_CHARS, ORIGIN_MARK, message_skeleton
+from closeloop.records.trace_steps import CheckFailures
 
 MAX_ERRORS = 200
 MAX_NAMES = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.record import Record
 from closeloop.process.failures.failure_collector import FailureCollector
+from closeloop.records.record import Record
 
 marks = ('"generalDiagnostics"', '"filePath"', '"end_location"')
 

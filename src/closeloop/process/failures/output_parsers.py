@@ -8,7 +8,6 @@ from typing import Protocol
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from closeloop.model.trace_steps import CheckFailures
 from closeloop.process.failures import (
     cargo_output,
     ctest_output,
@@ -30,6 +29,7 @@ from closeloop.process.failures import (
     vitest_output,
 )
 from closeloop.process.failures.failure_collector import FailureCollector
+from closeloop.records.trace_steps import CheckFailures
 
 
 class OutputParser(Protocol):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from closeloop.model.trace_steps import CheckFailures
 from closeloop.process.failures.failure_collector import (
     MAX_NAMES,
     find_quoted_names,
     is_foreign_path,
 )
 from closeloop.process.output_normalisation import normalise_output
+from closeloop.records.trace_steps import CheckFailures
 
 MAX_LINES = 8
 MAX_LINE_CHARS = 300

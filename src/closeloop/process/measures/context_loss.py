@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from closeloop.model.finding import Finding, Unmeasured
+from closeloop.records.finding import Finding, Unmeasured
 
 LOSS_RULES = frozenset(("lost-constraint", "repeated-correction", "needless-reread"))
 

@@ -10,14 +10,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.model.trace_steps import CheckFailures, LaneReading, TraceStep
 from closeloop.process.git_commands import uses_stash
 from closeloop.process.measures.verification import needs_other_version
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.text_words import mentions_any
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.trace_steps import CheckFailures, LaneReading, TraceStep
 
 FeedbackOutcome = Literal["used", "ignored", "repeated", "claimed"]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.trace_steps import TraceReading
 from closeloop.process.child_reports import find_redone_edits, list_report_facts, parent_uses_fact
 from closeloop.process.handoff_briefs import (
     BRIEF_PARTS,
@@ -18,6 +15,9 @@ from closeloop.process.handoff_briefs import (
     missing_planted_facts,
 )
 from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.trace_steps import TraceReading
 
 
 class HandoffRates(Record):

@@ -8,12 +8,6 @@ from itertools import chain
 
 import msgspec
 
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.measurement import Measures, ProcessScore
-from closeloop.model.rates import Rate, pool_rates, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
-from closeloop.model.usage_totals import sum_usage
 from closeloop.process.convergence import LoopSummary, summarise_loops
 from closeloop.process.measures.context_loss import count_context_losses
 from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
@@ -22,6 +16,12 @@ from closeloop.process.measures.handoff_rates import HandoffRates, handoff_rates
 from closeloop.process.measures.recovery import SurprisingState, find_surprises, recovery_rate
 from closeloop.process.measures.tampering import count_tampering
 from closeloop.process.measures.verification import has_verification, list_trace_checks
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.measurement import Measures, ProcessScore
+from closeloop.records.rates import Rate, pool_rates, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.usage_totals import sum_usage
 
 
 class _TraceMeasures(Record):

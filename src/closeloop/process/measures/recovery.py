@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit, Message, Read, ToolUse
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.git_commands import list_git_verbs
 from closeloop.process.phrase_search import compile_phrases
 from closeloop.process.reading_cache import cache_on_reading
 from closeloop.process.stale_files import error_mentions, find_stale_encounters
 from closeloop.process.text_words import mentions_any
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Message, Read, ToolUse
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 SurpriseKind = Literal[
     "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from closeloop.model.finding import Finding, Unmeasured
+from closeloop.records.finding import Finding, Unmeasured
 
 TAMPERING_RULES = frozenset(("weakened-test", "suppressed-error", "answer-from-history"))
 

@@ -7,11 +7,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from closeloop.model.record import Record
-from closeloop.model.trace import Command, Edit, ToolUse
-from closeloop.model.trace_steps import LaneReading, TraceReading, TraceStep
 from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
 from closeloop.process.reading_cache import cache_on_reading
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, ToolUse
+from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
 
 _LOOK_PROGRAMS = frozenset((
     "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",

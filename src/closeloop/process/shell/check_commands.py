@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 
-from closeloop.model.record import content_digest
 from closeloop.process.shell.check_tools import CHECK_TOOLS, ShellTool
 from closeloop.process.shell.command_splitting import ShellWords, word_set
+from closeloop.records.record import content_digest
 
 ToolAndTarget = tuple[str, str]
 """The tool, and the target."""

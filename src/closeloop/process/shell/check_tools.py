@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 
 class ShellTool(Record):

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 ShellWords = list[str]
 

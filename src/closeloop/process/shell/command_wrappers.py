@@ -9,7 +9,6 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.model.record import Record
 from closeloop.process.shell.check_commands import is_check_task
 from closeloop.process.shell.check_tools import CHECK_TOOLS
 from closeloop.process.shell.command_splitting import (
@@ -19,6 +18,7 @@ from closeloop.process.shell.command_splitting import (
     split_commands,
     word_set,
 )
+from closeloop.records.record import Record
 
 _MAX_WRAPPERS = 8
 """Wrappers around wrappers."""

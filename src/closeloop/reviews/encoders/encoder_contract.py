@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from closeloop.model.protocols import Encoder
+from closeloop.records.protocols import Encoder
 
 SAMPLE_TEXTS = (
     "Use the project's logger instead of print.",

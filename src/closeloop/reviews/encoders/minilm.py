@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 from closeloop.reviews.encoders.wordpiece import encode_pieces, read_vocabulary
 
 if TYPE_CHECKING:

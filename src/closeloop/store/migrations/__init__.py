@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 from closeloop.store import schema
 from closeloop.store.fact_protection import protection_statements
 from closeloop.store.migrations import (

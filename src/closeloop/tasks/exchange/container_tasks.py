@@ -19,9 +19,9 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Acceptance, Task
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.exchange.git_trees import commit_folder, patch_adding_files, unpack_archive
 from closeloop.tasks.exchange.harbor_export import RECORD_FILE
 from closeloop.tasks.exchange.swebench import normalise_task_id

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 from closeloop.git import read_git_text
-from closeloop.model.errors import BadInput
+from closeloop.records.errors import BadInput
 
 MAX_UNPACKED_BYTES = 2 << 30
 _GIT_ENVIRONMENT = {

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from closeloop.git import read_git_text
-from closeloop.model.errors import BadInput
-from closeloop.model.globs import matches_globs
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task, TestRunner
+from closeloop.records.errors import BadInput
+from closeloop.records.globs import matches_globs
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task, TestRunner
 from closeloop.tasks.exchange.git_trees import check_out_commit, pack_folder
 from closeloop.tasks.exchange.required_tests import RequiredTests
 

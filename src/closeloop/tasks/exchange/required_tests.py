@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from closeloop.model.attempt import Proof, TestRun
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
-from closeloop.model.task import Task
+from closeloop.records.attempt import Proof, TestRun
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
+from closeloop.records.task import Task
 
 
 class RequiredTests(Record):

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record import Record
-from closeloop.model.record_reading import parse_json
-from closeloop.model.task import Acceptance, Task, TestRunner
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record import Record
+from closeloop.records.record_reading import parse_json
+from closeloop.records.task import Acceptance, Task, TestRunner
 from closeloop.tasks.exchange.required_tests import RequiredTests
 from closeloop.tasks.task_digests import with_digests
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from closeloop.git import try_git_text
-from closeloop.model.task import Task
+from closeloop.records.task import Task
 from closeloop.tasks.exchange.swebench import SwebenchSource
 from closeloop.tasks.task_files import is_repository_address
 

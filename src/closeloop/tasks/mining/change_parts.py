@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from closeloop.model.record import Record
-from closeloop.model.task import TestRunner
+from closeloop.records.record import Record
+from closeloop.records.task import TestRunner
 from closeloop.tasks.projects.manifest_folder import ManifestFolder, nested_table
 
 _NOT_CODE = r"(?!.*\.(?:pyi?|[cm]?[jt]sx?|vue|go|rs|java|kt|scala|rb|php|cs|swift|[ch](?:pp)?)$)"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 MAX_LINE_CHARS = 2_000
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,80}")

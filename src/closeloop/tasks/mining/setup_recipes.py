@@ -8,8 +8,8 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
-from closeloop.model.record import Record
-from closeloop.model.settings import CommandSettings
+from closeloop.records.record import Record
+from closeloop.records.settings import CommandSettings
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.tasks.projects.manifest_folder import ManifestFolder, nested_table
 

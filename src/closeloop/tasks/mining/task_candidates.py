@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.record import Record, Time
+from closeloop.records.change import Change, FileChange
+from closeloop.records.record import Record, Time
 from closeloop.tasks.mining.change_parts import ChangeParts
 from closeloop.tasks.mining.task_prompts import TEST_BEHAVIOUR, request_from_message
 from closeloop.tasks.mining.work_history import MIN_MESSAGE_WORDS, PastWork

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from closeloop.git import read_git_text
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record, Time
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record, Time
 
 MAX_COMMITS = 100_000
 MAX_PULL_COMMITS = 50

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 MAX_MANIFEST_BYTES = 1 << 20
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 from closeloop.tasks.projects.manifest_folder import ManifestFolder, ProjectCommand, nested_table
 
 REQUIREMENTS_FILES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 from closeloop.tasks.projects.manifest_folder import (
     DetectedProject,
     ManifestFolder,

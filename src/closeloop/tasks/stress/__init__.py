@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.model.errors import BadInput
-from closeloop.model.record import Record
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
+from closeloop.records.task import Task
 from closeloop.tasks.stress.import_variants import name_distant_entry, protect_shared_helper
 from closeloop.tasks.stress.planted_variants import plant_lookalike, plant_neighbour
 from closeloop.tasks.stress.prompt_variants import add_constraints, remove_decision

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from closeloop.model.errors import BadInput
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
 from closeloop.python_trees import parse_python
+from closeloop.records.errors import BadInput
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
 from closeloop.tasks.stress.prompt_variants import unchanged_files_command
 
 MAX_MODULES = 3000

@@ -6,10 +6,10 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from closeloop.model.errors import BadInput
-from closeloop.model.globs import escape_glob
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.globs import escape_glob
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
 from closeloop.tasks.stress.import_variants import find_python_target, python_module_name
 from closeloop.tasks.stress.prompt_variants import unchanged_files_command
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from closeloop.model.errors import BadInput
-from closeloop.model.globs import escape_glob
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.task import Task
+from closeloop.records.errors import BadInput
+from closeloop.records.globs import escape_glob
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.task import Task
 from closeloop.tasks.mining.task_prompts import NAMES_HEADING
 
 _MANIFEST_FILES = (

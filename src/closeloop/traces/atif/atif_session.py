@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
+from closeloop.records.attempt import Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
 from closeloop.traces.atif.atif_steps import AtifStepReader
 from closeloop.traces.atif.atif_values import usage_from_atif
 from closeloop.traces.atif.trajectory_files import (
@@ -29,7 +30,6 @@ from closeloop.traces.call_results import (
     parse_session_extras,
 )
 from closeloop.traces.export_values import clean_text, text_or_json
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_list, as_mapping
 

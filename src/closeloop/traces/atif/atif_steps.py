@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import MAX_NOTE_CHARS
+from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
 from closeloop.traces.atif.atif_values import atif_content_text, usage_from_atif
 from closeloop.traces.atif.trajectory_files import observation_results, subagent_references
 from closeloop.traces.call_results import EXPORT_KEY, restore_event, result_fields
 from closeloop.traces.export_values import clean_text, text_or_json
-from closeloop.traces.recorded_texts import MAX_NOTE_CHARS
 from closeloop.traces.request_history import handoff_from_call
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder

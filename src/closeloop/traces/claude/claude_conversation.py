@@ -7,7 +7,17 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Thought,
+    ToolUse,
+    Turn,
+)
 from closeloop.traces.claude.claude_results import (
     ClaudeToolResult,
     claude_content_text,
@@ -18,7 +28,6 @@ from closeloop.traces.claude.claude_results import (
     with_line_range,
 )
 from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_value

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from closeloop.model.record import Record
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
+from closeloop.records.record import Record
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.claude.claude_usage import non_negative_int
 
 _EXIT_CODE = re.compile(r"\A(?:Error: )?Exit code:? (-?\d{1,10})\b")

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import Handoff, Message, Note
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Message, Note
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
 from closeloop.traces.claude.claude_results import claude_content_text, is_tool_result
@@ -19,7 +20,6 @@ from closeloop.traces.claude.session_ending import (
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.trace_builder import ROOT_LANE
 from closeloop.traces.untrusted_json import json_excerpt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from closeloop.model.attempt import Usage
+from closeloop.records.attempt import Usage
 
 
 def usage_from_claude(

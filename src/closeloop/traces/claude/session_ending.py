@@ -6,8 +6,8 @@ from collections import deque
 
 import msgspec
 
-from closeloop.model.attempt import Exit
-from closeloop.model.trace import AnyEvent, Command, Handoff, Message, Note, Thought
+from closeloop.records.attempt import Exit
+from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Note, Thought
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
 from closeloop.traces.trace_builder import ROOT_LANE
 

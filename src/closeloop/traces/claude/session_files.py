@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.traces.recorded_texts import truncate_middle
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
 
 WARMUP = "a warm-up of a sub-agent"
 _MAX_LINES_BEFORE_MESSAGE = 5000

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.recorded_texts import clean_unicode
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.cline.runtime_operations import parse_commands, parse_file_paths
-from closeloop.traces.recorded_texts import clean_unicode
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text, try_decode_json
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from closeloop.model.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
 from closeloop.traces.cline import cline_calls
 from closeloop.traces.cline.runtime_operations import (
     ClineOperationResult,
@@ -16,7 +17,6 @@ from closeloop.traces.cline.runtime_operations import (
     parse_operation_results,
 )
 from closeloop.traces.cline.view_rows import ClineViewRows, usage_from_cline_metrics
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import TraceBuilder
 from closeloop.traces.untrusted_json import (

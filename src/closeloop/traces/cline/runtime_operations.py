@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any, NamedTuple
 
-from closeloop.model.trace import AnyEvent, Command
+from closeloop.records.trace import AnyEvent, Command
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.untrusted_json import (
     as_list,

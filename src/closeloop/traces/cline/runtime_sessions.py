@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.attempt import Exit
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.attempt import Exit
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.cline.cline_task import ClineTask, ClineTaskBuilder
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import (
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

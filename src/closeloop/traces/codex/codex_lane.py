@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Command, Edit, Intent, Message, Thought, ToolUse, Turn
+from closeloop.records.attempt import Usage
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import AnyEvent, Command, Edit, Intent, Message, Thought, ToolUse, Turn
 from closeloop.traces.call_results import is_action
 from closeloop.traces.codex import codex_patches
 from closeloop.traces.codex.codex_handoffs import CodexHandoffs
 from closeloop.traces.codex.codex_usage import CodexTokenMeter
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import TraceBuilder
 from closeloop.traces.untrusted_json import (

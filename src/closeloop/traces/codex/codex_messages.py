@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, MutableSequence
 from typing import Any, Literal
 
-from closeloop.model.trace import Message
+from closeloop.records.trace import Message
 from closeloop.traces.codex.codex_lane import CodexLaneBuilder
 from closeloop.traces.codex.codex_outputs import codex_content_text
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from closeloop.model.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces.codex import codex_patches, codex_scripts
 from closeloop.traces.codex.codex_lane import CodexLaneBuilder
 from closeloop.traces.codex.codex_outputs import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from closeloop.model.trace import Handoff
+from closeloop.records.trace import Handoff
 from closeloop.traces.codex.codex_outputs import codex_content_text
 from closeloop.traces.codex.codex_results import apply_command_end, apply_patch_end, apply_tool_end
 from closeloop.traces.codex.codex_session import CodexSessionBuilder, RecordFields

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 
 MAX_DAYS_APART = 31
 """How long after a thread began the ones that it starts are looked for."""

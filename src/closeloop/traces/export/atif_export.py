@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Handoff, Lane, Message, Thought, Trace, Turn
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import AnyEvent, Handoff, Lane, Message, Thought, Trace, Turn
+from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.call_results import EXPORT_KEY, extra_fields, session_extras
 from closeloop.traces.export.tool_call_export import (
     ExportSource,

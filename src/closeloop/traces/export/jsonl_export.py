@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from closeloop.model.trace import Trace
+from closeloop.records.trace import Trace
 from closeloop.traces.export.tool_call_export import ExportSource
 
 

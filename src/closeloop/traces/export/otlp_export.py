@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.record import content_digest
-from closeloop.model.trace import AnyEvent, Lane, Message, Note, Thought, Trace, Turn
+from closeloop.records.attempt import Usage
+from closeloop.records.record import content_digest
+from closeloop.records.trace import AnyEvent, Lane, Message, Note, Thought, Trace, Turn
 from closeloop.traces.call_results import EXPORT_KEY, extra_fields, session_extras
 from closeloop.traces.export.tool_call_export import (
     ExportedCall,

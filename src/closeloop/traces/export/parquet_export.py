@@ -8,8 +8,8 @@ from typing import Any, BinaryIO, get_args
 
 import msgspec
 
-from closeloop.model.errors import BadInput
-from closeloop.model.trace import AnyEvent, Trace
+from closeloop.records.errors import BadInput
+from closeloop.records.trace import AnyEvent, Trace
 from closeloop.traces.export.tool_call_export import ExportSource
 
 _INTEGERS = frozenset({"number", "turn", "exit_code", "first_line", "last_line"})

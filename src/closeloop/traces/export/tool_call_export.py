@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Attempt
-from closeloop.model.record import Record
-from closeloop.model.session import Session
-from closeloop.model.trace import (
+from closeloop.records.attempt import Attempt
+from closeloop.records.record import Record
+from closeloop.records.session import Session
+from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.record import Record
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Intent, Message, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.record import Record
+from closeloop.records.recorded_texts import MAX_NOTE_CHARS, truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Command, Intent, Message, Turn
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.export_values import clean_text, text_or_json
 from closeloop.traces.inspect_logs.inspect_values import (
@@ -21,7 +22,6 @@ from closeloop.traces.inspect_logs.inspect_values import (
     usage_from_inspect,
 )
 from closeloop.traces.otel.message_parts import MessagePart, PartRole
-from closeloop.traces.recorded_texts import MAX_NOTE_CHARS, truncate_middle
 from closeloop.traces.request_history import RequestHistoryBuilder, handoff_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since
 from closeloop.traces.untrusted_json import (

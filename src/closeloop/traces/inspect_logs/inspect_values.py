@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from closeloop.model.attempt import Usage
+from closeloop.records.attempt import Usage
 from closeloop.traces.export_values import clean_text, text_or_json, uncached_input_tokens
 from closeloop.traces.untrusted_json import as_amount, as_count, as_list, as_mapping
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 import zstandard
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, is_heavy
 from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, decode_json
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.codex.codex_patches import files_in_patch
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import (

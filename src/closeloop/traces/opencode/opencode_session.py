@@ -8,15 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from closeloop.model.attempt import Exit
-from closeloop.model.session import Session
-from closeloop.model.trace import (
-    Handoff,
-    Message,
-    Note,
-    Thought,
-    Turn,
-)
+from closeloop.records.attempt import Exit
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Message, Note, Thought, Turn
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.opencode.opencode_parts import (
     REPORT_TAG,
@@ -25,7 +20,6 @@ from closeloop.traces.opencode.opencode_parts import (
     finish_opencode_call,
     usage_from_opencode,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 from closeloop.traces.opencode.opencode_session import OpencodeRecording
 from closeloop.traces.untrusted_json import as_amount, as_mapping, as_text, try_decode_json
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.attempt import Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import Record
+from closeloop.records.attempt import Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import Record
+from closeloop.records.recorded_texts import clean_unicode
 from closeloop.traces.event_builder import derive_id, openai_content_text, usage_from_openai
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.recorded_texts import clean_unicode
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_list,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
+from closeloop.records.protocols import RecordingSource
 
 
 def read_first_value(source: RecordingSource) -> Any:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse, Turn
 from closeloop.traces.event_builder import (
     EventBuilder,
     openai_content_text,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from closeloop.model.attempt import Usage
-from closeloop.model.record import Record
+from closeloop.records.attempt import Usage
+from closeloop.records.record import Record
 from closeloop.traces.export_values import clean_text, uncached_input_tokens, unfold_json
 from closeloop.traces.otel.message_parts import MessagePart, PartRole, id_text, parse_message_parts
 from closeloop.traces.untrusted_json import as_amount, as_count

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Handoff, Message, Turn
+from closeloop.records.attempt import Usage
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Handoff, Message, Turn
 from closeloop.traces.call_results import (
     EXPORT_KEY,
     SessionExtras,

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Handoff, Message, Thought, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Handoff, Message, Thought, Turn
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
@@ -22,7 +23,6 @@ from closeloop.traces.gemini_contents import (
     usage_from_gemini,
 )
 from closeloop.traces.open_turns import OpenTurns
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.trace import Message, Turn
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import Message, Turn
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     usage_from_gemini,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_amount, as_label, as_text, storable_arguments

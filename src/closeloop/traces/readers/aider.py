@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import Edit, Read, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
+from closeloop.records.trace import Edit, Read, Turn
 from closeloop.traces import single_file
 from closeloop.traces.edit_blocks import parse_edit_blocks, parse_fenced_changes
 from closeloop.traces.event_builder import EventBuilder, derive_id

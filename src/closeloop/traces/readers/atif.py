@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces.atif.atif_session import AtifSessionBuilder
 from closeloop.traces.atif.trajectory_files import (
     MAX_FILES,

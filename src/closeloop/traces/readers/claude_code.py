@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.session import Session
 from closeloop.traces.claude.claude_session import ClaudeSessionBuilder
 from closeloop.traces.claude.session_files import (
     WARMUP,

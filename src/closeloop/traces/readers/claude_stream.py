@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Message
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Message
+from closeloop.records.usage_totals import sum_usage
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
@@ -24,7 +25,6 @@ from closeloop.traces.claude.session_ending import (
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.trace_builder import ROOT_LANE
 from closeloop.traces.untrusted_json import json_excerpt
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.session import Session
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.cline import runtime_sessions
 from closeloop.traces.cline.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.attempt import Exit
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
-from closeloop.model.trace import Handoff, Message
+from closeloop.records.attempt import Exit
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Message
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.codex.codex_session import CodexSessionBuilder
 from closeloop.traces.codex.record_dispatch import handle_record

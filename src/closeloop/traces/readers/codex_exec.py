@@ -6,15 +6,24 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.record import content_digest
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Thought,
+    ToolUse,
+    Turn,
+)
 from closeloop.traces import single_file
 from closeloop.traces.codex.codex_outputs import mcp_reply_text
 from closeloop.traces.codex.codex_usage import CodexTokenMeter
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.shell_words import split_shell_words as shell_words
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder

@@ -10,11 +10,21 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Edit, Handoff, Message, Thought, ToolUse, Turn
-from closeloop.model.usage_totals import sum_usage
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Thought,
+    ToolUse,
+    Turn,
+)
+from closeloop.records.usage_totals import sum_usage
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_corrections, result_fields
 from closeloop.traces.copilot.copilot_calls import (
@@ -23,7 +33,6 @@ from closeloop.traces.copilot.copilot_calls import (
     running_shell_id,
     usage_from_copilot,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, find_exit_code
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

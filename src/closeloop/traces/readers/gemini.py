@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
+from closeloop.records.plural import count_with_noun
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.gemini_contents import (
     add_interrupt,
@@ -27,7 +28,6 @@ from closeloop.traces.gemini_contents import (
     parse_function_response,
     usage_from_gemini,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

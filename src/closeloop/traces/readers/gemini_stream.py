@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Message, Read, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Message, Read, Turn
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
@@ -19,7 +20,6 @@ from closeloop.traces.gemini_contents import (
     finish_gemini_call,
     parse_shell_exit_code,
 )
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
 from closeloop.traces import single_file
 from closeloop.traces.goose.goose_session import GooseRecording, GooseSessionBuilder

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces import single_file
 from closeloop.traces.inspect_logs.inspect_session import InspectSessionBuilder
 from closeloop.traces.inspect_logs.log_archive import is_inspect_log, is_log_archive, iter_samples

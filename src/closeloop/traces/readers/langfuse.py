@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces import single_file
 from closeloop.traces.export_values import clean_text, text_or_json, unfold_json
 from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from closeloop.model.attempt import Exit
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Intent, Turn
+from closeloop.records.attempt import Exit
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Intent, Turn
 from closeloop.traces import single_file
 from closeloop.traces.event_builder import (
     EventBuilder,

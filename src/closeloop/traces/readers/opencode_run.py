@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces import single_file
 from closeloop.traces.opencode.opencode_session import (
     OpencodeFamily,

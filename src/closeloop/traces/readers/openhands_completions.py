@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
 from closeloop.traces.openhands.completion_log import (

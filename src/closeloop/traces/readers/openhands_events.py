@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.event_builder import derive_id
 from closeloop.traces.openhands.openhands_files import read_first_value

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
 from closeloop.traces.openhands.conversation_folders import (

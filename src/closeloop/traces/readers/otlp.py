@@ -11,8 +11,8 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
 from closeloop.traces import single_file
 from closeloop.traces.export_values import clean_text, text_or_json, time_from_nanos
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, FileSource

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from closeloop.model.attempt import Usage
-from closeloop.model.plural import count_with_noun
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
+from closeloop.records.attempt import Usage
+from closeloop.records.plural import count_with_noun
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_claim, mark_corrections, result_fields
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.model.plural import count_with_noun
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Handoff, Message, Thought, Turn
+from closeloop.records.plural import count_with_noun
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
@@ -29,7 +30,6 @@ from closeloop.traces.gemini_contents import (
 from closeloop.traces.open_turns import OpenTurns
 from closeloop.traces.qwen.qwen_stream import QwenStreamBuilder, is_qwen_stream
 from closeloop.traces.qwen.qwen_telemetry import QwenTelemetry
-from closeloop.traces.recorded_texts import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (

@@ -7,10 +7,10 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from closeloop.model.attempt import Exit, Usage
-from closeloop.model.protocols import RecordingSource
-from closeloop.model.session import Session
-from closeloop.model.trace import AnyEvent, Edit, Read, Turn
+from closeloop.records.attempt import Exit, Usage
+from closeloop.records.protocols import RecordingSource
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Edit, Read, Turn
 from closeloop.traces import single_file
 from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
 from closeloop.traces.shell_words import split_shell_words as shell_words

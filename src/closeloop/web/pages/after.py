@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from closeloop.model.record import Record
-from closeloop.model.review_items import HumanReview
-from closeloop.model.variant import Variant
+from closeloop.records.record import Record
+from closeloop.records.review_items import HumanReview
+from closeloop.records.variant import Variant
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head

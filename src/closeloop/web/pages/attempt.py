@@ -6,11 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from closeloop.model.finding import Finding
-from closeloop.model.insight import Insight
-from closeloop.model.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
-from closeloop.model.record import Record
-from closeloop.model.trace import Handoff, Message, Note, Trace
+from closeloop.records.finding import Finding
+from closeloop.records.insight import Insight
+from closeloop.records.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
+from closeloop.records.record import Record
+from closeloop.records.trace import Handoff, Message, Note, Trace
 from closeloop.traces.lane_tree import lane_depths
 from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext

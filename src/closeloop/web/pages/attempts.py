@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices
-from closeloop.model.record import Record
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices
+from closeloop.records.record import Record
 from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
 from closeloop.web.list_cursors import cursor_after_row, parse_cursor
 from closeloop.web.page import Page

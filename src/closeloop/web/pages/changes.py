@@ -6,12 +6,12 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.measuring.metric_definitions import RISK_METRICS
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.change_report import ReportRow, RiskLevel
-from closeloop.model.delivery import Delivery
-from closeloop.model.record import Record
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_definitions import RISK_METRICS
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.change_report import ReportRow, RiskLevel
+from closeloop.records.delivery import Delivery
+from closeloop.records.record import Record
 from closeloop.store.counts_section import DeliveredChange
 from closeloop.tasks.sealed_tasks import task_alias
 from closeloop.web.page import Page

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.measuring.attempt_selection import AttemptSelection, select_attempts
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.measuring.variant_comparison import compare_variants as held_against
-from closeloop.measuring.variant_comparison import selection_mask
-from closeloop.model.comparison_report import CompareReport, VariantComparison
-from closeloop.model.errors import BadInput
-from closeloop.model.finding import Finding
-from closeloop.model.record import Record
-from closeloop.model.variant import Variant
+from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.variant_comparison import compare_variants as held_against
+from closeloop.metrics.variant_comparison import selection_mask
+from closeloop.records.comparison_report import CompareReport, VariantComparison
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import Finding
+from closeloop.records.record import Record
+from closeloop.records.variant import Variant
 from closeloop.tasks.sealed_tasks import is_alias
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext

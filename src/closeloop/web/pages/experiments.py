@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from closeloop.measuring.attempt_measuring import find_experiment, list_experiment_attempts
-from closeloop.model.attempt import AttemptRow
-from closeloop.model.experiment_plan import ExperimentStatus
-from closeloop.model.record import Record
-from closeloop.model.variant import Experiment
-from closeloop.running.experiment_status import estimate_seconds_left, read_experiment_status
+from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
+from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.experiment_plan import ExperimentStatus
+from closeloop.records.record import Record
+from closeloop.records.variant import Experiment
 from closeloop.tasks.sealed_tasks import hide_attempt
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext

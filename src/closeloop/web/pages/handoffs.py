@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from closeloop.model.record import Record
-from closeloop.model.task import Task
 from closeloop.process.child_reports import list_report_facts, parent_uses_fact
 from closeloop.process.handoff_briefs import (
     BriefNeed,
@@ -16,6 +14,8 @@ from closeloop.process.handoff_briefs import (
     missing_planted_facts,
 )
 from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.records.record import Record
+from closeloop.records.task import Task
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head

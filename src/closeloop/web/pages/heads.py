@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from closeloop.model.attempt import Attempt, AttemptRow
-from closeloop.model.attempt_lists import AttemptMarks
-from closeloop.model.finding import Finding
-from closeloop.model.measurement import Measurement
-from closeloop.model.record import Record
-from closeloop.model.session import Session
-from closeloop.model.task import Task
-from closeloop.reviewing.review_queue import load_open_task
+from closeloop.records.attempt import Attempt, AttemptRow
+from closeloop.records.attempt_lists import AttemptMarks
+from closeloop.records.finding import Finding
+from closeloop.records.measurement import Measurement
+from closeloop.records.record import Record
+from closeloop.records.session import Session
+from closeloop.records.task import Task
+from closeloop.reviews.review_queue import load_open_task
 from closeloop.web.page import find_or_404
 from closeloop.web.page_context import PageContext
 

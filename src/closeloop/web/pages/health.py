@@ -8,9 +8,9 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.flow import describe_sandbox
-from closeloop.model.access_tokens import AccessToken
-from closeloop.model.record import Record
 from closeloop.plugins import PluginKind, installed_plugins
+from closeloop.records.access_tokens import AccessToken
+from closeloop.records.record import Record
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from closeloop.model.measurement import Measures
-from closeloop.model.record import Record
-from closeloop.model.trace import Message
-from closeloop.model.trace_steps import Iteration, LaneReading
 from closeloop.process.convergence import find_standstills
+from closeloop.records.measurement import Measures
+from closeloop.records.record import Record
+from closeloop.records.trace import Message
+from closeloop.records.trace_steps import Iteration, LaneReading
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head, with_marks

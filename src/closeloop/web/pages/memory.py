@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.measuring.metric_definitions import MEMORY_METRICS
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.errors import Fault
-from closeloop.model.insight import Insight
-from closeloop.model.record import Record
-from closeloop.model.team_rules import InsightTheme, RepeatedRemark, RuleState, TeamRule
-from closeloop.reviewing.agent_context import hidden_attempts, list_themes
-from closeloop.reviewing.text_vectors import open_encoder
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_definitions import MEMORY_METRICS
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.errors import Fault
+from closeloop.records.insight import Insight
+from closeloop.records.record import Record
+from closeloop.records.team_rules import InsightTheme, RepeatedRemark, RuleState, TeamRule
+from closeloop.reviews.agent_context import hidden_attempts, list_themes
+from closeloop.reviews.text_vectors import open_encoder
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.views.figure_views import FigureTable, build_figure_table

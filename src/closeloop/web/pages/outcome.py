@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.attempt import CommandResult, Grade, IntegrityCheck
-from closeloop.model.change import Change
-from closeloop.model.delivery import Delivery
-from closeloop.model.evaluation import Evaluation, JudgeVersion
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.record import Record
+from closeloop.records.attempt import CommandResult, Grade, IntegrityCheck
+from closeloop.records.change import Change
+from closeloop.records.delivery import Delivery
+from closeloop.records.evaluation import Evaluation, JudgeVersion
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import (

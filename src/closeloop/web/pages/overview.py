@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from closeloop.measuring.attempt_groups import UNKNOWN_LABEL
-from closeloop.measuring.attempt_selection import AttemptSelection
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.measuring.metric_trends import compute_trends
-from closeloop.measuring.variant_comparison import compare_variants
-from closeloop.model.attempt_lists import AttemptFilter
-from closeloop.model.comparison_report import CompareReport
-from closeloop.model.errors import BadInput
-from closeloop.model.experiment_plan import ExperimentStatus
-from closeloop.model.orchestration import OrchestrationRow
-from closeloop.model.record import Record
-from closeloop.model.trend_report import MetricRegression, VersionMark
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+from closeloop.metrics.attempt_selection import AttemptSelection
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.metric_trends import compute_trends
+from closeloop.metrics.variant_comparison import compare_variants
+from closeloop.records.attempt_lists import AttemptFilter
+from closeloop.records.comparison_report import CompareReport
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import ExperimentStatus
+from closeloop.records.orchestration import OrchestrationRow
+from closeloop.records.record import Record
+from closeloop.records.trend_report import MetricRegression, VersionMark
 from closeloop.tasks.sealed_tasks import hide_attempt
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext

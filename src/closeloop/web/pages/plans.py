@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.model.orchestration import (
+from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
     OrchestrationResult,
@@ -12,7 +12,7 @@ from closeloop.model.orchestration import (
     SubtaskSpec,
     SubtaskTry,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext
 from closeloop.web.views.plan_graph import Picture, draw_plan_graph, task_depths

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from closeloop.measuring.attempt_table import AttemptTable
-from closeloop.measuring.metric_figures import compute_metrics
-from closeloop.model.prompt_uses import PromptProposal, PromptUse
-from closeloop.model.record import Record
-from closeloop.model.variant import PromptVersion
-from closeloop.reviewing.prompt_log import find_prompt, list_prompt_uses
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.prompt_uses import PromptProposal, PromptUse
+from closeloop.records.record import Record
+from closeloop.records.variant import PromptVersion
 from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
+from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
 from closeloop.web.metric_cache import CachedValue
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from closeloop.model.pull_request import Correction, PullRequest, PullRequestState, PullRow
-from closeloop.model.record import Record
-from closeloop.reviewing.pull_updates import load_pull
+from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
+from closeloop.records.record import Record
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_updates import load_pull
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
 

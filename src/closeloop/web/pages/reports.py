@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from closeloop.model.record import Record
-from closeloop.reviewing.review_queue import load_open_task
+from closeloop.records.record import Record
+from closeloop.reviews.review_queue import load_open_task
 from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.views.report_view import ReportShown, build_report_view

@@ -7,16 +7,16 @@ from typing import Annotated, get_args
 
 from msgspec import Meta
 
-from closeloop.model.change import Change
-from closeloop.model.errors import BadInput
-from closeloop.model.evaluation import CRITERIA
-from closeloop.model.finding import FailureMode
-from closeloop.model.patch_parsing import parse_patch
-from closeloop.model.record import Record, Time
-from closeloop.model.review_items import HumanReview, ReviewItem
-from closeloop.reviewing.review_queue import ReviewQueue, list_waiting_items, load_draft, next_item
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import CRITERIA
+from closeloop.records.finding import FailureMode
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.record import Record, Time
+from closeloop.records.review_items import HumanReview, ReviewItem
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.queue_policy import REVIEW_QUESTIONS
+from closeloop.reviews.review_queue import ReviewQueue, list_waiting_items, load_draft, next_item
 from closeloop.web.metric_cache import CachedValue
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext

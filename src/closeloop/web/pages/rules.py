@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from closeloop import plugins
-from closeloop.model.finding import Rule
-from closeloop.model.record import Record
 from closeloop.process.rule_quality import RuleQuality, load_measured_quality, quality_by_rule
+from closeloop.records.finding import Rule
+from closeloop.records.record import Record
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from closeloop.measuring.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
-from closeloop.model.attempt_lists import AttemptFilter
-from closeloop.model.held_out_log import HeldOutGap, HeldOutRun
-from closeloop.model.rates import Rate, wilson_rate
-from closeloop.model.record import Record
-from closeloop.model.task import Task
+from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+from closeloop.records.attempt_lists import AttemptFilter
+from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
 from closeloop.tasks.task_sets import SetFacts, describe_sets
 from closeloop.tasks.task_tags import infer_kind_tags

@@ -8,10 +8,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.model.change import Change, FileChange
-from closeloop.model.finding import Finding
-from closeloop.model.record import Record
-from closeloop.model.trace import Edit, Trace
+from closeloop.records.change import Change, FileChange
+from closeloop.records.finding import Finding
+from closeloop.records.record import Record
+from closeloop.records.trace import Edit, Trace
 
 MAX_LINES = 4000
 MAX_LINE_CHARS = 1000

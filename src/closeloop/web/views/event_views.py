@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from closeloop.model import trace as t
-from closeloop.model.finding import Finding
-from closeloop.model.record import Record, Time
+from closeloop.records import trace as t
+from closeloop.records.finding import Finding
+from closeloop.records.record import Record, Time
 from closeloop.traces.lane_tree import lane_depths
 
 MAX_SHOWN_CHARS = 2000

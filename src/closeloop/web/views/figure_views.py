@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from closeloop.measuring.figure_wording import format_bounds, format_metric_value
-from closeloop.measuring.reports.report_content import pair_with_metrics
-from closeloop.model.metric_values import Metric, MetricsReport, MetricValue
-from closeloop.model.record import Record, Time
-from closeloop.model.trend_report import MetricSeries
+from closeloop.metrics.figure_wording import format_bounds, format_metric_value
+from closeloop.metrics.reports.report_content import pair_with_metrics
+from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
+from closeloop.records.record import Record, Time
+from closeloop.records.trend_report import MetricSeries
 
 
 class FigureLine(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 TextMark = Literal["kept", "dropped"]
 

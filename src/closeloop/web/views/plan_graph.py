@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 WIDTH, HEIGHT = 196, 58
 ACROSS, DOWN = 64, 18

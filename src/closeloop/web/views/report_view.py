@@ -14,9 +14,9 @@ from closeloop.changes.reports.report_text import (
     report_subject,
     unmeasured_by_reason,
 )
-from closeloop.model.change_report import ChangeReport, ReportRow, ReportVerdict, Risk, ToolRun
-from closeloop.model.finding import Finding, Unmeasured
-from closeloop.model.record import Record
+from closeloop.records.change_report import ChangeReport, ReportRow, ReportVerdict, Risk, ToolRun
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record
 
 MAX_FINDINGS = 500
 _SEVERITIES = ("error", "warning", "info")

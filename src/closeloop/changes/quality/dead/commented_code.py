@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from closeloop.changes.quality.changed_file import ChangedFile
 from closeloop.changes.syntax import parse_module
-from closeloop.model.inspection import Language
+from closeloop.records.inspection import Language
 
 MIN_COMMENTED_LINES = 3
 """So many lines of it in a row."""

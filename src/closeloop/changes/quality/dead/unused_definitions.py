@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from closeloop.changes.quality.changed_file import ChangedFile, list_changed_files
-from closeloop.model.inspection import (
+from closeloop.records.inspection import (
     Inspection,
     SourceFunction,
     SourceImport,

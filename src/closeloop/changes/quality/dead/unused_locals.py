@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from closeloop.changes.quality.changed_file import ChangedFile, OldFunctions, find_old_function
-from closeloop.model.inspection import SourceFunction, SourceModule
-from closeloop.model.record import Record
+from closeloop.records.inspection import SourceFunction, SourceModule
+from closeloop.records.record import Record
 
 LineMessage = tuple[int, str]
 

@@ -15,8 +15,8 @@ from closeloop.changes.risk.api.python_compare import compare_python_libraries
 from closeloop.changes.risk.api.python_library import PythonLibrary
 from closeloop.changes.risk.api.rust_api import Crate
 from closeloop.changes.risk.api.script_api import ScriptPackage
-from closeloop.model.change import FileChange
-from closeloop.model.inspection import ChangeSide, Inspection
+from closeloop.records.change import FileChange
+from closeloop.records.inspection import ChangeSide, Inspection
 
 __all__ = ["ApiChange", "find_api_changes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 Passing = Literal["position", "either", "keyword", "rest", "keywords"]
 MemberKind = Literal["function", "property", "class", "value", "module", "unknown"]

@@ -9,7 +9,7 @@ from importlib import import_module
 from tree_sitter import Language as Compiled
 from tree_sitter import Node, Parser
 
-from closeloop.model.inspection import Language
+from closeloop.records.inspection import Language
 
 _GRAMMAR_LOADERS: dict[Language, tuple[str, str]] = {
     "python": ("tree_sitter_python", "language"),

@@ -15,7 +15,7 @@ from closeloop.changes.risk.api.api_members import (
     Parameter,
     Passing,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 _VARIADIC = ("rest", "keywords")
 _POSITIONAL = ("position", "either")

@@ -18,7 +18,7 @@ from closeloop.changes.risk.api.api_nodes import (
     node_source,
     parse_syntax_root,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 _DEPRECATION = re.compile(
     r"DeprecationWarning|\.\. deprecated|deprecated\b.{0,80}(?:removed|version|instead|use )",

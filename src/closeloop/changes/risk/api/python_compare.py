@@ -14,7 +14,7 @@ from closeloop.changes.risk.api.member_compare import (
     find_new_name,
 )
 from closeloop.changes.risk.api.python_library import PythonLibrary, ResolvedName
-from closeloop.model.change import FileChange
+from closeloop.records.change import FileChange
 
 
 def compare_python_libraries(

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from closeloop.changes.risk.api.api_members import Member
 from closeloop.changes.risk.api.python_api import ImportAlias, ModuleApi, read_module_api
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 _MAX_DEPTH = 8
 _INTERNAL_PATHS = re.compile(

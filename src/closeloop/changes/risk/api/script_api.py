@@ -21,7 +21,7 @@ from closeloop.changes.risk.api.api_nodes import (
     node_source,
     parse_syntax_root,
 )
-from closeloop.model.record import Record
+from closeloop.records.record import Record
 
 _ENDINGS = ("", ".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".d.ts")
 _BUILD_FOLDER = re.compile(

@@ -1,0 +1,1 @@
+"""Make attempts, schedule them, and save what came of them."""

@@ -1,0 +1,266 @@
+"""One attempt: an agent works in a workspace, what it left is graded in a clean room."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from closeloop.attempts.run_resources import RunResources, prepare_task_base, sandbox_description
+from closeloop.gateway.attempt_proxy import AttemptProxy
+from closeloop.grading import grading
+from closeloop.grading.variants import ResolvedVariant, add_agent_context
+from closeloop.records.attempt import Attempt, Exit
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput, Fault
+from closeloop.records.exchange import Exchange
+from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ScheduledAttempt
+from closeloop.records.insight import Insight
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.plural import count_with_noun
+from closeloop.records.protocols import Assignment, ModelProxy, Work
+from closeloop.records.record import Record, content_digest
+from closeloop.records.secret_redaction import redact_grade, redact_record
+from closeloop.records.task import Task
+from closeloop.records.trace import Lane, Note, Trace
+from closeloop.records.variant import Limits
+from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
+from closeloop.traces.agent_recordings import session_from_gateway, session_from_recordings
+
+GRACE_SECONDS = 60.0
+"""An agent stops itself at its time limit; one that does not is stopped this much later."""
+MAX_FEEDBACK_CHARACTERS = 20_000
+
+WorkspaceStep = Callable[[Workspace], Awaitable[None]]
+
+
+class AgentRun(Record):
+    """What an agent did, and what went between it and its model."""
+
+    work: Work
+    change: Change
+    exchanges: Sequence[Exchange] = ()
+    mend: str | None = None
+    refused: Mapping[str, int] = {}
+    """Hosts that it asked for in vain, and how often."""
+
+
+async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
+    """The whole of one try, from a fresh workspace to its grade. Nothing of it is kept yet."""
+    slot = one.slot
+    if slot.task.digest not in tools.bases:
+        tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
+    base, started = tools.bases[slot.task.digest], datetime.now(UTC)
+    agent_run = await run_agent(slot, base, tools)
+    work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
+    attempt = Attempt(
+        **attempt_identity(one),
+        started=started,
+        ended=datetime.now(UTC),
+        exit=work.exit,
+        cause=work.cause,
+        usage=work.usage,
+        summary=work.summary,
+        sandbox=sandbox_description(tools.workspaces),
+    )
+    submission = grading.GradedSubmission(
+        attempt=attempt, change=agent_run.change, trace=work.trace, proof=one.proof
+    )
+    grade = await grading.grade_attempt(tools.workspaces, base, slot.task, submission)
+    return AttemptResult(
+        attempt=attempt,
+        trace=work.trace,
+        change=agent_run.change,
+        grade=redact_grade(grade),
+        exchanges=agent_run.exchanges,
+        insights=feedback_insights(attempt, slot.task, work.feedback),
+        mend=agent_run.mend,
+    )
+
+
+def lost_attempt(one: AttemptOrder, started: datetime, cause: str) -> AttemptResult:
+    """A try that the machine lost, with all that came of it."""
+    attempt = Attempt(
+        **attempt_identity(one),
+        started=started,
+        ended=datetime.now(UTC),
+        exit="machine",
+        cause=cause,
+    )
+    return AttemptResult(attempt=attempt)
+
+
+def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
+    """Which attempt it is, however it ends."""
+    slot = one.slot
+    return {
+        "id": content_digest(one.key)[:12],
+        "origin": "experiment",
+        "task": slot.task.id,
+        "task_digest": slot.task.digest,
+        "variant": slot.variant.digest,
+        "experiment": slot.experiment,
+        "number": slot.number,
+        "retry": one.retry,
+        "parent": one.parent,
+    }
+
+
+async def do_nothing(workspace: Workspace) -> None:
+    """All is as it should be."""
+
+
+async def run_agent(
+    slot: ScheduledAttempt,
+    base: WorkspaceBase | None,
+    tools: RunResources,
+    *,
+    before: WorkspaceStep = do_nothing,
+    after: WorkspaceStep = do_nothing,
+) -> AgentRun:
+    """The agent at work in its own workspace; where we or a plug-in fail it, exit `machine`.
+
+    `before` it begins and `after` its change is known, others may do something there.
+    """
+    crew, limits = tools.crews[slot.variant.digest], slot.variant.limits
+    work = Work(exit="out_of_time", trace=Trace(reader=crew.agent.name, reader_version=1))
+    change = Change(base=slot.task.base)
+    proxy: AttemptProxy | None = None
+    began = ended = time.monotonic()
+    refused: Mapping[str, int] = {}
+    try:
+        async with AsyncExitStack() as opened:
+            if crew.model is not None:
+                proxy_opening = tools.gateway.open_proxy(
+                    slot.variant.model or "", crew.model, limits
+                )
+                proxy = await opened.enter_async_context(proxy_opening)
+            workspace = await opened.enter_async_context(tools.workspaces.open(base, limits))
+            refused = workspace.cage.refused
+            await before(workspace)
+            began = time.monotonic()
+            with anyio.move_on_after(limits.seconds + GRACE_SECONDS):
+                work = await crew.agent.work(build_assignment(slot, crew, workspace, proxy))
+            ended = min(time.monotonic(), began + limits.seconds)
+            # An agent hands over what it has when it is cancelled, but then the run is over.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            change = parse_patch(await workspace.read_diff(), base=slot.task.base)
+            await after(workspace)
+    except BadInput as fault:
+        if proxy is None or not isinstance(await proxy.closed(), BadInput):
+            raise
+        work = msgspec.structs.replace(work, exit="machine", cause=str(fault))
+    except UnreadableChange as error:
+        work = msgspec.structs.replace(work, exit="crashed", cause=str(error))
+    except Fault as fault:
+        work = msgspec.structs.replace(work, exit="machine", cause=str(fault))
+    except Exception as error:  # a plug-in may raise anything; the other attempts go on
+        cause = f"the agent {crew.agent.name!r} raised {type(error).__name__}: {error}"
+        work = msgspec.structs.replace(work, exit="machine", cause=cause)
+    if proxy is None or not proxy.exchanges:
+        return AgentRun(work=work, change=change, refused=refused)
+    closing_fault = await proxy.closed()
+    if (silence := find_provider_fault(work.exit, proxy, (began, ended), limits)) is not None:
+        work = msgspec.structs.replace(work, exit="machine", cause=silence)
+    return AgentRun(
+        work=msgspec.structs.replace(work, usage=proxy.usage),
+        change=change,
+        exchanges=proxy.exchanges,
+        mend=str(closing_fault) if isinstance(closing_fault, BadInput) else None,
+        refused=refused,
+    )
+
+
+def find_provider_fault(
+    exit_: Exit, door: AttemptProxy, span: tuple[float, float], limits: Limits
+) -> str | None:
+    """Why an attempt that did not end well says nothing about the agent: its model was silent.
+
+    Of a program that gave up because an answer broke off, that is the reason too.
+    """
+    if exit_ not in ("out_of_time", "idle", "gave_up", "crashed"):
+        return None
+    silence = door.describe_silence(*span, limits.seconds)
+    return silence or (door.describe_break() if exit_ in ("gave_up", "crashed") else None)
+
+
+def build_assignment(
+    slot: ScheduledAttempt, crew: ResolvedVariant, workspace: Workspace, door: ModelProxy | None
+) -> Assignment:
+    """What an agent is handed."""
+    return Assignment(
+        prompt=slot.task.prompt,
+        system=add_agent_context(crew, slot.context),
+        cage=workspace.cage,
+        model=door,
+        door=door,
+        variant=slot.variant,
+        limits=slot.variant.limits,
+        answer=make_answerer(slot.task),
+        feedback=slot.feedback or crew.written.feedback,
+    )
+
+
+def with_trace(done: AgentRun) -> Work:
+    """An agent that did not tell its work itself left files about it, or at least its requests."""
+    work = msgspec.structs.replace(done.work, recordings=())
+    if work.trace.events:
+        return work
+    session = session_from_recordings(done.work.recordings) or session_from_gateway(done.exchanges)
+    if session is None:
+        return work
+    summary = work.summary or session.summary
+    return msgspec.structs.replace(work, trace=session.trace, summary=summary)
+
+
+def with_refusals(work: Work, refused: Mapping[str, int]) -> Work:
+    """A note in the trace for every host that the sandbox did not let it reach."""
+    trace = work.trace
+    lanes = trace.lanes or (Lane(id="root"),)
+    notes = (
+        Note(
+            number=number,
+            lane=lanes[0].id,
+            about="refused host",
+            text=f"{host}, {count_with_noun(times, 'time')}",
+        )
+        for number, (host, times) in enumerate(sorted(refused.items()), len(trace.events) + 1)
+    )
+    if not refused:
+        return work
+    trace = msgspec.structs.replace(trace, lanes=lanes, events=(*trace.events, *notes))
+    return msgspec.structs.replace(work, trace=trace)
+
+
+def feedback_insights(attempt: Attempt, task: Task, feedback: str | None) -> tuple[Insight, ...]:
+    """What the agent said it lacked, where it said anything."""
+    if not feedback or not feedback.strip() or attempt.ended is None:
+        return ()
+    return (
+        Insight(
+            attempt=attempt.id,
+            repo=task.repo,
+            type="agent_self_feedback",
+            text=feedback.strip()[:MAX_FEEDBACK_CHARACTERS],
+            at=attempt.ended,
+        ),
+    )
+
+
+def make_answerer(task: Task) -> Callable[[str], str | None]:
+    """What the user says when asked, by the task's script."""
+
+    def answer(question: str) -> str | None:
+        for pattern, reply in task.answers.items():
+            if re.search(pattern, question, re.IGNORECASE | re.DOTALL):
+                return reply
+        return None
+
+    return answer

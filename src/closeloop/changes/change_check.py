@@ -1,0 +1,389 @@
+"""Validate a change in three tiers: the repository's tools, code quality, risk. One report.
+
+    sides ──► inspection ──► tier 2: checks of quality, names, scope ──┐
+      │                 └──► tier 3: risk, by the repository's past ───┼──► verdict ──► Report
+      └──► workspaces ─────► tier 1: tools before and after ───────────┘
+
+A tier that cannot look says why, and hides none of the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from closeloop import plugins
+from closeloop.changes.background_computation import compute_in_thread
+from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
+from closeloop.changes.check_context import CheckContext, needs_setup
+from closeloop.changes.check_verdict import SEVERITIES, decide_verdict
+from closeloop.changes.coverage_run import measure_coverage
+from closeloop.changes.fix_cycles import Fixer, MendedChange, run_fix_cycles
+from closeloop.changes.missing_content import describe_missing_content
+from closeloop.changes.model_review import review_with_model
+from closeloop.changes.prepared_bases import prepare_base
+from closeloop.changes.repository_index import open_index
+from closeloop.changes.risk import assess_risk
+from closeloop.changes.risk.change_history import read_history
+from closeloop.changes.risk.coverage_data import Coverage, find_coverage, read_coverage
+from closeloop.changes.risk.risk_model import fit_risk_model
+from closeloop.changes.suite_selection import select_test_files
+from closeloop.changes.tool_comparison import ToolComparison, has_broken, run_tools
+from closeloop.changes.tool_runs import CheckTool
+from closeloop.records.change_report import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import Inspection
+from closeloop.records.patch_redaction import redact_change
+from closeloop.records.protocols import ChangeCheck, Model
+from closeloop.records.record import Record, content_digest
+from closeloop.records.secret_redaction import redact_record
+from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
+from closeloop.records.task import Task
+from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
+
+TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
+
+
+class CheckRequest(Record):
+    """What is to be validated, and how."""
+
+    root: Path
+    wanted: ChangeQuery = ChangeQuery()
+    cache: Path
+    settings: CheckSettings = CheckSettings()
+    commands: CommandSettings = CommandSettings()
+    silences: tuple[SilenceSettings, ...] = ()
+    tiers: tuple[CheckTier, ...] = TIERS
+    task: Task | None = None
+    request: str | None = None
+    coverage: bool = False
+    """Whether the tests are run once more to see which lines they reach."""
+    tell: Callable[[str], None] = lambda text: None
+
+
+class ToolTierResult(Record):
+    """What came of the first tier."""
+
+    runs: tuple[ToolRun, ...] = ()
+    mending: MendingResult | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    failed: bool = False
+    """Whether there are tools, and none of them could be run."""
+
+
+async def run_change_check(
+    order: CheckRequest,
+    workspaces: WorkspacePool,
+    fixer: Fixer | None = None,
+    reviewer: Model | Unmeasured | None = None,
+) -> ChangeReport:
+    """All tiers that are asked for; BadInput only where there is no change to look at."""
+    began = time.monotonic()
+    with open_sides(order.root, order.wanted) as sides:
+        order.tell("reading the change")
+        inspection = await compute_in_thread(_open_inspection, order, sides)
+        findings_found: list[Finding] = []
+        unmeasured: list[Unmeasured] = []
+        risk, tools = None, ToolTierResult()
+        if "quality" in order.tiers:
+            for result in await _check_quality(order, inspection, reviewer):
+                findings_found.append(result) if isinstance(result, Finding) else unmeasured.append(
+                    result
+                )
+        bench = await _prepare_context(order, sides, workspaces)
+        if "risk" in order.tiers:
+            order.tell("risk")
+            coverage = await _measure_coverage(order, bench)
+            judged = await compute_in_thread(_assess_risk, order, inspection, coverage)
+            if isinstance(judged, Risk):
+                risk = judged
+            else:
+                unmeasured.append(judged)
+        if "tools" in order.tiers:
+            tools = await _run_tool_tier(order, inspection, bench, fixer)
+        findings = sorted(
+            (_apply_silences(one, order) for one in findings_found), key=_finding_order
+        )
+        judged_tools = None if tools.failed else tools.runs
+        judgement = decide_verdict(order.settings, judged_tools, findings, risk)
+        report = ChangeReport(
+            change=redact_change(sides.change),
+            title=sides.title,
+            verdict=judgement.verdict,
+            reasons=judgement.reasons,
+            held=judgement.held,
+            gate=order.settings.gate,
+            tiers=order.tiers,
+            tools=tools.runs,
+            mending=tools.mending,
+            findings=tuple(findings),
+            risk=risk,
+            unmeasured=(*unmeasured, *tools.unmeasured),
+            at=datetime.now(UTC),
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return redact_record(report)[0]
+
+
+def _open_inspection(order: CheckRequest, sides: ChangeSides) -> Inspection:
+    index = open_index(sides, order.cache, order.settings)
+    return inspect_change(
+        sides, index, task=order.task, request=order.request, settings=order.settings
+    )
+
+
+async def _check_quality(
+    order: CheckRequest, inspection: Inspection, reviewer: Model | Unmeasured | None
+) -> list[Finding | Unmeasured]:
+    order.tell("code quality")
+    results = await compute_in_thread(run_checks, inspection)
+    if reviewer is None:
+        return results
+    order.tell("a model reviews the change")
+    return [
+        *results,
+        *await review_with_model(inspection, results, reviewer, order.settings.timeout),
+    ]
+
+
+def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
+    """What every check says; one that raises is told as not having looked."""
+    results: list[Finding | Unmeasured] = []
+    for name in sorted(plugins.installed_plugins("checks")):
+        try:
+            one: ChangeCheck = plugins.load_plugin("checks", name)
+            results += one.check(inspection)
+        except Exception as error:  # a plug-in may raise anything; the others still look
+            reason = f"it raised {type(error).__name__}: {error}"
+            results.append(Unmeasured(rule=name, reason=reason[:300]))
+    return [*results, *_report_unparsed_files(inspection)]
+
+
+def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
+    """Changed files of which the checks saw only a part."""
+    places = []
+    for file in inspection.files:
+        module = inspection.modules.get(("after", file.path))
+        if module is not None and module.broken_lines:
+            places.append(f"{file.path}:{module.broken_lines[0]}")
+        elif module is not None and module.note:
+            places.append(f"{file.path} ({module.note})")
+    if places:
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        reason = f"{', '.join(places[:3])}{more} cannot be parsed, so only the rest was looked at"
+        yield Unmeasured(rule="syntax", reason=reason)
+
+
+def _assess_risk(
+    order: CheckRequest, inspection: Inspection, coverage: Coverage | Unmeasured | None
+) -> Risk | Unmeasured:
+    sides: ChangeSides = inspection.sides
+    try:
+        history = read_history(sides.root, sides.base, order.cache)
+        if coverage is None and (path := find_coverage(sides.root)) is not None:
+            coverage = _read_coverage(path, sides.root)
+        return assess_risk(
+            inspection, history=history, model=fit_risk_model(history).model, coverage=coverage
+        )
+    except (Fault, OSError) as fault:
+        return Unmeasured(rule="risk", reason=str(fault))
+
+
+def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
+    """Coverage data that lies about; a file that cannot be read hides no risk."""
+    try:
+        return read_coverage(path, root)
+    except BadInput as fault:
+        return Unmeasured(rule="coverage", reason=str(fault))
+
+
+async def _prepare_context(
+    order: CheckRequest, sides: ChangeSides, workspaces: WorkspacePool
+) -> CheckContext | Unmeasured | MachineFailed | None:
+    """Where tools can be run, if any are to be; or why they cannot."""
+    tools = "tools" in order.tiers and list_check_tools(order.commands, order.settings.commands)
+    if not tools and not order.coverage:
+        return None
+    if sides.base is None:
+        return Unmeasured(rule="tools", reason="there is no commit before the change")
+    setup, unready = order.commands.setup, ""
+    try:
+        order.tell("preparing the base")
+        try:
+            before = after = await prepare_base(workspaces, sides, "before", setup, order.cache)
+        except BadInput as fault:  # of the base: with the change, it may be set up all the same
+            unready = str(fault)
+            before = after = await workspaces.prepare_base(str(sides.root), sides.base)
+        if setup and sides.head and needs_setup(file.path for file in sides.change.files):
+            order.tell("preparing the change")
+            with suppress(BadInput):  # then every tool says so, with what setup prints
+                after = await prepare_base(workspaces, sides, "after", setup, order.cache)
+    except BadInput as fault:
+        return Unmeasured(rule="tools", reason=_fault_sentence(fault))
+    except (Fault, OSError) as fault:
+        return MachineFailed(_fault_sentence(fault))
+    return CheckContext(
+        workspaces=workspaces,
+        bases={"before": before, "after": after},
+        sides=sides,
+        setup=setup,
+        unready={"before": unready} if unready else {},
+        bare=frozenset({"after"} if unready and after is before else ()),
+        timeout=order.settings.timeout,
+        tell=order.tell,
+    )
+
+
+async def _measure_coverage(
+    order: CheckRequest, bench: CheckContext | Unmeasured | MachineFailed | None
+) -> Coverage | Unmeasured | None:
+    """Measured where that was asked for; None leaves it to data that lies about."""
+    if not order.coverage:
+        return None
+    if not isinstance(bench, CheckContext):
+        reason = bench.reason if isinstance(bench, Unmeasured) else str(bench or "no command")
+        return Unmeasured(rule="coverage", reason=reason)
+    return await measure_coverage(bench, order.commands.test)
+
+
+async def _run_tool_tier(
+    order: CheckRequest,
+    inspection: Inspection,
+    bench: CheckContext | Unmeasured | MachineFailed | None,
+    fixer: Fixer | None,
+) -> ToolTierResult:
+    tools = list_check_tools(order.commands, order.settings.commands)
+    known = bench is not None
+    if bench is None:
+        reason = "no command is known: name some in [commands], or let `closeloop init` find them"
+        bench = Unmeasured(rule="tools", reason=reason)
+    if isinstance(bench, Unmeasured):
+        return ToolTierResult(unmeasured=(bench,), failed=known)
+    if isinstance(bench, MachineFailed):
+        return _unexamined_tools(tools, str(bench))
+    lacking = tuple(
+        Unmeasured(rule="tools", reason=reason) for reason in describe_missing_content(bench.sides)
+    )
+    try:
+        tools, comparisons = await _compare_tools(bench, tools, inspection, order.settings.tests)
+    except (Fault, OSError) as fault:
+        return _unexamined_tools(tools, _fault_sentence(fault))
+    runs = tuple(one.run for one in comparisons)
+    if runs and all(run.before == run.after == "not set up" for run in runs):
+        unrun = Unmeasured(rule="tools", reason=_fault_sentence(BadInput(runs[0].output)))
+        return ToolTierResult(unmeasured=(*lacking, unrun), failed=True)
+    result = ToolTierResult(runs=runs, unmeasured=lacking)
+    if fixer is None or not any(has_broken(run) for run in runs):
+        return result
+    try:
+        mended = await run_fix_cycles(bench, tools, comparisons, fixer, order.settings.fix_cycles)
+        return msgspec.structs.replace(result, mending=_save_mending(order, mended))
+    except (Fault, OSError, UnreadableChange) as fault:
+        unmended = Unmeasured(rule="mending", reason=_fault_sentence(fault))
+        return msgspec.structs.replace(result, unmeasured=(*lacking, unmended))
+
+
+def _unexamined_tools(tools: Sequence[CheckTool], reason: str) -> ToolTierResult:
+    """Tools that the machine kept from saying anything: the gate stays closed."""
+    runs = (
+        ToolRun(
+            name=tool.name,
+            command=tool.command,
+            after="machine trouble",
+            outcome="unknown",
+            note=reason,
+        )
+        for tool in tools
+    )
+    return ToolTierResult(runs=tuple(runs), unmeasured=(Unmeasured(rule="tools", reason=reason),))
+
+
+async def _compare_tools(
+    bench: CheckContext, tools: list[CheckTool], inspection: Inspection, tests: str
+) -> tuple[list[CheckTool], list[ToolComparison]]:
+    """All tools; where the tests are too many for the time they have, those that matter.
+
+    Tests that are too slow with the change alone are not narrowed: it made them slow.
+    """
+    if tests == "selected":
+        tools = [await compute_in_thread(_narrow_tests, tool, inspection) for tool in tools]
+    comparisons = await run_tools(bench, tools)
+    for place, (tool, one) in enumerate(zip(tools, comparisons, strict=True)):
+        late = one.run.before == "timed out" and one.run.after != "passed"
+        if tests == "auto" and tool.is_test and late and tool.selected is None:
+            narrowed = await compute_in_thread(_narrow_tests, tool, inspection)
+            if narrowed.selected is not None:
+                bench.tell(f"{tool.name}: {narrowed.selected}")
+                tools[place] = narrowed
+                (comparisons[place],) = await run_tools(bench, [narrowed])
+    return tools, comparisons
+
+
+def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
+    chosen = select_test_files(inspection, tool.command) if tool.is_test else None
+    if chosen is None:
+        return tool
+    return msgspec.structs.replace(
+        tool, command=chosen.command, command_before=chosen.command_before, selected=chosen.how
+    )
+
+
+def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
+    """What mends the change as a file: the repository itself is left as it is."""
+    if not mended.patch or mended.mending.left:
+        return mended.mending
+    content = mended.patch.encode("utf-8", "surrogateescape")
+    path = order.cache / "mended" / f"{content_digest(content)[:16]}.patch"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return msgspec.structs.replace(mended.mending, patch=str(path))
+
+
+def _fault_sentence(fault: Fault | OSError | UnreadableChange) -> str:
+    """What went wrong, with the last thing that a program said of it."""
+    first, *output = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
+    return f"{first} … {output[-1][:300]}" if output else first[:500]
+
+
+def list_check_tools(commands: CommandSettings, more: Mapping[str, str]) -> list[CheckTool]:
+    """The commands that the project has, the fast ones first."""
+    named = {
+        "build": commands.build,
+        "lint": commands.lint,
+        "types": commands.types,
+        **more,
+        "test": commands.test,
+    }
+    return [
+        CheckTool(name=name, command=command, is_test=name == "test")
+        for name, command in named.items()
+        if command
+    ]
+
+
+def _apply_silences(finding: Finding, order: CheckRequest) -> Finding:
+    task = order.task
+    for silence in order.silences:
+        paths = [place.rsplit(":", 1)[0] for place in finding.places]
+        applies = silence.rule == finding.rule
+        applies &= silence.task is None or matches_globs(task.id if task else "", [silence.task])
+        applies &= silence.path is None or any(
+            matches_globs(path, [silence.path]) for path in paths
+        )
+        if applies:
+            return msgspec.structs.replace(finding, silenced=silence.reason)
+    return finding
+
+
+def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
+    path, _, line = (finding.places[0] if finding.places else "").rpartition(":")
+    number = int(line) if line.isdigit() else 0
+    return SEVERITIES.index(finding.severity), path, number, finding.rule

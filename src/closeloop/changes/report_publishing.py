@@ -1,0 +1,317 @@
+"""Tell a pull request: a check run, one comment that is kept up to date, labels.
+
+Everything is looked for before it is made, so that a run that was killed, repeated or raced by
+another one leaves the same behind as one run does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from closeloop.changes.code_host import CodeHostClient, CodeHostRefused, CodeHostReplyLost
+from closeloop.changes.pull_event import WorkflowPull
+from closeloop.changes.reports import check_run
+from closeloop.changes.reports.check_run import BATCH_ANNOTATIONS, CheckRun
+from closeloop.changes.reports.markdown_report import COMMENT_MARKER, render_comment
+from closeloop.changes.reports.report_text import is_clean
+from closeloop.records.change_report import ChangeReport
+from closeloop.records.errors import Fault
+from closeloop.records.record import Record, content_digest
+
+CHECK_NAME = "closeloop"
+HOLD_LABEL = "hold"
+LABEL_COLOURS = {
+    "risk:low": "0e8a16",
+    "risk:medium": "fbca04",
+    "risk:high": "d93f0b",
+    "risk:critical": "b60205",
+    HOLD_LABEL: "b60205",
+}
+MOVED_ON_NOTE = "The pull request has moved on: comment and labels are left to its newer run."
+LABEL_DESCRIPTIONS = {HOLD_LABEL: "A person must look at it before it is merged"}
+
+
+Kind = TypeVar("Kind")
+
+
+class PublishedReport(Record):
+    """What a pull request was told."""
+
+    comment: str | None = None
+    """The comment's address; None where there is none, as with a clean change."""
+    check: str | None = None
+    labels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be done, and why."""
+
+
+class _CommentAuthor(Record):
+    login: str
+    type: str = ""
+
+
+class _IssueComment(Record):
+    id: int
+    html_url: str
+    body: str | None = None
+    user: _CommentAuthor | None = None
+
+
+class _CheckRunOutput(Record):
+    annotations_count: int = 0
+
+
+class _ExistingCheckRun(Record):
+    id: int
+    status: str
+    html_url: str | None = None
+    external_id: str | None = None
+    output: _CheckRunOutput = _CheckRunOutput()
+
+
+class _CheckRunPage(Record):
+    check_runs: list[_ExistingCheckRun]
+
+
+class _IssueLabel(Record):
+    name: str
+
+
+class _LabelEvent(Record):
+    event: str
+    label: _IssueLabel | None = None
+    actor: _CommentAuthor | None = None
+
+
+class _PullHead(Record):
+    sha: str
+
+
+class _PullState(Record):
+    head: _PullHead
+
+
+async def publish_report(
+    hub: CodeHostClient,
+    pull: WorkflowPull,
+    report: ChangeReport,
+    summary: Path | None = None,
+) -> PublishedReport:
+    """Tell the pull request. What is refused goes to the file of the job's summary instead."""
+    refused: dict[str, list[str]] = {}
+
+    async def tried(what: str, doing: Awaitable[Kind]) -> Kind | None:
+        try:
+            return await doing
+        except Fault as fault:
+            refused.setdefault(_refusal_reason(fault, pull), []).append(what)
+            return None
+
+    page = render_comment(report, blobs=pull.files_url)
+    run = check_run.build_check_run(report, blobs=pull.files_url)
+    published = PublishedReport(
+        check=await tried("check run", publish_check_run(hub, pull.head, run))
+    )
+    moved = await _has_moved_on(hub, pull)
+    if not moved:
+        me = await hub.fetch_login()
+        wanted = {f"risk:{report.risk.level}"} if report.risk else set()
+        wanted |= {HOLD_LABEL} if report.held else set()
+        quiet = is_clean(report)
+        published = replace(
+            published,
+            comment=await tried("comment", publish_comment(hub, pull, page, me, quiet=quiet)),
+            labels=await tried("labels", publish_labels(hub, pull, wanted, me)) or (),
+        )
+    notes = [f"Not written: {', '.join(what)}. {reason}." for reason, what in refused.items()]
+    notes += [MOVED_ON_NOTE] if moved else []
+    if refused and summary:
+        with summary.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(f"{page}\n")
+        notes.append("The report is in the summary of the job instead.")
+    return replace(published, notes=tuple(notes))
+
+
+async def publish_check_run(hub: CodeHostClient, head: str, run: CheckRun) -> str | None:
+    """The check run of a commit, finished where an earlier run was cut off; its address."""
+    identity = f"{CHECK_NAME}-{content_digest(run.conclusion, run.title, run.annotations)[:32]}"
+    identity_fields = {"name": CHECK_NAME, "head_sha": head, "external_id": identity}
+
+    async def settle() -> str | None:
+        existing_run = await _find_check_run(hub, head, identity)
+        if existing_run is None:
+            first = identity_fields | _batch_payload(run, 0)
+            existing_run = await hub.request_json(
+                "POST", "check-runs", _ExistingCheckRun, first, again=False
+            )
+            sent = BATCH_ANNOTATIONS
+        else:
+            sent = existing_run.output.annotations_count
+        done = existing_run.status == "completed"
+        while not done:
+            # They are added to those there are: none is sent again before it is known to lack.
+            path, more = f"check-runs/{existing_run.id}", _batch_payload(run, sent)
+            await hub.request_json("PATCH", path, _ExistingCheckRun, more, again=False)
+            done, sent = "conclusion" in more, sent + BATCH_ANNOTATIONS
+        return existing_run.html_url
+
+    return await hub.retry_lost_replies(settle)
+
+
+def _batch_payload(run: CheckRun, sent: int) -> dict[str, Any]:
+    """What is to be sent after so many annotations; with the last ones, the conclusion."""
+    payload: dict[str, Any] = {
+        "status": "in_progress",
+        "output": check_run.check_run_output(run, sent),
+    }
+    if sent + BATCH_ANNOTATIONS >= len(run.annotations):
+        payload |= {"status": "completed", "conclusion": run.conclusion}
+    return payload
+
+
+async def _find_check_run(
+    hub: CodeHostClient, head: str, identity: str
+) -> _ExistingCheckRun | None:
+    """Our last run, where it says the same; others that were cut off are called off."""
+    path = f"commits/{head}/check-runs?check_name={CHECK_NAME}&filter=all"
+    ours = [
+        run
+        async for page in hub.list_pages(path, _CheckRunPage)
+        for run in page.check_runs
+        if (run.external_id or "").startswith(f"{CHECK_NAME}-")
+    ]
+    last = max(ours, key=lambda run: run.id, default=None)
+    same = last if last and last.external_id == identity else None
+    for run in ours:
+        if run is not same and run.status != "completed":
+            over = {"status": "completed", "conclusion": "cancelled"}
+            await hub.request_json("PATCH", f"check-runs/{run.id}", _ExistingCheckRun, over)
+    return same
+
+
+async def publish_comment(
+    hub: CodeHostClient, pull: WorkflowPull, text: str, me: str | None, *, quiet: bool
+) -> str | None:
+    """Our one comment, with this text; a quiet one is not begun, only kept up to date."""
+    written: dict[int, _IssueComment] = {}
+
+    async def ours() -> list[_IssueComment]:
+        """The oldest first, also one that is not listed yet."""
+        listed = written | {one.id: one for one in await _list_own_comments(hub, pull, me)}
+        return [listed[identity] for identity in sorted(listed)]
+
+    async def settle() -> str | None:
+        comments = await ours()
+        if not comments and not quiet:
+            path = f"issues/{pull.number}/comments"
+            new = await hub.request_json("POST", path, _IssueComment, {"body": text}, again=False)
+            written[new.id] = new
+            # Another run may have written at the same time: the oldest stays.
+            comments = await ours()
+        if not comments:
+            return None
+        first, *others = comments
+        if (first.body or "").split() != text.split():
+            await _rewrite_comment(hub, first, text, written)
+        for other in others:
+            await hub.delete_path(f"issues/comments/{other.id}")
+        return first.html_url
+
+    return await hub.retry_lost_replies(settle)
+
+
+async def _rewrite_comment(
+    hub: CodeHostClient, old: _IssueComment, text: str, made: dict[int, _IssueComment]
+) -> None:
+    try:
+        await hub.request_json("PATCH", f"issues/comments/{old.id}", _IssueComment, {"body": text})
+    except CodeHostRefused as refused:
+        if refused.status != 404:
+            raise
+        made.pop(old.id, None)
+        raise CodeHostReplyLost("the comment was taken away while it was being written") from None
+
+
+async def _list_own_comments(
+    hub: CodeHostClient, pull: WorkflowPull, me: str | None
+) -> list[_IssueComment]:
+    """Comments that we wrote. Anybody can write what ours begin with, so that is not enough."""
+
+    def is_ours(author: _CommentAuthor | None) -> bool:
+        return author is not None and (author.login == me if me else author.type == "Bot")
+
+    return [
+        one
+        async for page in hub.list_pages(f"issues/{pull.number}/comments", list[_IssueComment])
+        for one in page
+        if (one.body or "").startswith(COMMENT_MARKER) and is_ours(one.user)
+    ]
+
+
+async def publish_labels(
+    hub: CodeHostClient, pull: WorkflowPull, wanted: set[str], me: str | None
+) -> tuple[str, ...]:
+    """The labels that are wanted, and none of the others that are ours to set."""
+    path = f"issues/{pull.number}/labels"
+    present_labels = {
+        one.name.lower() async for page in hub.list_pages(path, list[_IssueLabel]) for one in page
+    }
+    for name in sorted(present_labels & LABEL_COLOURS.keys() - wanted):
+        if name != HOLD_LABEL or await _is_own_hold(hub, pull, me):
+            await hub.delete_path(f"{path}/{quote(name, safe='')}")
+    missing = sorted(wanted - present_labels)
+    for name in missing:
+        await _ensure_label(hub, name)
+    if missing:
+        await hub.request_json("POST", path, list[_IssueLabel], {"labels": missing})
+    return tuple(sorted(wanted))
+
+
+async def _ensure_label(hub: CodeHostClient, name: str) -> None:
+    """Make a label that the repository does not have."""
+    try:
+        await hub.request_json("GET", f"labels/{quote(name, safe='')}", _IssueLabel)
+    except CodeHostRefused as refused:
+        if refused.status != 404:
+            raise
+        description = LABEL_DESCRIPTIONS.get(
+            name, f"How risky closeloop finds the change: {name[5:]}"
+        )
+        payload = {"name": name, "color": LABEL_COLOURS[name], "description": description}
+        try:
+            await hub.request_json("POST", "labels", _IssueLabel, payload)
+        except CodeHostRefused as taken:
+            if taken.status != 422:
+                raise
+
+
+async def _is_own_hold(hub: CodeHostClient, pull: WorkflowPull, me: str | None) -> bool:
+    """Whether it was us who set the label: what a person holds is that person's to let go."""
+    who = None
+    async for page in hub.list_pages(f"issues/{pull.number}/events", list[_LabelEvent]):
+        for one in page:
+            if one.event == "labeled" and one.label and one.label.name.lower() == HOLD_LABEL:
+                who = one.actor.login if one.actor else None
+    return who is not None and who == me
+
+
+async def _has_moved_on(hub: CodeHostClient, pull: WorkflowPull) -> bool:
+    """Whether commits were added since: then what we found is no longer about its head."""
+    try:
+        now = await hub.request_json("GET", f"pulls/{pull.number}", _PullState)
+    except Fault:
+        return False
+    return now.head.sha != pull.head
+
+
+def _refusal_reason(fault: Fault, pull: WorkflowPull) -> str:
+    if isinstance(fault, CodeHostRefused) and fault.status in (403, 404):
+        if pull.fork:
+            return f"{fault}: for a pull request from a fork the token only reads"
+        return f"{fault}: give the job `permissions: {{checks: write, pull-requests: write}}`"
+    return str(fault).rstrip(".")

@@ -1,0 +1,226 @@
+"""Tier 1: the repository's own tools before the change and after it, held against each other.
+
+What was red before is reported and not blamed. What does not run any more is broken, and nothing
+is mended by not running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+import msgspec
+
+from closeloop.changes.check_context import CheckContext
+from closeloop.changes.lost_tests import (
+    NOT_RUN,
+    RAN_STATUSES,
+    LostTests,
+    find_lost_tests,
+    rename_tests,
+)
+from closeloop.changes.tool_runs import (
+    CheckTool,
+    ToolResult,
+    relevant_output,
+    run_tool_at_side,
+    tool_ending,
+)
+from closeloop.grading.tool_outcomes import compare_endings, tool_outcome
+from closeloop.records.change_report import ToolOutcome, ToolRun
+from closeloop.records.inspection import ChangeSide
+from closeloop.records.plural import count_with_noun
+from closeloop.records.record import Record
+
+MAX_NAMES = 2_000
+MAX_RERUNS = 2
+"""How often newly failing tests are run again: they count only when they fail always."""
+FLAKY_NOTE = "failed once and passed when run again"
+
+
+class Regressions(Record):
+    """What is worse after a change than before it, by name."""
+
+    failing: Mapping[str, str] = {}
+    """What fails now and did not before, and its message."""
+    lost: Mapping[str, str] = {}
+    """Tests that passed before and do not run now, and what became of them."""
+    removed: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.failing) + len(self.lost)
+
+
+class ToolComparison(Record):
+    """A tool's run for the report, and what it was like before: later tries are held against it."""
+
+    before: ToolResult
+    run: ToolRun
+
+
+async def run_tools(bench: CheckContext, tools: Sequence[CheckTool]) -> list[ToolComparison]:
+    """Every tool at both ends, both at once; one that fails to run hides none of the others."""
+    results: dict[tuple[str, ChangeSide], ToolResult] = {}
+
+    async def run_side(side: ChangeSide) -> None:
+        unready: ToolResult | None = None
+        for tool in tools:
+            bench.tell(f"{tool.name} {side} the change")
+            # Where one could not be set up, the others cannot be either.
+            results[tool.name, side] = tried = unready or await run_tool_at_side(bench, tool, side)
+            unready = tried if tried.state == "not set up" else None
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_side, "before")
+        group.start_soon(run_side, "after")
+    return [
+        await _confirm_regressions(
+            bench, tool, results[tool.name, "before"], results[tool.name, "after"]
+        )
+        for tool in tools
+    ]
+
+
+async def _confirm_regressions(
+    bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
+) -> ToolComparison:
+    """Compare; run again what looks worse and may be chance: only what always is so counts."""
+    first, regressions, by_chance = after, find_regressions(bench, before, after), 0
+    for _ in range(MAX_RERUNS):
+        if not _may_be_chance(tool, before, after, regressions):
+            break
+        bench.tell(f"{tool.name} once more, to see whether it always fails")
+        again = await run_tool_at_side(bench, tool, "after")
+        if not _has_results(again):
+            continue
+        rerun_regressions = find_regressions(bench, before, again)
+        if _has_results(after):
+            rerun_regressions = _regressions_in_both(regressions, rerun_regressions)
+            by_chance += len(regressions) - len(rerun_regressions)
+        regressions, after = rerun_regressions, again
+    if _has_results(after) and regressions.lost:
+        bench.tell(f"{tool.name} before the change once more, to see which tests always run")
+        again = await run_tool_at_side(bench, tool, "before")
+        if _has_results(again):
+            rerun_regressions = find_regressions(bench, again, after)
+            regressions = _regressions_in_both(
+                regressions, msgspec.structs.replace(rerun_regressions, failing=regressions.failing)
+            )
+    note = FLAKY_NOTE if after.state == "passed" and after is not first else after.note
+    note = f"{count_with_noun(by_chance, 'test')} {FLAKY_NOTE}" if by_chance else note
+    return ToolComparison(
+        before=before, run=_build_tool_run(bench, tool, before, after, regressions, note)
+    )
+
+
+def compare_once(
+    bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
+) -> ToolRun:
+    """What a single run after a change says, held against what was before it."""
+    regressions = find_regressions(bench, before, after)
+    return _build_tool_run(bench, tool, before, after, regressions, after.note)
+
+
+def find_regressions(bench: CheckContext, before: ToolResult, after: ToolResult) -> Regressions:
+    """What fails after a change and is not known to have failed before, and what runs no more."""
+    if not _has_results(before):
+        return Regressions(failing=after.failures)
+    passed = [name for name, status in before.tests.items() if status == "passed"]
+    if not _has_results(after):
+        lost = {name: NOT_RUN for name in passed if after.tests.get(name) not in RAN_STATUSES}
+        return Regressions(failing={}, lost=lost)
+    renamed = rename_tests(bench.sides, before.tests, after.tests)
+    failed = {renamed.get(name, name) for name in before.failures}
+    tests = {renamed.get(name, name): status for name, status in before.tests.items()}
+    lost_tests = find_lost_tests(bench.sides, tests, after.tests) if passed else LostTests()
+    return Regressions(
+        failing={name: said for name, said in after.failures.items() if name not in failed},
+        lost=lost_tests.kept_from_running,
+        removed=lost_tests.removed,
+    )
+
+
+def has_broken(run: ToolRun) -> bool:
+    """Whether the change made it worse."""
+    return tool_outcome(run) == "broken"
+
+
+def _has_results(tried: ToolResult) -> bool:
+    return tool_ending(tried) in ("passed", "failed")
+
+
+def _may_be_chance(
+    tool: CheckTool, before: ToolResult, after: ToolResult, found: Regressions
+) -> bool:
+    """Whether another run may end otherwise. One that takes all its time is not run again."""
+    outcome = _compare_outcomes(before, after, found)
+    if outcome == "no worse" or after.state == "timed out":
+        return False
+    if after.state in ("not set up", "machine trouble"):
+        return True
+    return tool.is_test and outcome == "broken"
+
+
+def _compare_outcomes(before: ToolResult, after: ToolResult, found: Regressions) -> ToolOutcome:
+    comparison = compare_endings(tool_ending(before), tool_ending(after))
+    if comparison == "by name":
+        # It may fail without naming anything, as when too few lines are covered.
+        unnamed = before.state == "passed" and after.state == "failed" and not after.failures
+        return "broken" if len(found) or unnamed else "no worse"
+    return "no worse" if comparison == "same" else comparison
+
+
+def _regressions_in_both(first: Regressions, second: Regressions) -> Regressions:
+    return Regressions(
+        failing={name: said for name, said in second.failing.items() if name in first.failing},
+        lost={name: said for name, said in second.lost.items() if name in first.lost},
+        removed=second.removed,
+    )
+
+
+def _build_tool_run(
+    bench: CheckContext,
+    tool: CheckTool,
+    before: ToolResult,
+    after: ToolResult,
+    found: Regressions,
+    note: str | None,
+) -> ToolRun:
+    renamed = rename_tests(bench.sides, before.failures, after.tests)
+    failed = {renamed.get(name, name) for name in before.failures}
+    broke = {**found.failing, **found.lost}
+    return ToolRun(
+        name=tool.name,
+        command=tool.command,
+        before=before.state,
+        after=after.state,
+        outcome=_compare_outcomes(before, after, found),
+        broke=tuple(_describe_failure(*one) for one in list(broke.items())[:MAX_NAMES]),
+        lost=tuple(found.lost)[:MAX_NAMES],
+        removed=found.removed[:MAX_NAMES],
+        already=tuple(name for name in after.failures if name in failed)[:MAX_NAMES],
+        mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
+        output=relevant_output(after, list(found.failing)),
+        seconds=after.seconds,
+        selected=tool.selected,
+        note=note,
+    )
+
+
+def _is_mended(name: str, after: ToolResult) -> bool:
+    """Whether what failed before passes: a test that ran, or a complaint of a tool that ran."""
+    if not _has_results(after) or name in after.failures:
+        return False
+    if not after.tests:
+        return True
+    # A file that could not be loaded is mended when tests of it pass.
+    inside = tuple(f"{name}{separator}" for separator in ("::", " > ", "/"))
+    return any(
+        status == "passed" and (test == name or test.startswith(inside))
+        for test, status in after.tests.items()
+    )
+
+
+def _describe_failure(name: str, message: str) -> str:
+    lines = message.strip().splitlines()
+    return f"{name}: {lines[0][:200]}" if lines else name

@@ -1,1 +1,0 @@
-"""Validate a change with everything at hand, and tell those who will merge it."""

@@ -1,0 +1,150 @@
+"""What went through a door: every exchange, without secrets and in little room."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import overload
+
+from closeloop.gateway.body_redaction import redact_body, redact_stream
+from closeloop.records.attempt import Usage
+from closeloop.records.exchange import Exchange
+from closeloop.records.request_pieces import split_into_pieces
+
+MAX_KEPT_BYTES = 64 << 20
+"""Of different content an attempt may leave; of a body beyond that, only the beginning is kept."""
+HEAD_BYTES = 4096
+LARGE_BODY_BYTES = 256 << 10
+"""Bytes; to look for secrets in a longer one takes a noticeable time."""
+MAX_ENTRIES = 20_000
+"""An agent that asks more often is broken, and what it asked first tells enough."""
+
+
+ExchangeListener = Callable[[Exchange], None]
+
+
+class ExchangeEntry:
+    """An exchange while it happens."""
+
+    def __init__(self, number: int, path: str) -> None:
+        self.number = number
+        self.path = path
+        self.request: tuple[bytes, ...] = ()
+        self.at = datetime.now(UTC)
+        self.began = time.monotonic()
+        self.first_byte: float | None = None
+        self.status = 0
+        self.content_type = "application/json"
+        self.response: list[bytes] = []
+        self.retries = 0
+        self.refusal: str | None = None
+        """Why the provider turned it away when it was last asked."""
+        self.model: str | None = None
+        self.usage = Usage()
+        self.cause: str | None = None
+        self.note: str | None = None
+        self.seconds = 0.0
+        self.sending_seconds = 0.0
+        """In which the answer was there, and the agent did not take it."""
+        self.answered = False
+        """By the provider, with an answer or with what is wrong with the request."""
+        self.broken: str | None = None
+        """Why the answer broke off, where that is the provider's fault."""
+        self.ended = self.began
+
+    def add_response(self, chunk: bytes) -> None:
+        """Something reached the agent."""
+        if self.first_byte is None:
+            self.first_byte = time.monotonic() - self.began
+        self.response.append(chunk)
+
+
+class Ledger(Sequence[Exchange]):
+    """The exchanges that are over, in the order they were asked; each is made when it is read."""
+
+    def __init__(self, listener: ExchangeListener | None = None) -> None:
+        self._listener = listener
+        """Takes every exchange instead, which then need not be kept here."""
+        self._entries: list[ExchangeEntry] = []
+        self._known: dict[bytes, bytes] = {}
+        self._room = MAX_KEPT_BYTES
+        self._begun = 0
+
+    def begin_entry(self, path: str) -> ExchangeEntry:
+        """A request came in."""
+        self._begun += 1
+        return ExchangeEntry(self._begun, path)
+
+    async def record_request(self, entry: ExchangeEntry, body: bytes) -> None:
+        """Write down what was asked; a long body in a thread, so that no other attempt waits."""
+        if len(body) > LARGE_BODY_BYTES:
+            entry.request = await asyncio.to_thread(self._clean_request, body)
+        else:
+            entry.request = self._clean_request(body)
+
+    def _clean_request(self, body: bytes) -> tuple[bytes, ...]:
+        return tuple(map(self._clean_piece, split_into_pieces(body)))
+
+    def end_entry(self, entry: ExchangeEntry) -> None:
+        """Nothing more will come of it."""
+        if len(self._entries) >= MAX_ENTRIES:
+            return
+        entry.seconds = time.monotonic() - entry.began
+        streams = entry.content_type.startswith("text/event-stream")
+        clean = redact_stream if streams else redact_body
+        entry.response = [self._clean_piece(b"".join(entry.response), clean)]
+        if self._listener is not None:
+            self._listener(_build_exchange(entry))
+            return
+        self._entries.append(entry)
+        # Mostly in order already; two at once may end the other way round.
+        self._entries.sort(key=lambda each: each.number)
+
+    def _clean_piece(self, piece: bytes, clean: Callable[[bytes], bytes] = redact_body) -> bytes:
+        """The piece without secrets; the same object for the same piece."""
+        cleaned = self._known.get(piece)
+        if cleaned is None:
+            if len(piece) > self._room and self._listener is not None:
+                self._known.clear()
+                self._room = MAX_KEPT_BYTES
+            elif len(piece) > self._room:
+                piece = piece[:HEAD_BYTES]
+            self._room -= len(piece)
+            cleaned = self._known[piece] = clean(piece)
+        return cleaned
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Exchange: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Exchange]: ...
+    def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
+        if isinstance(index, slice):
+            return [_build_exchange(entry) for entry in self._entries[index]]
+        return _build_exchange(self._entries[index])
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return map(_build_exchange, self._entries)
+
+
+def _build_exchange(entry: ExchangeEntry) -> Exchange:
+    return Exchange(
+        number=entry.number,
+        at=entry.at,
+        path=entry.path,
+        request=b"".join(entry.request),
+        response=b"".join(entry.response),
+        content_type=entry.content_type,
+        status=entry.status,
+        seconds=entry.seconds,
+        first_byte_seconds=entry.first_byte,
+        retries=entry.retries,
+        model=entry.model,
+        usage=entry.usage,
+        cause=entry.cause,
+        note=entry.note,
+    )

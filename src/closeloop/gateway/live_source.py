@@ -1,0 +1,198 @@
+"""Answers of a model that is there: asked in its own format, or by way of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from closeloop.gateway.agent_request import EVENT_STREAM, AgentRequest, ResponseWriter
+from closeloop.gateway.exchange_ledger import ExchangeEntry
+from closeloop.gateway.rate_limiter import RateLimiter
+from closeloop.providers.format_dialect import RetryListener
+from closeloop.providers.model_budget import sum_tokens
+from closeloop.providers.model_opening import OpenModel
+from closeloop.providers.provider_refusals import (
+    ConversationTooLong,
+    ModelMissing,
+    RequestRejected,
+    describe_status,
+)
+from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
+from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.records.errors import MachineFailed
+from closeloop.records.record import content_digest
+
+PING_SECONDS = 15.0
+"""A stream that is silent for longer is taken for dead by some agents."""
+MAX_ECHOES = 4096
+
+
+class AnswerBroken(MachineFailed):
+    """An answer that broke off on its way to the agent."""
+
+
+class ProviderRelay(Protocol):
+    """A way to a provider for requests in its own format."""
+
+    def speaks_format(self, asked: AgentRequest) -> bool: ...
+
+    def drop_format(self, speech: ServedFormat) -> bool:
+        """Whether it is found out only now that the provider does not speak this format."""
+        ...
+
+    async def pass_request(
+        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+    ) -> None:
+        """Pass a request and its answer on; Broken when that ends half-way."""
+        ...
+
+
+class LiveSource:
+    """One door's share of a model."""
+
+    def __init__(
+        self,
+        model: OpenModel,
+        pace: RateLimiter,
+        relay: ProviderRelay | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        self.name = model.name
+        self._model = model
+        self._first = first
+        self._pace = pace
+        self._relay = relay
+        """For what its provider understands as it is."""
+        self._echoes: dict[str, Any] = {}
+
+    async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
+        """One turn in our own records."""
+        async with self._pace.hold_permit(self, first=self._first):
+            reply = await self._model.reply(request, lambda *why: self._note_retry(entry, *why))
+        entry.model, entry.usage = reply.model, reply.usage
+        self._pace.record_tokens(sum_tokens(reply.usage))
+        return reply
+
+    def _note_retry(self, entry: ExchangeEntry, seconds: float, status: int | None) -> None:
+        entry.retries += 1
+        entry.refusal = describe_status(status) if status is not None else "nothing at all"
+        if status == 429:
+            self._pace.back_off(seconds)
+
+    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None:
+        """How many tokens a request has, by the provider or by its length."""
+        if self._relay is not None and self._relay.speaks_format(asked):
+            with suppress(ModelMissing, RequestRejected, ConversationTooLong):
+                await self._relay_request(self._relay, asked, out)
+                return
+        await out.send_json(guess_token_count(asked))
+
+    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
+        """A turn over HTTP."""
+        relay = self._relay
+        if relay is None or not relay.speaks_format(asked):
+            await self._translate_and_answer(asked, out)
+            return
+        try:
+            await self._relay_request(relay, asked, out)
+        except (RequestRejected, ConversationTooLong) as refusal:
+            # Agents know what their provider says, and may ask for less.
+            out.note_cause(str(refusal))
+            await out.send_body(refusal.body, refusal.status)
+        except ModelMissing:
+            if not relay.drop_format(asked.route.speech):
+                raise
+            await self._translate_and_answer(asked, out)
+
+    async def _relay_request(
+        self, relay: ProviderRelay, asked: AgentRequest, out: ResponseWriter
+    ) -> None:
+        entry = out.entry
+        assert entry is not None
+        async with self._pace.hold_permit(self, first=self._first):
+            await relay.pass_request(asked, out, lambda *why: self._note_retry(entry, *why))
+        self._pace.record_tokens(sum_tokens(entry.usage))
+
+    async def _translate_and_answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
+        speech, payload = asked.route.speech, parse_payload(asked.body)
+        request = self._with_echoes(speech.read(payload))
+        streams = bool(speech.streams or payload.get("stream"))
+        assert out.entry is not None
+        try:
+            pending_reply = self.reply(request, out.entry)
+            reply = await (
+                _await_with_pings(pending_reply, speech, out) if streams else pending_reply
+            )
+        except (RequestRejected, ConversationTooLong) as refusal:
+            out.note_cause(str(refusal))
+            await out.send_fault(speech, str(refusal))
+            return
+        if reply.echo is not None and reply.calls and len(self._echoes) < MAX_ECHOES:
+            self._echoes[_digest_calls(reply)] = reply.echo
+        await send_reply(reply, speech, payload, out)
+
+    def _with_echoes(self, request: ModelRequest) -> ModelRequest:
+        """With what the provider wants back with its turns, and no other format has a place for."""
+        if not self._echoes:
+            return request
+        messages = tuple(
+            msgspec.structs.replace(message, echo=self._echoes.get(_digest_calls(message)))
+            if message.calls
+            else message
+            for message in request.messages
+        )
+        return msgspec.structs.replace(request, messages=messages)
+
+
+async def send_reply(
+    reply: ModelReply, speech: ServedFormat, payload: dict[str, Any], out: ResponseWriter
+) -> None:
+    """A reply in the agent's format."""
+    if speech.streams or payload.get("stream"):
+        if not out.started:
+            await out.start_response(200, EVENT_STREAM)
+        await out.write_chunk("".join(speech.events(reply, payload)).encode())
+        await out.end_response()
+    else:
+        await out.send_json(speech.answer(reply, payload))
+
+
+async def _await_with_pings(
+    asking: Awaitable[ModelReply], speech: ServedFormat, out: ResponseWriter
+) -> ModelReply:
+    """The reply, with a sign of life now and then while it takes its time."""
+    task = asyncio.ensure_future(asking)
+    try:
+        while not (await asyncio.wait({task}, timeout=PING_SECONDS))[0]:
+            if speech.ping is not None:
+                if not out.started:
+                    await out.start_response(200, EVENT_STREAM)
+                await out.write_chunk(speech.ping)
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _digest_calls(turn: ModelReply | ChatMessage) -> str:
+    return content_digest(*((call.id, call.name, call.arguments) for call in turn.calls))
+
+
+def parse_payload(body: bytes) -> dict[str, Any]:
+    """The request as JSON."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (ValueError, RecursionError):
+        raise MalformedRequest("The request is not a JSON object.") from None
+
+
+def guess_token_count(asked: AgentRequest) -> dict[str, Any]:
+    """How many tokens a request has, by its length: about one for four characters."""
+    tokens = len(asked.body) // 4 + 1
+    if asked.route.speech.name == "gemini":
+        return {"totalTokens": tokens}
+    return {"input_tokens": tokens}

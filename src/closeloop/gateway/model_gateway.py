@@ -1,0 +1,146 @@
+"""The gateway of a run: models that are open, and doors to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from closeloop.gateway.attempt_proxy import AttemptProxy, ReplySource
+from closeloop.gateway.exchange_ledger import ExchangeListener
+from closeloop.gateway.live_source import LiveSource, ProviderRelay
+from closeloop.gateway.proxy_listeners import ProxyListeners
+from closeloop.gateway.rate_limiter import RateLimiter
+from closeloop.gateway.recorded_attempt import RecordedExchange, load_recorded_exchanges
+from closeloop.gateway.replay_source import ReplaySource
+from closeloop.providers.model_budget import NO_USAGE
+from closeloop.providers.model_opening import OpenModel, open_model, require_price
+from closeloop.records.attempt import Usage
+from closeloop.records.errors import BadInput
+from closeloop.records.exchange import Exchange
+from closeloop.records.settings import ModelSettings
+from closeloop.records.variant import Limits
+
+ExchangeLookup = Callable[[str], Iterable[Exchange]]
+"""What a stored attempt asked its model, by the attempt's id."""
+
+
+def _no_exchanges(attempt: str) -> Iterable[Exchange]:
+    return ()
+
+
+class Gateway:
+    """Opened once for a run. Keys stay in here: a door shows a model, never its key."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        folder: Path,
+        *,
+        recorded: ExchangeLookup = _no_exchanges,
+        port: int = 0,
+        sockets: Path | None = None,
+    ) -> None:
+        self._environ = environ
+        self._folder = folder
+        self._recorded = recorded
+        self._entrances = ProxyListeners(port, sockets)
+        self._opened = AsyncExitStack()
+        self._recordings: dict[str, list[RecordedExchange]] = {}
+        self._paces: dict[ModelSettings, RateLimiter] = {}
+        self._relays: dict[ModelSettings, ProviderRelay] = {}
+        self._models: dict[ModelSettings, OpenModel] = {}
+
+    async def __aenter__(self) -> Self:
+        self._opened.push_async_callback(self._entrances.close)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._opened.aclose()
+
+    def prepare_model(self, name: str, settings: ModelSettings, limits: Limits) -> None:
+        """Open a model, once for all who ask for it; BadInput when it cannot be used so."""
+        require_price(name, settings, limits)
+        if settings.provider == "recorded":
+            self._load_recording(settings.model)
+        else:
+            self._open_model(name, settings, limits)
+
+    def _load_recording(self, attempt: str) -> list[RecordedExchange]:
+        if attempt not in self._recordings:
+            self._recordings[attempt] = load_recorded_exchanges(self._recorded(attempt))
+        if not self._recordings[attempt]:
+            raise BadInput(f"Nothing was recorded of what attempt {attempt!r} asked its model.")
+        return self._recordings[attempt]
+
+    def _open_model(self, name: str, settings: ModelSettings, limits: Limits) -> OpenModel:
+        if settings not in self._models:
+            opened = open_model(name, settings, limits, environ=self._environ, folder=self._folder)
+            self._models[settings] = opened
+            self._opened.push_async_callback(opened.close)
+        return self._models[settings]
+
+    def _make_source(
+        self, name: str, settings: ModelSettings, limits: Limits, *, first: bool
+    ) -> ReplySource:
+        if settings.provider == "recorded":
+            return ReplaySource(settings.model, self._load_recording(settings.model))
+        model = self._open_model(name, settings, limits)
+        if settings not in self._paces:
+            self._paces[settings] = RateLimiter(settings)
+            if settings.provider != "scripted":
+                from closeloop.gateway.passthrough_relay import PassthroughRelay
+                from closeloop.providers.remote_model import RemoteModel
+
+                assert isinstance(model, RemoteModel)
+                self._relays[settings] = PassthroughRelay(model)
+        return LiveSource(model, self._paces[settings], self._relays.get(settings), first=first)
+
+    @asynccontextmanager
+    async def open_proxy(
+        self,
+        name: str,
+        settings: ModelSettings,
+        limits: Limits,
+        listener: ExchangeListener | None = None,
+        *,
+        first: bool = False,
+        before: Usage = NO_USAGE,
+    ) -> AsyncIterator[AttemptProxy]:
+        """A door for one attempt; a listener takes its exchanges as they come.
+
+        Who comes in first does not wait behind the others: a judge, for whom work stands still.
+        The limits hold for what was used before, too.
+        """
+        self.prepare_model(name, settings, limits)
+        entrance = self._entrances.add_listener()
+        source = self._make_source(name, settings, limits, first=first)
+        door = AttemptProxy(source, limits, entrance, listener, before)
+        try:
+            yield door
+        finally:
+            with anyio.CancelScope(shield=True):
+                await entrance.close()
+                await door.end_attempt()
+
+
+@asynccontextmanager
+async def open_local_proxy(
+    settings: ModelSettings, limits: Limits, folder: Path
+) -> AsyncIterator[AttemptProxy]:
+    """One door to one model that needs no key."""
+    async with (
+        Gateway({}, folder) as gateway,
+        gateway.open_proxy("local", settings, limits) as door,
+    ):
+        yield door

@@ -1,0 +1,205 @@
+"""Requests that need no translation: the same bytes, with another model's name and our key."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs
+
+import msgspec
+
+from closeloop.gateway.agent_request import AgentRequest, ResponseWriter
+from closeloop.gateway.live_source import AnswerBroken
+from closeloop.providers.answer_decoders import DECODERS
+from closeloop.providers.format_dialect import RetryListener
+from closeloop.providers.model_prices import add_cost
+from closeloop.providers.provider_connection import IncomingAnswer
+from closeloop.providers.provider_refusals import find_secret_key
+from closeloop.providers.remote_model import RemoteModel, join_format_url
+from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
+from closeloop.records.errors import MachineFailed
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.record import Record
+
+_SPOKEN_FORMATS = {
+    "openai": ("openai", "responses"),
+    "anthropic": ("anthropic",),
+    "gemini": ("gemini",),
+}
+_PROVIDER_PATHS = {
+    ("openai", "chat"): "/chat/completions",
+    ("responses", "chat"): "/responses",
+    ("anthropic", "chat"): "/v1/messages",
+    ("anthropic", "count"): "/v1/messages/count_tokens",
+}
+_FORWARDED_HEADERS = ("accept", "anthropic-beta", "anthropic-version", "openai-beta")
+"""What of the agent's headers is about the request; the rest is about the agent."""
+_BLANK_LINE = re.compile(rb"(\r?\n\r?\n)")
+_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class OutgoingRequest(Record):
+    """A request as the provider gets it."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+    hides_usage: bool = False
+    """The agent did not ask for the usage at the end of the stream: we did."""
+
+
+class PassthroughRelay:
+    """One provider's relay, shared by all doors to it."""
+
+    def __init__(self, model: RemoteModel) -> None:
+        self._model = model
+        self._lacks: set[str] = set()
+        """Formats that its server was found not to speak."""
+
+    def speaks_format(self, asked: AgentRequest) -> bool:
+        name = asked.route.speech.name
+        return name in _SPOKEN_FORMATS.get(self._model.provider, ()) and name not in self._lacks
+
+    def drop_format(self, speech: ServedFormat) -> bool:
+        if speech.name != "responses":
+            return False
+        self._lacks.add(speech.name)
+        return True
+
+    async def pass_request(
+        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+    ) -> None:
+        """The answer as it comes; what it used is read from it on its way."""
+        wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, asked)
+        incoming = await wire.begin_answer(
+            outgoing_request.url, outgoing_request.body, outgoing_request.headers, retried
+        )
+        received: list[bytes] = []
+        try:
+            await _relay_answer(incoming, received, _build_filters(outgoing_request, wire.key), out)
+        except MachineFailed as fault:
+            raise AnswerBroken(str(fault)) from None
+        finally:
+            await incoming.close()
+            self._read_usage(asked.route.speech, b"".join(received), out)
+
+    def _read_usage(self, speech: ServedFormat, body: bytes, out: ResponseWriter) -> None:
+        try:
+            reply = DECODERS[speech.name](read_provider_reply(body).answer)
+        except MachineFailed:
+            return
+        if out.entry is not None:
+            out.entry.model = reply.model
+            out.entry.usage = add_cost(reply.usage, self._model.prices)
+
+
+def _build_filters(sent: OutgoingRequest, key: str | None) -> list[KeyFilter | UsageFilter]:
+    return [KeyFilter(key), UsageFilter()] if sent.hides_usage else [KeyFilter(key)]
+
+
+async def _relay_answer(
+    incoming: IncomingAnswer,
+    received: list[bytes],
+    filters: list[KeyFilter | UsageFilter],
+    out: ResponseWriter,
+) -> None:
+    """Byte for byte, but for the key and what the agent did not ask for."""
+    await out.start_response(incoming.status, incoming.content_type)
+    async for chunk in incoming:
+        received.append(chunk)
+        filtered = chunk
+        for chunk_filter in filters:
+            filtered = chunk_filter.filter_chunk(filtered)
+        await out.write_chunk(filtered)
+    rest = b""
+    for chunk_filter in filters:
+        rest = chunk_filter.filter_chunk(rest) + chunk_filter.flush_rest()
+    await out.write_chunk(rest)
+    await out.end_response()
+
+
+def build_outgoing_request(model: RemoteModel, asked: AgentRequest) -> OutgoingRequest:
+    """The request with the variant's model, to the provider's own address."""
+    speech, kind = asked.route.speech, asked.route.kind
+    headers = {name: asked.headers[name] for name in _FORWARDED_HEADERS if name in asked.headers}
+    try:
+        fields = _FIELDS_DECODER.decode(asked.body)
+    except (ValueError, RecursionError):
+        raise MalformedRequest("The request is not a JSON object.") from None
+    query_options = parse_qs(asked.query)
+    if speech.name == "gemini":
+        method = asked.path.rpartition(":")[2]
+        path = f"/v1beta/models/{model.name}:{method}"
+        query = "?alt=sse" if query_options.get("alt") == ["sse"] else ""
+        return OutgoingRequest(
+            url=join_format_url(model.base, path) + query, body=asked.body, headers=headers
+        )
+    query = "?beta=true" if query_options.get("beta") == ["true"] else ""
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model.name))
+    streams = bytes(fields.get("stream", b"")) == b"true"
+    hides_usage = speech.name == "openai" and streams and not _wants_usage(fields)
+    if hides_usage:
+        fields["stream_options"] = msgspec.Raw(b'{"include_usage":true}')
+    return OutgoingRequest(
+        url=join_format_url(model.base, _PROVIDER_PATHS[speech.name, kind]) + query,
+        body=msgspec.json.encode(fields),
+        headers=headers,
+        hides_usage=hides_usage,
+    )
+
+
+def _wants_usage(fields: dict[str, msgspec.Raw]) -> bool:
+    try:
+        options = msgspec.json.decode(fields.get("stream_options", b"null"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(options, dict) and bool(options.get("include_usage"))
+
+
+class KeyFilter:
+    """Takes the key out of what a provider sends, even where it comes in two chunks."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = find_secret_key(key).encode()
+        self._held = b""
+
+    def filter_chunk(self, chunk: bytes) -> bytes:
+        if not self._key:
+            return chunk
+        data = (self._held + chunk).replace(self._key, "…".encode())
+        longest = min(len(self._key) - 1, len(data))
+        ends = (size for size in range(longest, 0, -1) if data.endswith(self._key[:size]))
+        size = next(ends, 0)
+        self._held = data[len(data) - size :]
+        return data[: len(data) - size]
+
+    def flush_rest(self) -> bytes:
+        return self._held
+
+
+class UsageFilter:
+    """Takes out of a stream of chat completions the chunk that only we asked for."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def filter_chunk(self, chunk: bytes) -> bytes:
+        *events, self._held = _BLANK_LINE.split(self._held + chunk)
+        passed = [
+            event + gap
+            for event, gap in zip(events[::2], events[1::2], strict=True)
+            if not _is_usage_event(event)
+        ]
+        return b"".join(passed)
+
+    def flush_rest(self) -> bytes:
+        return self._held
+
+
+def _is_usage_event(event: bytes) -> bool:
+    if b'"usage"' not in event or not event.startswith(b"data:"):
+        return False
+    try:
+        data = msgspec.json.decode(event[5:])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("choices") == [] and bool(data.get("usage"))

@@ -1,0 +1,189 @@
+"""HTTP for doors: which door a request is for, its body, and the connections of each door.
+
+A door is known by the Unix socket that the request came through or, on loopback, by the secret
+that its path begins with; never by anything that is said in the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from closeloop.gateway.agent_request import (
+    AgentRequest,
+    AsgiMessage,
+    AsgiSend,
+    OpenRequests,
+    ResponseWriter,
+)
+from closeloop.gateway.gateway_routes import GatewayRoute, find_route
+from closeloop.records.errors import BadInput
+from closeloop.sandbox.unix_sockets import bind_unix_socket
+
+MAX_REQUEST_BYTES = 32 << 20
+"""Bytes of a request; agents send their whole conversation each time."""
+HEAVY_REQUEST_BYTES = 1 << 20
+MAX_REQUESTS_AT_ONCE = 256
+"""Requests of one attempt; agents with many helpers have a dozen."""
+MAX_WAITING_CONNECTIONS = 128
+"""Connections that may wait to be let in."""
+
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+
+
+class RequestHandler(Protocol):
+    """What stands behind a door."""
+
+    @property
+    def crowd(self) -> OpenRequests: ...
+
+    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+
+
+class HttpListener:
+    """A socket that is open: whoever connects waits until the server has begun."""
+
+    def __init__(self, opened: socket.socket, make: Callable[..., Any], door: Any) -> None:
+        opened.listen(MAX_WAITING_CONNECTIONS)
+        self._state = ServerState()
+        make_protocol = partial(make, server_state=self._state, app_state={"door": door})
+        loop = asyncio.get_running_loop()
+        start_server = (
+            loop.create_unix_server if opened.family == socket.AF_UNIX else loop.create_server
+        )
+        self._begun = asyncio.ensure_future(start_server(make_protocol, sock=opened))
+
+    async def close(self) -> None:
+        """Nobody comes in any more, and who is idle is shown out."""
+        (await self._begun).close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+
+class ProxyServer:
+    """What turns sockets into doors."""
+
+    def __init__(self) -> None:
+        config = uvicorn.Config(
+            self._handle_request,
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,
+            ws="none",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=600,
+        )
+        config.load()
+        protocol: Any = config.http_protocol_class
+        self._protocol = partial(protocol, config=config)
+        self.doors: dict[str, RequestHandler] = {}
+        """By secret."""
+
+    def listen_unix(self, path: Path, door: RequestHandler) -> HttpListener:
+        """A door of its own at a path."""
+        return HttpListener(bind_unix_socket(path), self._protocol, door)
+
+    def listen_loopback(self, port: int = 0) -> tuple[HttpListener, int]:
+        """All doors, by their secrets, at a port of this machine."""
+        # Named, or asyncio would let small writes wait for each other.
+        tcp_socket = socket.socket(proto=socket.IPPROTO_TCP)
+        tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tcp_socket.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            tcp_socket.close()
+            raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
+        return HttpListener(tcp_socket, self._protocol, None), tcp_socket.getsockname()[1]
+
+    async def _handle_request(
+        self, scope: AsgiMessage, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        out = ResponseWriter(send)
+        if scope["type"] != "http":
+            return
+        path, door = scope["path"], scope["state"]["door"]
+        if door is None:
+            secret, _, path = path[1:].partition("/")
+            door, path = self.doors.get(secret), f"/{path}"
+        matched_route = find_route(path) if door else None
+        if matched_route is None:
+            await out.send_json({"error": {"message": "There is nothing here.", "code": 404}}, 404)
+            return
+        if door.crowd.inside >= MAX_REQUESTS_AT_ONCE:
+            await out.send_json(matched_route.speech.fault("Too many requests at once."), 429)
+            return
+        door.crowd.inside += 1
+        try:
+            async with AsyncExitStack() as body_lock:
+                body = await _read_body(receive, door.crowd, body_lock)
+                if body is None:
+                    message = f"A request may have {MAX_REQUEST_BYTES >> 20} MB."
+                    await out.send_json(matched_route.speech.fault(message), 413)
+                    return
+                agent_request = _build_agent_request(scope, path, body, matched_route)
+                await _run_until_disconnect(door.answer(agent_request, out), receive)
+        finally:
+            door.crowd.inside -= 1
+
+
+def _build_agent_request(
+    scope: AsgiMessage, path: str, body: bytes, found: GatewayRoute
+) -> AgentRequest:
+    return AgentRequest(
+        method=scope["method"],
+        path=path,
+        query=scope["query_string"].decode("latin-1"),
+        headers={
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        },
+        body=body,
+        route=found,
+    )
+
+
+async def _read_body(
+    receive: AsgiReceive, crowd: OpenRequests, held: AsyncExitStack
+) -> bytes | None:
+    """The request's body; None when it is too long, or broken off."""
+    body, size, is_heavy = bytearray(), 0, False
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        size += len(message.get("body", b""))
+        if size > HEAVY_REQUEST_BYTES and not is_heavy:
+            is_heavy = True
+            await held.enter_async_context(crowd.heavy)
+        if size <= MAX_REQUEST_BYTES:
+            body += message.get("body", b"")
+        # Read on for a while: who still sends does not hear what is wrong.
+        if not message.get("more_body") or size > 4 * MAX_REQUEST_BYTES:
+            return bytes(body) if size <= MAX_REQUEST_BYTES else None
+
+
+async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
+    """Do the work while the agent is there to hear of it."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+        if not working.cancelled():
+            working.result()
+    finally:
+        working.cancel()
+        gone.cancel()

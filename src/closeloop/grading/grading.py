@@ -1,0 +1,268 @@
+"""Grade an attempt in a clean room.
+
+An attempt is judged by its change alone, on a fresh copy of the base, with protected files and
+hidden tests as the task has them. What the machine did is never held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+import anyio.to_thread
+import msgspec
+
+from closeloop.grading import grade_facts
+from closeloop.grading import task_proof as proving
+from closeloop.grading.integrity.believe import (
+    ChosenTests,
+    checks_without_running,
+    choose_tests,
+    doubt_pass,
+    evidence_of,
+)
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests, run_probe
+from closeloop.grading.integrity.restore import ADDED_TEST, CHANGED_TEST, Steering, restored_paths
+from closeloop.grading.task_proof import (
+    UnfitChange,
+    find_steering,
+    find_task_defect,
+    open_clean_room,
+    run_base_tests,
+    run_in_clean_room,
+    scale_test_timeout,
+)
+from closeloop.grading.testing.suite_run import KILLED_EXIT_CODES, NOT_FOUND_EXIT_CODE
+from closeloop.grading.testing.suite_verdict import SuiteVerdict, judge_suite
+from closeloop.grading.touched_paths import changed_paths, with_failing_tests
+from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, TestRun
+from closeloop.records.change import Change
+from closeloop.records.errors import MachineFailed
+from closeloop.records.record import Record
+from closeloop.records.task import Task
+from closeloop.records.trace import Trace
+from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
+from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+
+RERUN_COUNT = 2
+"""How often a newly failing test is run again: it counts only if it fails always."""
+
+
+class GradedSubmission(Record):
+    """An attempt with all that grading looks at."""
+
+    attempt: Attempt
+    change: Change
+    trace: Trace | None
+    proof: Proof
+
+
+async def grade_attempt(
+    workspaces: WorkspacePool, base: WorkspaceBase | None, task: Task, submission: GradedSubmission
+) -> Grade:
+    """What became of an attempt, as facts, and the outcome they mean."""
+    attempt, before = submission.attempt, submission.proof.before
+    if attempt.exit == "machine":
+        cause = attempt.cause or "the machine failed the attempt"
+        steering = find_steering(base, task, before)
+        restoration_reasons = await anyio.to_thread.run_sync(
+            restored_paths, steering, submission.change
+        )
+        return _with_outcome(
+            _grade_without_running(task, submission, steering, restoration_reasons),
+            _unscored_outcome(cause),
+        )
+    if before is None or before.trouble is not None:
+        before = await run_base_tests(workspaces, base, task)
+    task = with_failing_tests(task, before)
+    steering = find_steering(base, task, before)
+    restoration_reasons = await anyio.to_thread.run_sync(
+        restored_paths, steering, submission.change
+    )
+    partial_grade = msgspec.structs.replace(
+        _grade_without_running(task, submission, steering, restoration_reasons), before=before
+    )
+    if defect := find_task_defect(task, before):
+        return _with_outcome(partial_grade, _unscored_outcome(defect))
+
+    async def run() -> TestRun:
+        return await run_in_clean_room(
+            workspaces, base, task, submission.change.patch, "after", steering
+        )
+
+    try:
+        after = await _run_after_change(run, task, submission.change, before, restoration_reasons)
+    except UnfitChange as unfit:
+        return _with_outcome(partial_grade, Outcome(result="fail", reasons=(str(unfit),)))
+    except (MachineFailed, OSError) as fault:
+        return _with_outcome(partial_grade, _unscored_outcome(str(fault)))
+    reference = submission.proof.reference
+    flaky = {*before.flaky, *after.flaky, *(reference.flaky if reference else ())}
+    verdict = judge_suite(task.acceptance, before, after, answer=attempt.summary or "", flaky=flaky)
+    outcome = _unclear_outcome(task, submission.proof, before, after, verdict) or _decide_outcome(
+        task, submission, after, verdict, restoration_reasons
+    )
+    checks = list(checks_without_running(steering, restoration_reasons, before, after))
+    if outcome.result == "pass" and task.acceptance.run:
+        chosen = choose_tests(task.acceptance, before, after)
+        probe = _make_probe_runner(workspaces, base, task, steering, chosen)
+        try:
+            checks += await confirm_tests(probe, submission.change.patch, task.reference, chosen[0])
+        except (MachineFailed, OSError) as fault:
+            outcome = _unscored_outcome(str(fault))
+    outcome = doubt_pass(outcome, checks)
+    return _with_outcome(
+        partial_grade,
+        outcome,
+        after=after,
+        fail_to_pass=verdict.fail_to_pass,
+        pass_to_pass=verdict.pass_to_pass,
+        broken=verdict.broken,
+        integrity=tuple(checks),
+        evidence=evidence_of(outcome, after, checks),
+    )
+
+
+def _make_probe_runner(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    steering: Steering,
+    chosen: ChosenTests,
+) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
+    """How some tests are run a second time, in a clean room and a process of their own."""
+
+    async def probe(patch: str | None, token: str, number: int) -> ProbeRun:
+        async def run(clock: int) -> ProbeRun:
+            timed = scale_test_timeout(task, clock)
+            async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
+                return await run_probe(workspace.cage, timed.acceptance, chosen, token, number)
+
+        result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
+        if oversubscribed:
+            raise MachineFailed(OVERSUBSCRIBED_MESSAGE)
+        return result
+
+    return probe
+
+
+async def _run_after_change(
+    run: Callable[[], Awaitable[TestRun]],
+    task: Task,
+    change: Change,
+    before: TestRun,
+    restored: Collection[str],
+) -> TestRun:
+    """The tests with a change; newly failing ones again, to tell broken from flaky."""
+    if not _changes_anything(change, restored):
+        return msgspec.structs.replace(before, when="after", flaky=())
+    after = await run()
+    if after.trouble is not None:
+        after = await run()
+    broken = judge_suite(task.acceptance, before, after, flaky=before.flaky).broken
+    if not broken or not after.ran or after.trouble or after.commands[0].stopped:
+        return after
+    reruns = [await run() for _ in range(RERUN_COUNT)]
+    passed_ids = {test.id for run in reruns for test in run.tests if test.status == "passed"}
+    return msgspec.structs.replace(
+        after, flaky=tuple(name for name in broken if name in passed_ids)
+    )
+
+
+def _changes_anything(change: Change, restored: Collection[str]) -> bool:
+    return any(path not in restored for path in changed_paths(change))
+
+
+def _unclear_outcome(
+    task: Task, proof: Proof, before: TestRun, after: TestRun, verdict: SuiteVerdict
+) -> Outcome | None:
+    """Why the runs say nothing about the change, if they do not."""
+    acceptance = task.acceptance
+    if after.trouble is not None and not _has_kill_code(after):
+        return _unscored_outcome(after.trouble)
+    if acceptance.fail_to_pass and verdict.fail_to_pass is None:
+        return _unscored_outcome("every fail-to-pass test is flaky")
+    if proof.state == "proved":
+        return None
+    if missing := _missing_programs(before) & _missing_programs(after):
+        return _unscored_outcome(
+            f"`{min(missing)}` was not found, neither before the change nor after it; add what it "
+            "needs to the task's setup."
+        )
+    if acceptance.run is None:
+        return None
+    if not before.tests and not after.tests:
+        return _unscored_outcome("no test ran, neither before the change nor after it")
+    if before.commands[0].stopped and after.commands[0].stopped:
+        return _unscored_outcome(
+            "the tests are too slow, before the change and after: raise the timeout"
+        )
+    return None
+
+
+def _decide_outcome(
+    task: Task,
+    submission: GradedSubmission,
+    after: TestRun,
+    verdict: SuiteVerdict,
+    restored: Collection[str],
+) -> Outcome:
+    reasons = list(verdict.reasons)
+    if _has_kill_code(after):
+        reasons.insert(0, "the tests were killed, twice, and not before the change")
+    if not reasons:
+        return Outcome(result="pass")
+    if not (task.acceptance.run or task.acceptance.commands):
+        pass
+    elif not submission.change.files:
+        crashed = submission.attempt.exit == "crashed" and submission.attempt.cause
+        reasons.insert(0, crashed or "no change was made")
+    elif not _changes_anything(submission.change, restored):
+        reasons.insert(0, "only files were changed that grading puts back")
+    return Outcome(result="fail", reasons=tuple(reasons))
+
+
+def _missing_programs(run: TestRun) -> set[str]:
+    """Commands whose program is not there; one with a path may be for the change to make."""
+    return {
+        result.command
+        for result in run.commands
+        if result.exit_code == NOT_FOUND_EXIT_CODE and "/" not in result.command.split()[0]
+    }
+
+
+def _has_kill_code(run: TestRun) -> bool:
+    return run.trouble is not None and any(
+        result.exit_code in KILLED_EXIT_CODES for result in run.commands
+    )
+
+
+def _grade_without_running(
+    task: Task, submission: GradedSubmission, steering: Steering, aside: Mapping[str, str]
+) -> Grade:
+    """All that needs no test run."""
+    change, trace = submission.change, submission.trace
+    file_precision, tests = (
+        grade_facts.measure_file_precision(task, change, steering),
+        (ADDED_TEST, CHANGED_TEST),
+    )
+    return Grade(
+        attempt=submission.attempt.id,
+        grading=task.grading,
+        version=proving.GRADER_VERSION,
+        outcome=_unscored_outcome("not graded"),
+        before=submission.proof.before,
+        out_of_scope=grade_facts.files_out_of_scope(task, change),
+        restored=tuple(path for path, why in aside.items() if why not in tests),
+        set_aside=tuple(path for path, why in aside.items() if why in tests),
+        files_precision=file_precision.precision,
+        files_recall=file_precision.recall,
+        asked=grade_facts.asked_before_editing(trace),
+    )
+
+
+def _with_outcome(graded: Grade, outcome: Outcome, **found: object) -> Grade:
+    return msgspec.structs.replace(graded, outcome=outcome, **found)
+
+
+def _unscored_outcome(cause: str) -> Outcome:
+    return Outcome(result="unscored", cause=cause)

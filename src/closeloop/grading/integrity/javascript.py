@@ -1,0 +1,206 @@
+"""Probes for jest, vitest, mocha and Node's own runner.
+
+A room holds each test that decides once, in a copy of its file under a random name with random
+titles. Some assertions of it are made wrong, and in another room the others. Each copy holds
+control tests too. The originals only lead to their copies meanwhile, so that code under test finds
+nothing to compare a test with.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Literal, get_args
+
+from closeloop.grading.integrity.javascript_claims import ProbeKit, expect_claims, write_claims
+from closeloop.grading.integrity.javascript_commands import (
+    invoke_runner,
+    read_lines,
+    render_recorder,
+)
+from closeloop.grading.integrity.javascript_files import (
+    NameMaker,
+    ProbedFile,
+    assert_equal,
+    read_test_files,
+)
+from closeloop.grading.integrity.javascript_tests import drop_edit, rename_edits
+from closeloop.grading.integrity.javascript_values import make_changer, random_word
+from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.source_edits import SourceEdit, apply_edits, insert_text, node_text
+from closeloop.grading.testing.suite_report import Status
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+ROOMS = 2
+MAX_CHANGED_TESTS = 40
+"""Tests in which assertions are made wrong, at the most."""
+_LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
+_EXPORTING = re.compile(rb"\bexports\b\s*[.=\[]")
+
+
+def build_probe(request: ProbeRequest) -> Probe | None:
+    """None where no source of a deciding test is found, or the command leaves no room for it."""
+    names = NameMaker(f"{request.token} {request.room}")
+    files: dict[str, str] = {}
+    copies: list[str] = []
+    tests: list[ProbeTest] = []
+    test_files = read_test_files(request)
+    changed = _choose_tests(test_files, request.token)
+    for test_file in test_files:
+        text, made = _copy_file(test_file, changed, names, request)
+        copies.append(names.make_path(test_file.path))
+        files[copies[-1]] = text
+        tests += made
+        if test_file.deciding:
+            files[test_file.path] = _lead_to(copies[-1], test_file)
+    names.rng.shuffle(copies)
+    invocation = invoke_runner(request, copies, names.prefix)
+    if invocation is None or not any(test.kind == "copy" for test in tests):
+        return None
+    return Probe(
+        files={**files, **invocation.files},
+        command=invocation.command,
+        env=invocation.env,
+        tests=tuple(tests),
+        rooms=ROOMS,
+    )
+
+
+def read_results(report: bytes) -> Results:
+    """What the reporter and the assertions wrote. A report that others wrote to says nothing."""
+    results: Results = {}
+    statuses = {status: status for status in get_args(Status)}
+    for word, name in read_lines(report) or ():
+        if (status := statuses.get(word)) is not None:
+            results[name] = status if results.get(name, status) == status else "mixed"
+    return results
+
+
+def _choose_tests(test_files: list[ProbedFile], token: str) -> frozenset[tuple[str, int]]:
+    """The tests to be changed, the same in every room: path and place of each."""
+    deciding = [(file.path, start) for file in test_files for start in sorted(file.deciding)]
+    chooser = random.Random(token)  # noqa: S311 - the token is the secret
+    return frozenset(chooser.sample(deciding, min(len(deciding), MAX_CHANGED_TESTS)))
+
+
+def _copy_file(
+    test_file: ProbedFile,
+    changed: Collection[tuple[str, int]],
+    names: NameMaker,
+    request: ProbeRequest,
+) -> tuple[str, list[ProbeTest]]:
+    """All tests of a file under other titles, but those that their titles decide."""
+    kit = ProbeKit(
+        test_file=test_file,
+        names=names,
+        record=random_word(names.rng),
+        changer=make_changer(names.rng),
+        room=request.room,
+    )
+    edits: list[SourceEdit] = []
+    tests: list[ProbeTest] = []
+    originals = {**test_file.others, **test_file.deciding}
+    for declaration in test_file.declarations:
+        if declaration.kind == "test" and not declaration.is_fit:
+            edits.append(drop_edit(declaration))
+            continue
+        title, start = names.make_title(), declaration.call.start_byte
+        edits += rename_edits(declaration, title)
+        if start not in originals:
+            continue
+        expected: list[ProbeTest] = []
+        if (test_file.path, start) in changed:
+            seed = f"{request.token} {test_file.path} {start}"
+            claimed = write_claims(declaration, seed, kit)
+            edits += claimed.edits
+            expected = list(expect_claims(claimed.claims, originals[start]))
+        # Where its last assertion is in doubt, so is what becomes of the test.
+        doubt = expected[-1] if expected else None
+        copy = ProbeTest(
+            name=title,
+            kind="copy",
+            expect="pass",
+            original=originals[start],
+            certain=doubt is None or doubt.certain,
+            proved_by=() if doubt is None else doubt.proved_by,
+        )
+        tests += [copy, *expected]
+    return _finish_copy(test_file, edits, tests, kit, request.pipe)
+
+
+def _finish_copy(
+    test_file: ProbedFile, edits: list[SourceEdit], tests: list[ProbeTest], kit: ProbeKit, pipe: str
+) -> tuple[str, list[ProbeTest]]:
+    """The text with control tests and our functions, and no type checker that would mind."""
+    content, names = test_file.content, kit.names
+    places = [
+        node.start_byte for node in test_file.root.named_children if _declares(node, test_file)
+    ]
+    places.append(len(content))
+    controls = _make_controls(test_file, names)
+    for text, _ in controls:
+        edits.append(insert_text(names.rng.choice(places), text))
+    comment = _LEADING_COMMENT.match(content)
+    unchecked = insert_text(comment.end() if comment is not None else 0, "// @ts-nocheck\n")
+    ours = []
+    if any(test.name.startswith("#") for test in tests):
+        recorder = render_recorder(kit.record, pipe, is_module=_is_module(test_file.root))
+        ours.append(insert_text(_find_first_statement(test_file.root), recorder))
+        ours.append(insert_text(len(content), kit.changer.render_source(names.rng)))
+    edited = apply_edits(content, [unchecked, *ours[:1], *edits, *ours[1:]])
+    text = edited.decode("utf-8", "surrogateescape")
+    return text, [*tests, *(test for _, test in controls)]
+
+
+def _is_module(root: Node) -> bool:
+    return any(child.type in ("import_statement", "export_statement") for child in root.children)
+
+
+def _find_first_statement(root: Node) -> int:
+    """Where a file's code begins, behind comments and `'use strict'`."""
+    for child in root.named_children:
+        directive = child.named_children[:1] if child.type == "expression_statement" else []
+        if child.type not in ("comment", "hash_bang_line") and not any(
+            node.type == "string" for node in directive
+        ):
+            return child.start_byte
+    return root.end_byte
+
+
+def _lead_to(copy: str, test_file: ProbedFile) -> str:
+    """What stands in place of a test file: others may import from it what it exports."""
+    module, comment = f"./{PurePosixPath(copy).name}", "// @ts-nocheck\n"
+    exports = [child for child in test_file.root.children if child.type == "export_statement"]
+    if any(node_text(node).startswith("export default") for node in exports):
+        comment += f"export {{ default }} from '{module}'\n"
+    if exports:
+        return f"{comment}export * from '{module}'\n"
+    if _EXPORTING.search(test_file.content):
+        return f"{comment}module.exports = require('{module}')\n"
+    return comment
+
+
+def _declares(node: Node, test_file: ProbedFile) -> bool:
+    return any(
+        node.start_byte <= one.call.start_byte < node.end_byte for one in test_file.declarations
+    )
+
+
+def _make_controls(test_file: ProbedFile, names: NameMaker) -> list[tuple[str, ProbeTest]]:
+    """Tests that must pass or fail whatever the code does, in the way that the file asserts."""
+    word, other = random_word(names.rng), random_word(names.rng)
+    bodies: list[tuple[str, Literal["pass", "fail"]]] = [
+        (assert_equal(test_file.assertion, f"'{word}' + '{other}'", f"'{word}{other}'"), "pass"),
+        (assert_equal(test_file.assertion, f"'{word}'", f"'{other}'"), "fail"),
+        (f"throw new Error('{word}')", "fail"),
+    ]
+    controls = []
+    for body, expect in bodies:
+        title = names.make_title()
+        text = f";{test_file.test_function}('{title}', async () => {{ {body} }});\n"
+        controls.append((text, ProbeTest(name=title, kind="control", expect=expect)))
+    return controls

@@ -1,0 +1,377 @@
+"""Prove a task by its controls, each run in a clean room.
+
+A room is a fresh copy of the base, with protected files and hidden tests as the task has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from closeloop.grading.integrity.apply import apply_change
+from closeloop.grading.integrity.restore import Steering, read_steering
+from closeloop.grading.integrity.run_through import BaseTree
+from closeloop.grading.mutants import make_mutants
+from closeloop.grading.testing.suite_run import (
+    HIDDEN_FAILURES,
+    TIMEOUT_CAUSES,
+    RunMoment,
+    run_tests,
+)
+from closeloop.grading.testing.suite_verdict import MAX_NAMED, judge_suite, suggest_nearest
+from closeloop.grading.touched_paths import with_failing_tests
+from closeloop.records.attempt import Proof, TestRun
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.task import Task
+from closeloop.records.variant import Limits
+from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
+from closeloop.sandbox.workspace_layout import WorkspaceLayout, real_paths
+from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
+
+GRADER_VERSION = 3
+NO_REFERENCE = "no reference change given"
+NOTHING_PASSES = "doing nothing passes"
+
+
+class UnfitChange(Exception):
+    """A change that cannot be put on top of the base: the attempt's failure, not ours."""
+
+
+async def check_gradable(
+    workspaces: WorkspacePool, base: WorkspaceBase | None, task: Task
+) -> Proof:
+    """The least that grading needs: what the tests say at the base, and if that can serve."""
+    before = await run_base_tests(workspaces, base, task)
+    defect = find_task_defect(task, before)
+    return Proof(
+        task=task.id,
+        grading=task.grading,
+        version=GRADER_VERSION,
+        state="unchecked" if defect is None else "unproved",
+        reasons=() if defect is None else (defect,),
+        before=before,
+    )
+
+
+def unready_proof(task: Task, fault: BadInput) -> Proof:
+    """That a task's base cannot be made, and why: by the first line and the last."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return Proof(
+        task=task.id,
+        grading=task.grading,
+        version=GRADER_VERSION,
+        state="unproved",
+        reasons=(" ".join(dict.fromkeys((lines[0], lines[-1]))),),
+    )
+
+
+async def prove_task(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    repeats: int,
+    quick: str | None = None,
+) -> Proof:
+    """The controls: doing nothing fails, the reference passes, each as often as it is run.
+
+    And the reference made wrong must fail too: else the tests take anything.
+
+    A task that wants only an answer has no reference: it is proved when no answer is not one.
+    `quick` runs the tests that must be made to pass and few others: enough for repeats, and to
+    see most wrong changes fail.
+    """
+    before = await run_base_tests(workspaces, base, task, repeats, quick)
+    defect = find_task_defect(task, before)
+    reasons = [] if defect is None else [defect]
+    reference = None
+    if before.trouble is None:
+        task = with_failing_tests(task, before)
+        reasons += _find_misnamed_tests(task, before)
+        if task.reference is not None:
+            reference = await run_reference_tests(workspaces, base, task, before, repeats, quick)
+            reasons += _find_reference_faults(task, before, reference)
+        reasons += _find_unknown_tests(task, before, reference)
+        if reference is not None and not reasons:
+            reasons += await _find_passing_mutants(
+                workspaces, base, task, quick, (before, reference)
+            )
+    lacks_reference = task.reference is None and (task.acceptance.run or task.acceptance.commands)
+    return Proof(
+        task=task.id,
+        grading=task.grading,
+        version=GRADER_VERSION,
+        state="unproved" if reasons else "unchecked" if lacks_reference else "proved",
+        reasons=(NO_REFERENCE,) if lacks_reference and not reasons else tuple(reasons),
+        before=before,
+        reference=reference,
+        repeats=repeats,
+    )
+
+
+async def run_base_tests(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    repeats: int = 1,
+    quick: str | None = None,
+) -> TestRun:
+    """The tests before any change, hidden ones included; flaky where repeats differ."""
+
+    async def run(task: Task) -> TestRun:
+        return await run_in_clean_room(workspaces, base, task, None, "before")
+
+    try:
+        return await _run_repeatedly(task, run, repeats, quick)
+    except UnfitChange as unfit:
+        return TestRun(when="before", trouble=f"The task's hidden tests do not fit: {unfit}")
+    except (MachineFailed, OSError) as fault:
+        return TestRun(when="before", trouble=str(fault))
+
+
+async def run_reference_tests(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    before: TestRun | None = None,
+    repeats: int = 1,
+    quick: str | None = None,
+) -> TestRun:
+    """The tests after the reference change; flaky where repeats differ."""
+    steering = find_steering(base, task, before)
+
+    async def run(task: Task) -> TestRun:
+        return await run_in_clean_room(workspaces, base, task, task.reference, "after", steering)
+
+    try:
+        return await _run_repeatedly(task, run, repeats, quick)
+    except (UnfitChange, MachineFailed, OSError) as fault:
+        return TestRun(when="after", trouble=str(fault))
+
+
+async def run_in_clean_room(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    patch: str | None,
+    when: RunMoment,
+    steering: Steering | None = None,
+) -> TestRun:
+    """One run of the tests in a clean room, when the machine has room for it."""
+    if not task.acceptance.run and not task.acceptance.commands:
+        return TestRun(when=when)
+
+    async def run(clock: int) -> TestRun:
+        timed = scale_test_timeout(task, clock)
+        async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
+            return await run_tests(workspace.cage, timed.acceptance, when)
+
+    def is_stopped(run: TestRun) -> bool:
+        return any(command.stopped in TIMEOUT_CAUSES for command in run.commands)
+
+    result, oversubscribed = await run_suite(run, is_stopped)
+    return (
+        msgspec.structs.replace(result, trouble=OVERSUBSCRIBED_MESSAGE)
+        if oversubscribed
+        else result
+    )
+
+
+def scale_test_timeout(task: Task, times: int) -> Task:
+    """The task with so many times the time for its tests."""
+    acceptance = msgspec.structs.replace(task.acceptance, timeout=times * task.acceptance.timeout)
+    return msgspec.structs.replace(task, acceptance=acceptance)
+
+
+@asynccontextmanager
+async def open_clean_room(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    patch: str | None,
+    steering: Steering | None = None,
+) -> AsyncIterator[Workspace]:
+    """The base, a change, then all that does not count of it as the base or the reference has it.
+
+    A change needs the steering of its task. Unfit when the change cannot be put on top of the base.
+    """
+    acceptance = task.acceptance
+    limits = Limits(
+        seconds=Limits().seconds + acceptance.timeout * (3 + len(acceptance.commands)),
+        idle_seconds=2 * acceptance.timeout,
+        command_seconds=acceptance.timeout,
+    )
+    async with workspaces.open(base, limits) as workspace:
+        try:
+            if patch is not None and steering is not None:
+                await apply_change(workspace, task, patch, steering)
+            if acceptance.patch is not None:
+                await workspace.apply_patch(acceptance.patch)
+        except BadInput as fault:
+            raise UnfitChange(str(fault)) from fault
+        yield workspace
+
+
+def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None) -> Steering:
+    """What of a change to this base does not count."""
+    tree = BaseTree(root=real_paths(WorkspaceLayout(folder=base.folder))[0]) if base else None
+    return read_steering(task, tree, before)
+
+
+async def _run_repeatedly(
+    task: Task, run: Callable[[Task], Awaitable[TestRun]], repeats: int, quick: str | None
+) -> TestRun:
+    """Several runs as one; the first that the machine spoiled ends them."""
+    first = await run(task)
+    if first.trouble is not None:
+        return first
+    reruns = []
+    for _ in range(repeats - 1):
+        reruns.append(await run(_replace_test_command(task, quick)))
+        if quick is not None and not reruns[-1].tests:
+            quick = None  # it does not do what it should
+            reruns[-1] = await run(task)
+        if reruns[-1].trouble is not None:
+            return reruns[-1]
+    all_runs = [first, *reruns]
+    if quick is not None and reruns:
+        # What only the whole suite has was run once: that is no reason to call it flaky.
+        rerun_ids = {test.id for one in reruns for test in one.tests}
+        rerun_tests = tuple(test for test in first.tests if test.id in rerun_ids)
+        all_runs[0] = msgspec.structs.replace(first, tests=rerun_tests)
+    return msgspec.structs.replace(first, flaky=_find_flaky(task, all_runs))
+
+
+def _replace_test_command(task: Task, run: str | None) -> Task:
+    """A task that runs fewer tests: only what must be made to pass is sure to be among them."""
+    if run is None:
+        return task
+    acceptance = msgspec.structs.replace(task.acceptance, run=run, pass_to_pass=())
+    return msgspec.structs.replace(task, acceptance=acceptance)
+
+
+def _find_flaky(task: Task, runs: Sequence[TestRun]) -> tuple[str, ...]:
+    """Tests, and acceptance commands, whose result is not the same in all runs."""
+    results_by_name: dict[str, list[object]] = {}
+    for run in runs:
+        for test in run.tests:
+            results_by_name.setdefault(test.id, []).append(test.status)
+        for result in run.commands[task.acceptance.run is not None :]:
+            results_by_name.setdefault(result.command, []).append(result.exit_code == 0)
+    steady = {
+        name
+        for name, all_ in results_by_name.items()
+        if len(all_) == len(runs) and len({*all_}) == 1
+    }
+    return tuple(name for name in results_by_name if name not in steady)
+
+
+def find_task_defect(task: Task, before: TestRun) -> str | None:
+    """Why no attempt at this task can be scored, as far as its base shows."""
+    acceptance = task.acceptance
+    if before.trouble is not None:
+        return before.trouble
+    if HIDDEN_FAILURES in before.notes:
+        return (
+            f"`{acceptance.run}` exits with 0 although tests fail: drop what hides its exit code."
+        )
+    # Before the change, tests that need it may not compile, nor hidden ones load: no report then.
+    is_silent = acceptance.run is not None and not before.ran and not before.tests
+    has_hidden_tests = acceptance.fail_to_pass and acceptance.patch is not None
+    uncompiled = (
+        is_silent
+        and (acceptance.runner == "junit" or has_hidden_tests)
+        and before.commands[0].exit_code != 0
+    )
+    if is_silent and not uncompiled and not before.commands[0].stopped:
+        return (
+            f"`{acceptance.run}` ran no test that could be read: correct it, name its runner, "
+            "or use acceptance.commands."
+        )
+    if acceptance.fail_to_pass and set(acceptance.fail_to_pass) <= set(before.flaky):
+        return "every fail-to-pass test is flaky at the base"
+    try:
+        unchanged_verdict = judge_suite(acceptance, before, before, answer="", flaky=before.flaky)
+    except re.error as error:
+        return f"acceptance.answer is not a regular expression: {error}."
+    return None if unchanged_verdict.reasons else NOTHING_PASSES
+
+
+def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
+    """Tests in a list that their result at the base says they do not belong to."""
+    passing = {test.id for test in before.tests if test.status == "passed"} - {*before.flaky}
+    acceptance = task.acceptance
+    passing_early = [name for name in acceptance.fail_to_pass if name in passing]
+    listed = acceptance.pass_to_pass or ()
+    failing = [name for name in listed if name not in passing and name not in before.flaky]
+    known = [test.id for test in before.tests]
+    return [
+        *(
+            f"{name} passes before any change, so it is not fail-to-pass"
+            for name in passing_early[:MAX_NAMED]
+        ),
+        *(
+            f"{name} does not pass before the change, so it is not pass-to-pass."
+            f"{'' if name in known else suggest_nearest(name, known)}"
+            for name in failing[:MAX_NAMED]
+        ),
+    ]
+
+
+def _find_reference_faults(task: Task, before: TestRun, reference: TestRun) -> list[str]:
+    """What does not hold with the reference; its answer is not known, so none is looked at."""
+    if reference.trouble is not None:
+        return [f"with the reference change: {reference.trouble}"]
+    flaky = {*before.flaky, *reference.flaky}
+    verdict = judge_suite(task.acceptance, before, reference, flaky=flaky)
+    reasons = [f"with the reference change, {reason}" for reason in verdict.reasons]
+    if task.acceptance.fail_to_pass and flaky.issuperset(task.acceptance.fail_to_pass):
+        reasons.append("every fail-to-pass test is flaky")
+    return reasons
+
+
+def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) -> list[str]:
+    """Fail-to-pass tests that the reference should have shown; without one nobody can know."""
+    if reference is None:
+        return []
+    known = dict.fromkeys(test.id for run in (before, reference) for test in run.tests)
+    missing = [name for name in task.acceptance.fail_to_pass if name not in known]
+    return [
+        f"no test named {name} ran.{suggest_nearest(name, known)}" for name in missing[:MAX_NAMED]
+    ]
+
+
+async def _find_passing_mutants(
+    workspaces: WorkspacePool,
+    base: WorkspaceBase | None,
+    task: Task,
+    quick: str | None,
+    runs: tuple[TestRun, TestRun],
+) -> list[str]:
+    """That wrong changes pass, if all do that can be made of the reference."""
+    before, reference = runs
+    steering = find_steering(base, task, before)
+    flaky = {*before.flaky, *reference.flaky}
+    passing = []
+    for mutant in make_mutants(task.reference or ""):
+        for command in dict.fromkeys((quick, None)):
+            command_task = _replace_test_command(task, command)
+            try:
+                run = await run_in_clean_room(
+                    workspaces, base, command_task, mutant.patch, "after", steering
+                )
+            except (UnfitChange, MachineFailed, OSError):
+                break
+            # A quick run without results only shows that it cannot be had.
+            has_results = run.tests or command is None
+            if (
+                has_results
+                and judge_suite(command_task.acceptance, before, run, flaky=flaky).reasons
+            ):
+                return []
+        else:
+            passing.append(mutant.how)
+    mutations = " or with ".join(passing)
+    return [f"the reference change passes with {mutations} too"] if passing else []

@@ -1,0 +1,243 @@
+"""Run a task's tests in a cage and read them test by test.
+
+Reports are files in the workspace under a name that nobody can guess. A file of the workspace
+outlives its command, even one that was killed, and is read whole; what a command prints is kept
+only in part, and every command has its own temporary folder.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from typing import Literal
+
+import anyio.to_thread
+
+from closeloop.grading.testing.cargo_report import read_cargo
+from closeloop.grading.testing.go_report import read_go
+from closeloop.grading.testing.javascript_reports import read_jest, read_mocha
+from closeloop.grading.testing.junit_xml import read_junit
+from closeloop.grading.testing.node_report import read_node
+from closeloop.grading.testing.python_reports import (
+    count_printed_passes,
+    read_pytest_report,
+    read_pytest_text,
+    read_unittest,
+)
+from closeloop.grading.testing.runner_instrumentation import (
+    InstrumentedCommand,
+    RunnerReport,
+    instrument_command,
+)
+from closeloop.grading.testing.suite_report import SuiteReport, merge_suite_reports, shorten_message
+from closeloop.records.attempt import CommandResult, TestRun
+from closeloop.records.globs import matches_globs
+from closeloop.records.protocols import ProcessResult
+from closeloop.records.task import Acceptance
+from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+
+MAX_REPORT_BYTES = 32 << 20
+MAX_REPORT_FILES = 2_000
+MAX_OUTPUT_CHARS = 20_000
+MIN_FREE_BYTES = 1 << 20
+KILLED_EXIT_CODES = (137, -9)
+TIMEOUT_CAUSES = ("out of time", "idle")
+NOT_FOUND_EXIT_CODE = 127
+HIDDEN_FAILURES = "tests failed, yet the test command exited with 0"
+
+_OUTPUT_READERS = {"unittest": read_unittest, "go": read_go, "cargo": read_cargo}
+
+RunMoment = Literal["before", "after"]
+
+
+async def run_tests(cage: WorkspaceSandbox, acceptance: Acceptance, when: RunMoment) -> TestRun:
+    """The tests, then the commands; no command when the tests could not be run at all."""
+    run = TestRun(when=when)
+    if acceptance.run is not None:
+        run = await _run_test_command(cage, acceptance, acceptance.run, when)
+    results = list(run.commands)
+    trouble = run.trouble
+    for command in acceptance.commands:
+        if trouble is None:
+            ran = await cage.run(command, seconds=acceptance.timeout)
+            results.append(_build_command_result(command, ran, ran.output))
+            trouble = await _find_machine_trouble(cage, results[-1])
+    return TestRun(
+        when=when,
+        tests=run.tests,
+        commands=tuple(results),
+        trouble=trouble,
+        ran=run.ran,
+        notes=run.notes,
+        printed_passes=run.printed_passes,
+    )
+
+
+async def _run_test_command(
+    cage: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
+) -> TestRun:
+    folder = f".closeloop-{secrets.token_hex(16)}"
+    await cage.write(f"{folder}/output", b"")
+    if acceptance.runner == "junit":
+        stale = await _list_report_files(cage, acceptance, folder)
+        names = "\0".join(stale).encode("utf-8", "surrogateescape")
+        await cage.run("xargs -0 rm -f --", stdin=names)
+    plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
+    line = _redirect_output(plan.command, f"{cage.root}/{folder}/output")
+    ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
+    output = await _read_printed_output(cage, folder)
+    if acceptance.runner == "junit":
+        reading = await _read_junit(cage, acceptance, folder)
+    else:
+        reading = await _read_reports(cage, acceptance, plan, output)
+    result = _build_command_result(command, ran, output.decode("utf-8", "replace") + ran.output)
+    trouble = await _find_machine_trouble(cage, result)
+    if trouble is None and when == "before":
+        trouble = _find_base_trouble(result)
+    return TestRun(
+        when=when,
+        tests=reading.tests,
+        commands=(result,),
+        ran=reading.ran,
+        notes=_build_notes(reading, result),
+        trouble=trouble,
+        printed_passes=count_printed_passes(output),
+    )
+
+
+def _redirect_output(command: str, output: str) -> str:
+    """All output into one file; a pipe fails with any of its parts, where the shell knows how."""
+    pipes = "(set -o pipefail) 2>/dev/null && set -o pipefail"
+    return f"{pipes}\n(\n{command}\n) >>{shlex.quote(output)} 2>&1"
+
+
+async def _read_printed_output(cage: WorkspaceSandbox, folder: str) -> bytes:
+    try:
+        return await cage.read(f"{folder}/output", MAX_REPORT_BYTES)
+    except OSError:
+        path = shlex.quote(f"{cage.root}/{folder}/output")
+        return (await cage.run(f"tail -c 200000 {path}")).output.encode()
+
+
+async def _read_reports(
+    cage: WorkspaceSandbox, acceptance: Acceptance, plan: InstrumentedCommand, output: bytes
+) -> SuiteReport:
+    readings = []
+    for report in plan.reports:
+        content = None
+        if report.path is not None:
+            content = await _read_if_present(cage, report.path.removeprefix(f"{cage.root}/"))
+        readings.append(
+            await anyio.to_thread.run_sync(_read_report, report, content, output, cage.root)
+        )
+    reading = merge_suite_reports(readings)
+    if reading.ran or acceptance.runner is not None or not plan.env:
+        return reading
+    return await anyio.to_thread.run_sync(_guess_report, output)
+
+
+async def _read_junit(cage: WorkspaceSandbox, acceptance: Acceptance, folder: str) -> SuiteReport:
+    paths = await _list_report_files(cage, acceptance, folder)
+    reports = [await _read_if_present(cage, path) or b"" for path in paths]
+    return await anyio.to_thread.run_sync(read_junit, reports)
+
+
+def _read_report(
+    report: RunnerReport, content: bytes | None, output: bytes, root: str
+) -> SuiteReport:
+    if report.runner == "pytest" and content is not None:
+        return read_pytest_report(content, output)
+    if report.runner == "pytest":
+        printed_report = read_pytest_text(output)
+        return SuiteReport(
+            tests=printed_report.tests, ran=printed_report.ran, unread=printed_report.unread
+        )
+    if report.runner in ("jest", "vitest"):
+        return read_jest(content or b"", root)
+    if report.runner == "mocha":
+        return read_mocha(content or output, root)
+    if report.runner == "node":
+        return read_node(content or b"", root)
+    return _OUTPUT_READERS[report.runner](output)
+
+
+def _guess_report(output: bytes) -> SuiteReport:
+    """What the output of a command shows whose runner nobody named."""
+    for read_output in (read_pytest_text, read_unittest, read_cargo, read_go):
+        reading = read_output(output)
+        if reading.ran or reading.tests:
+            return reading
+    return SuiteReport()
+
+
+async def _list_report_files(
+    cage: WorkspaceSandbox, acceptance: Acceptance, folder: str
+) -> list[str]:
+    """The JUnit reports that are in the workspace now."""
+    listing = f"{folder}/files"
+    await cage.write(listing, b"")
+    find = "find . -name .git -prune -o -type f -print0"
+    await cage.run(f"{find} >{shlex.quote(f'{cage.root}/{listing}')}")
+    content = await _read_if_present(cage, listing) or b""
+    paths = (path.decode("utf-8", "surrogateescape") for path in content.split(b"\0"))
+    matching_paths = [
+        path for path in paths if path and matches_globs(path, (acceptance.report or "",))
+    ]
+    return sorted(matching_paths)[:MAX_REPORT_FILES]
+
+
+async def _read_if_present(cage: WorkspaceSandbox, path: str) -> bytes | None:
+    try:
+        return await cage.read(path, MAX_REPORT_BYTES)
+    except OSError:
+        return None
+
+
+def _build_command_result(command: str, ran: ProcessResult, output: str) -> CommandResult:
+    return CommandResult(
+        command=command,
+        exit_code=ran.exit_code,
+        seconds=ran.seconds,
+        output=shorten_message(output, MAX_OUTPUT_CHARS) or "",
+        stopped=ran.stopped,
+    )
+
+
+def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]:
+    """What forbids to call this run a pass, whatever the single tests say."""
+    notes = []
+    failed = any(test.status in ("failed", "error") for test in reading.tests)
+    if result.stopped is not None:
+        notes.append(f"the tests were stopped: {result.stopped}")
+    elif not reading.ran:
+        notes.append("no test ran")
+    elif failed and result.exit_code == 0:
+        notes.append(HIDDEN_FAILURES)
+    elif not failed and result.exit_code != 0:
+        notes.append(f"every test passed, yet the test command exited with {result.exit_code}")
+    if reading.ran and not reading.complete and result.stopped is None:
+        notes.append("the report of the tests breaks off")
+    if reading.unread:
+        notes.append(f"results that could not be read: {reading.unread}")
+    return tuple(notes)
+
+
+async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -> str | None:
+    """What the machine did to a command: seen for ourselves, as output may say anything."""
+    if result.exit_code == 0 or result.stopped is not None:
+        return None
+    if not cage.has_free_disk(MIN_FREE_BYTES):
+        return f"The disk was full while `{result.command}` ran; make room and run again."
+    if result.exit_code in KILLED_EXIT_CODES or result.exit_code is None:
+        return f"The machine killed `{result.command}`; it may need more memory."
+    return None
+
+
+def _find_base_trouble(result: CommandResult) -> str | None:
+    """What is wrong with the task rather than with a change. Tests that hang may be the task."""
+    if result.exit_code == NOT_FOUND_EXIT_CODE:
+        last = result.output.strip().rpartition("\n")[2][:200]
+        return f"`{result.command}` was not found ({last}); add what it needs to the task's setup."
+    if result.stopped not in (None, *TIMEOUT_CAUSES):
+        return f"`{result.command}` was stopped before any change: {result.stopped}."
+    return None

@@ -1,0 +1,187 @@
+"""An agent as a judge: it may look at the files, and the sandbox keeps it from changing any."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from posixpath import normpath
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from closeloop.gateway import Gateway
+from closeloop.grading.variants import ResolvedVariant, resolve_variant
+from closeloop.judges.judge_panel import JudgePanel
+from closeloop.judges.looking import MAX_FILES
+from closeloop.providers.model_opening import find_model_settings
+from closeloop.providers.structured_reply import read_json_reply
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
+from closeloop.records.evaluation import JudgeCase
+from closeloop.records.fences import reveal_hidden_text
+from closeloop.records.protocols import Assignment, ModelProxy, Work
+from closeloop.records.record import Record
+from closeloop.records.settings import ModelSettings, Settings
+from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.sandbox.workspaces import Workspace, WorkspacePool
+
+GRACE_SECONDS = 30.0
+MAX_FILE_BYTES = 1 << 20
+ANSWER_INSTRUCTION = (
+    "\n\nYour last message must be one JSON object of this schema, and nothing else:\n"
+)
+
+# Agents obey such files wherever they find them, and these are written by whoever is judged.
+AGENT_FILES = (
+    *("AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md"),
+    *(".claude", ".codex", ".gemini", ".qwen", ".opencode", ".openhands", ".pi", ".agents"),
+    *(".aider*", ".cursor", ".cursorrules", ".mcp.json", "opencode.json*"),
+    *("copilot-instructions.md", ".env"),
+)
+
+
+class JudgeResources(Record):
+    """What looking takes."""
+
+    gateway: Gateway
+    workspaces: WorkspacePool
+    root: Path
+
+
+class JudgeAgent(Record):
+    """Who looks, and by which model."""
+
+    crew: ResolvedVariant
+    model: str
+    settings: ModelSettings
+    means: JudgeResources
+
+
+class AgentJudgeModel:
+    """A model to whoever asks: it answers when the agent has looked."""
+
+    def __init__(self, looker: JudgeAgent, cage: WorkspaceSandbox, door: ModelProxy) -> None:
+        self.name = looker.model
+        self.seen: dict[str, str] = {}
+        """The files that its last answer names, to look up quotes in."""
+        self._crew = looker.crew
+        self._cage = cage
+        self._door = door
+
+    @property
+    def usage(self) -> Usage:
+        """All that the agent used, however it ended."""
+        return self._door.usage
+
+    async def reply(self, request: ModelRequest) -> ModelReply:
+        """One piece of work, of which only the last message counts."""
+        work = await self._run_agent(request)
+        if work.exit != "finished":
+            raise MachineFailed(
+                f"The agent that judges did not finish, {work.cause or work.exit}: try again."
+            )
+        reply = ModelReply(text=work.summary or "")
+        self.seen = await self._read_named_files(reply, request)
+        return reply
+
+    async def _run_agent(self, request: ModelRequest) -> Work:
+        agent, variant = self._crew.agent, self._crew.variant
+        assignment = Assignment(
+            prompt=build_judge_prompt(request),
+            system=request.system,
+            cage=self._cage,
+            model=self._door,
+            door=self._door,
+            variant=variant,
+            limits=variant.limits,
+            answer=lambda question: None,
+        )
+        try:
+            with anyio.fail_after(variant.limits.seconds + GRACE_SECONDS):
+                return await agent.work(assignment)
+        except TimeoutError:
+            raise MachineFailed("The agent that judges ran out of time: give it more.") from None
+        except Fault:
+            raise
+        except Exception as error:  # an agent is a plug-in, and may raise anything
+            raise PluginFailed(
+                f"The agent {agent.name!r} raised {type(error).__name__} ({error}): mend it."
+            ) from error
+
+    async def _read_named_files(self, reply: ModelReply, request: ModelRequest) -> dict[str, str]:
+        value, wrong = read_json_reply(reply, request.schema or {})
+        names = [] if wrong else value.get("files", [])
+        files = {}
+        for name in map(normpath, names[:MAX_FILES]):
+            if name.startswith(("/", "..")):
+                continue  # it may have written that itself
+            try:
+                content = await self._cage.read(name, MAX_FILE_BYTES)
+            except (OSError, ValueError):
+                continue  # then no quote is found in it
+            files[f"file {name}"] = reveal_hidden_text(content.decode("utf-8", "replace"))
+        return files
+
+
+def build_judge_prompt(request: ModelRequest) -> str:
+    """The case, all that was said of it, and what the answer must be like."""
+    messages = "\n\n".join(message.text for message in request.messages)
+    return messages + ANSWER_INSTRUCTION + msgspec.json.encode(request.schema).decode()
+
+
+def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResources) -> JudgePanel:
+    """The bench with its agents ready to look, where the settings name one."""
+    if settings.judge.variant is None:
+        return bench
+    if not means.workspaces.guards.files:
+        raise BadInput(
+            "A judge that looks at files needs a sandbox that keeps it from writing them: "
+            "install bubblewrap, or unset judge.variant."
+        )
+    resolved_variant = resolve_variant(settings.judge.variant, settings, means.root)
+
+    def make_judge_agent(model: str) -> JudgeAgent:
+        chosen = find_model_settings(model, settings.models)
+        means.gateway.prepare_model(model, chosen, resolved_variant.variant.limits)
+        return JudgeAgent(crew=resolved_variant, model=model, settings=chosen, means=means)
+
+    judges = (
+        replace(one, look=partial(open_agent_judge, make_judge_agent(one.model)))
+        for one in bench.judges
+    )
+    return replace(bench, judges=tuple(judges))
+
+
+@asynccontextmanager
+async def open_agent_judge(
+    looker: JudgeAgent, case: JudgeCase, before: Usage
+) -> AsyncIterator[AgentJudgeModel]:
+    """A workspace with the change in it, frozen; an empty one where there is no repository."""
+    workspaces, gateway = looker.means.workspaces, looker.means.gateway
+    limits, site = looker.crew.variant.limits, case.site
+    async with AsyncExitStack() as opened:
+        base = None
+        if site is not None:
+            base = await workspaces.prepare_base(site.repo, site.commit, site.setup)
+        workspace = await opened.enter_async_context(workspaces.open(base, limits))
+        if site is not None:
+            change = case.output.change if site.change is None else site.change
+            await prepare_judge_workspace(workspace, [*site.beneath, change or ""])
+        connection = gateway.open_proxy(
+            looker.model, looker.settings, limits, first=True, before=before
+        )
+        door = await opened.enter_async_context(connection)
+        yield AgentJudgeModel(looker, workspace.cage.as_read_only(), door)
+
+
+async def prepare_judge_workspace(workspace: Workspace, patches: Sequence[str]) -> None:
+    """The change in its place, and no orders to the agent that judges it."""
+    await workspace.apply_patch("".join(patches))
+    name_tests = " -o ".join(f"-name '{name}'" for name in AGENT_FILES)
+    removal = await workspace.cage.run(rf"find . \( {name_tests} \) -prune -exec rm -rf {{}} +")
+    if removal.exit_code != 0:
+        raise MachineFailed(f"The judge's workspace could not be prepared: {removal.output[-200:]}")

@@ -1,0 +1,255 @@
+"""Every output judged by itself, with the facts first: the evaluator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace
+
+from closeloop.concurrency import run_limited
+from closeloop.judges.evaluation_merge import merge_panel_votes, merge_samples
+from closeloop.judges.judge_panel import (
+    JudgePanel,
+    OpenJudge,
+    build_judge_version,
+    make_judge_failure,
+    merge_judge_versions,
+    rubric_for_task,
+)
+from closeloop.judges.judge_panel import build_question as pose
+from closeloop.judges.model_families import is_same_family
+from closeloop.judges.rubric_scoring import CaseScores, score_answers, score_missing_output
+from closeloop.providers.model_question import ModelAnswer, ask_with_repair
+from closeloop.records.attempt import Usage
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.evaluation import (
+    ComputedFact,
+    Evaluation,
+    Evaluations,
+    JudgeCase,
+    JudgeVersion,
+    PosedQuestion,
+    QuestionSeals,
+    Rubric,
+    RubricAnswer,
+    Submission,
+    Subtask,
+    TaskOutput,
+)
+from closeloop.records.fences import draw_seal, is_blank
+from closeloop.records.record import content_digest
+from closeloop.records.task_order import sort_by_dependencies
+from closeloop.records.usage_totals import sum_usage
+
+MAX_SUMMARY_CHARS = 2_000
+
+SaveEvaluation = Callable[[int, Evaluation, JudgeVersion], None]
+"""Takes the number of the case, what came of it, and by whom."""
+JudgeAnswers = tuple[tuple[RubricAnswer, ...], str]
+"""Answers, and the judge's summary."""
+
+
+async def evaluate_outputs(
+    bench: JudgePanel,
+    request: str,
+    plan: Sequence[Subtask],
+    outputs: Mapping[str, TaskOutput],
+    facts: Mapping[str, Sequence[ComputedFact]],
+) -> Evaluations:
+    """Judge the outputs of some or all tasks of a plan, each in a context of its own."""
+    return await evaluate_cases(bench, cases_from_plan(request, plan, outputs, facts))
+
+
+def cases_from_plan(
+    request: str,
+    plan: Sequence[Subtask],
+    outputs: Mapping[str, TaskOutput],
+    facts: Mapping[str, Sequence[ComputedFact]],
+) -> list[JudgeCase]:
+    """One for each output; BadInput for a plan or outputs that make no sense."""
+    sort_by_dependencies(plan)
+    by_id = {task.id: task for task in plan}
+    for name in (*outputs, *facts):
+        if name not in by_id:
+            raise BadInput(f"There is no task {name!r} in the plan: check the outputs' names.")
+    return [
+        JudgeCase(
+            request=request,
+            plan=tuple(plan),
+            task=by_id[name],
+            output=output,
+            facts=tuple(facts.get(name, ())),
+        )
+        for name, output in outputs.items()
+    ]
+
+
+def cases_from_submission(handed: Submission) -> list[JudgeCase]:
+    """The same, of what somebody hands in."""
+    outputs = {one.task: one for one in handed.results}
+    return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
+
+
+async def evaluate_cases(
+    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
+) -> Evaluations:
+    """The same, of cases that need not be of one plan; each is handed over when it is made."""
+    for case in cases:
+        for opened in bench.judges:
+            rubric_for_task(case.task, opened)  # one that cannot be read stops us before we pay
+    done: list[Evaluation | None] = [None] * len(cases)
+    versions: dict[str, JudgeVersion] = {}
+    common = draw_seal()
+
+    async def judge_numbered(numbered: tuple[int, JudgeCase]) -> None:
+        number, case = numbered
+        sealed = replace(case, seals=QuestionSeals(common=common, own=draw_seal()))
+        evaluation, by = await judge_case(bench, sealed)
+        done[number], versions[by.id] = evaluation, by
+        if keep is not None:
+            with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up
+                await to_thread.run_sync(keep, number, evaluation, by)
+
+    await run_limited(enumerate(cases), judge_numbered, jobs=max(1, bench.concurrency))
+    evaluations = tuple(made for made in done if made is not None)
+    return Evaluations(
+        judges=tuple(versions.values()),
+        evaluations=evaluations,
+        passed=overall_verdict(evaluations),
+        summary=summarise_evaluations(evaluations),
+    )
+
+
+async def judge_case(bench: JudgePanel, case: JudgeCase) -> tuple[Evaluation, JudgeVersion]:
+    """One output, by all who are on the bench."""
+    votes, versions = [], []
+    used = Usage()
+    for opened in bench.judges:
+        rubric = rubric_for_task(case.task, opened)
+        version = build_judge_version(opened, rubric)
+        samples = []
+        for _ in range(opened.samples):
+            samples.append(await judge_once(opened, case, rubric, version, used))
+            used = sum_usage((used, samples[-1].usage))
+        votes.append(merge_samples(samples, rubric))
+        versions.append(version)
+    by = merge_judge_versions(versions)
+    return merge_panel_votes(votes, by), by
+
+
+async def judge_once(
+    opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
+) -> Evaluation:
+    """One asking, after others that used so much of what one evaluation may."""
+    started, at = time.perf_counter(), datetime.now(UTC)
+    evaluation = Evaluation(
+        id="",
+        task=case.task.id,
+        judge=version.id,
+        same_family=is_same_family(opened.model, case.output.author),
+        at=at,
+    )
+    if is_blank(case.output.text) and is_blank(case.output.change or ""):
+        evaluation = with_scores(evaluation, score_missing_output(case.facts), "", Usage())
+        return replace(evaluation, id=content_digest(version.id, case.task.id, at)[:16])
+    if opened.agent is not None and opened.look is None:
+        raise BadInput("An agent cannot judge here: unset judge.variant, so that a model does.")
+    posed = pose(opened, case, rubric)
+    try:
+        reply = await ask_judge(opened, case, posed, rubric, used)
+    except MachineFailed as fault:
+        reply = ModelAnswer(None, str(fault), Usage())
+    answers, summary_text = reply.answer or ((), "")
+    evaluation = with_scores(
+        evaluation,
+        score_answers(answers, rubric, case.output, case.facts),
+        summary_text,
+        reply.usage,
+    )
+    return replace(
+        evaluation,
+        id=content_digest(version.id, posed.seal, at)[:16],
+        abstained=abstention_reason(evaluation, reply),
+        cut=posed.cut,
+        seconds=time.perf_counter() - started,
+    )
+
+
+async def ask_judge(
+    opened: OpenJudge, case: JudgeCase, posed: PosedQuestion, rubric: Rubric, used: Usage
+) -> ModelAnswer[JudgeAnswers]:
+    """What the model says, or the agent once it has looked."""
+    if opened.look is None:
+        async with opened.door(used) as model:
+            return await ask_with_repair(
+                model, posed.request, lambda value: read_judge_answers(opened, value, posed, rubric)
+            )
+    async with opened.look(case, used) as agent:
+
+        def read(value: object) -> JudgeAnswers | str:
+            seen = replace(posed, shown={**posed.shown, **agent.seen})
+            return read_judge_answers(opened, value, seen, rubric)
+
+        reply = await ask_with_repair(agent, posed.request, read)
+        return ModelAnswer(reply.answer, reply.why, agent.usage)
+
+
+def read_judge_answers(
+    opened: OpenJudge, value: object, posed: PosedQuestion, rubric: Rubric
+) -> JudgeAnswers | str:
+    try:
+        answers = opened.judge.read(value, posed, rubric)
+    except Exception as error:
+        raise make_judge_failure(opened.judge, error) from error
+    if isinstance(answers, str):
+        return answers
+    words = value.get("summary") if isinstance(value, dict) else None
+    return tuple(answers), words if isinstance(words, str) else ""
+
+
+def with_scores(made: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
+    return replace(
+        made,
+        answers=scores.answers,
+        criteria=scores.criteria,
+        score=scores.score,
+        passed=scores.passed,
+        abstained=scores.abstained,
+        issues=scores.issues,
+        summary=words.strip()[:MAX_SUMMARY_CHARS],
+        usage=usage,
+    )
+
+
+def abstention_reason(made: Evaluation, told: ModelAnswer[JudgeAnswers]) -> str | None:
+    """Why there is no verdict, most telling first; a fact may fail what no judge could read."""
+    if made.passed is not None:
+        return None
+    return told.why or made.abstained
+
+
+def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
+    """False when any fails; None when none does but not all have a verdict."""
+    verdicts = [one.passed for one in evaluations]
+    if False in verdicts:
+        return False
+    return None if None in verdicts or not verdicts else True
+
+
+def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
+    """How many of what, and what is wrong first."""
+    counts = {
+        "pass": sum(one.passed is True for one in evaluations),
+        "fail": sum(one.passed is False for one in evaluations),
+        "without a verdict": sum(one.passed is None for one in evaluations),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
+    lines += [
+        f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
+    ]
+    return "\n".join(line[:300] for line in lines[:20])

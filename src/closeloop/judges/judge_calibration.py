@@ -1,0 +1,251 @@
+"""A judge held against people: how far it agrees, what its rates come to, whether it may block."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from math import sqrt
+from typing import get_args
+
+from closeloop.judges.label_sheet import Verdicts
+from closeloop.judges.rubric_scoring import reaches_threshold
+from closeloop.records.calibration import (
+    Calibration,
+    HumanLabel,
+    JudgedAspect,
+    JudgeDrift,
+    JudgeTrust,
+    LabelVerdict,
+)
+from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Agreement, CorrectedRate, Estimate
+from closeloop.records.evaluation import Evaluation, JudgeVersion
+from closeloop.records.plural import count_with_noun
+from closeloop.records.rates import Rate, wilson_rate
+from closeloop.statistics.agreement import measure_agreement
+from closeloop.statistics.log_ratios import pooled_variance
+from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
+
+MIN_ITEMS = 30
+MIN_DOUBLED_SHARE = 0.2
+AC1_FLOOR = 0.6
+CLASS_RATE_FLOOR = 0.5
+MAX_CHANGED_ITEMS = 20
+
+
+def calibrate_judge(
+    judge: JudgeVersion, labels: Sequence[HumanLabel], verdicts: Verdicts, at: datetime
+) -> Calibration:
+    """All that labels and verdicts of the same items say; BadInput where there are none."""
+    truth = find_consensus(labels)
+    trust = [
+        one for asked in get_args(JudgedAspect) if (one := measure_trust(asked, truth, verdicts))
+    ]
+    if not trust:
+        raise BadInput(
+            "No labelled item has a verdict of this judge: run `closeloop judge` on them first."
+        )
+    doubled = doubled_share(labels)
+    return Calibration(
+        judge=judge,
+        at=at,
+        items=len({item for item, _ in truth}),
+        doubled=doubled,
+        trust=tuple(trust),
+        people=agreement_between_people(labels),
+        golden=golden_label_rates(labels),
+        notes=tuple(list_calibration_notes(labels, truth, verdicts, doubled)),
+    )
+
+
+def find_consensus(labels: Sequence[HumanLabel]) -> Verdicts:
+    """What is so: what is known, else what most people say; of a tie nothing."""
+    votes: dict[tuple[str, JudgedAspect], Counter[LabelVerdict]] = defaultdict(Counter)
+    for label in labels:
+        votes[label.item, label.asked][label.label] += len(labels) + 1 if label.golden else 1
+    verdicts: Verdicts = {}
+    for key, counts in votes.items():
+        if counts["pass"] != counts["fail"]:
+            verdicts[key] = "pass" if counts["pass"] > counts["fail"] else "fail"
+    return verdicts
+
+
+def measure_trust(asked: JudgedAspect, truth: Verdicts, verdicts: Verdicts) -> JudgeTrust | None:
+    """Of one criterion, or the whole; None where no item has both."""
+    pairs = [
+        (verdicts[key], label)
+        for key, label in truth.items()
+        if key[1] == asked and key in verdicts
+    ]
+    judge_agreement = measure_agreement(pairs)
+    if judge_agreement is None:
+        return None
+    judged = [word for (_, about), word in verdicts.items() if about == asked]
+    unlabelled = [word for key, word in verdicts.items() if key[1] == asked and key not in truth]
+    why_not = find_blocking_obstacle(judge_agreement, len(pairs))
+    return JudgeTrust(
+        asked=asked,
+        agreement=judge_agreement,
+        judged=len(judged),
+        passed=judged.count("pass"),
+        corrected=rogan_gladen_rate(judged.count("pass"), len(judged), judge_agreement),
+        powered=estimate_pass_rate(pairs, unlabelled, judge_agreement)
+        if len(unlabelled) > 1
+        else None,
+        may_block=why_not is None,
+        why_not=why_not,
+    )
+
+
+def estimate_pass_rate(
+    pairs: Sequence[tuple[LabelVerdict, LabelVerdict]],
+    alone: Sequence[LabelVerdict],
+    found: Agreement,
+) -> CorrectedRate:
+    """The share of passes, by what the judge says of items that nobody labelled."""
+    labelled = [(float(one == "pass"), float(other == "pass")) for one, other in pairs]
+    return ppi_rate(labelled, [float(word == "pass") for word in alone], found)
+
+
+def find_blocking_obstacle(found: Agreement, items: int) -> str | None:
+    """Why a judge only advises."""
+    if items < MIN_ITEMS:
+        return f"{items} labelled items, {MIN_ITEMS} are the least"
+    if found.ac1.low < AC1_FLOOR:
+        return f"AC1 may be as low as {found.ac1.low:.2f}, under {AC1_FLOOR}"
+    for name in ("sensitivity", "specificity"):
+        share: Estimate | None = getattr(found, name)
+        if share is None:
+            return f"no items to tell its {name} by"
+        if share.low <= CLASS_RATE_FLOOR:
+            return f"its {name} may be as low as {share.low:.2f}"
+    return None
+
+
+def doubled_share(labels: Sequence[HumanLabel]) -> float:
+    people: dict[tuple[str, JudgedAspect], set[str]] = defaultdict(set)
+    for label in labels:
+        if not label.golden:
+            people[label.item, label.asked].add(label.person)
+    return sum(len(names) > 1 for names in people.values()) / len(people) if people else 0.0
+
+
+def agreement_between_people(labels: Sequence[HumanLabel]) -> Agreement | None:
+    """How far people agree themselves: more cannot be asked of a judge."""
+    labels_by_item: dict[tuple[str, JudgedAspect], dict[str, LabelVerdict]] = defaultdict(dict)
+    for label in labels:
+        if not label.golden:
+            labels_by_item[label.item, label.asked][label.person] = label.label
+    pairs = [
+        (words[0], words[1])
+        for by_person in labels_by_item.values()
+        if len(words := [by_person[name] for name in sorted(by_person)]) > 1
+    ]
+    return measure_agreement(pairs)
+
+
+def golden_label_rates(labels: Sequence[HumanLabel]) -> dict[str, Rate]:
+    """By person, how often they say what is known to be so."""
+    known = {(one.item, one.asked): one.label for one in labels if one.golden}
+    right: dict[str, list[bool]] = defaultdict(list)
+    for one in labels:
+        if not one.golden and (one.item, one.asked) in known:
+            right[one.person].append(one.label == known[one.item, one.asked])
+    rates = {name: wilson_rate(sum(hits), len(hits)) for name, hits in sorted(right.items())}
+    return {name: one for name, one in rates.items() if one is not None}
+
+
+def list_calibration_notes(
+    labels: Sequence[HumanLabel], truth: Verdicts, verdicts: Verdicts, doubled: float
+) -> list[str]:
+    """What is wanting."""
+    items = {item for item, _ in truth}
+    note_lines = []
+    if len(items) < MIN_ITEMS:
+        are = count_with_noun(len(items), "item is", "items are")
+        note_lines.append(f"Only {are} labelled: {MIN_ITEMS} are the least.")
+    if doubled < MIN_DOUBLED_SHARE:
+        least = f"{MIN_DOUBLED_SHARE:.0%} are the least"
+        note_lines.append(f"{doubled:.0%} of the items have labels of two people: {least}.")
+    split = len({(one.item, one.asked) for one in labels}) - len(truth)
+    if split:
+        note_lines.append(
+            f"{count_with_noun(split, 'item is', 'items are')} left out, as people disagree evenly."
+        )
+    missing = sum(key not in verdicts for key in truth)
+    if missing:
+        are = count_with_noun(missing, "label is", "labels are")
+        note_lines.append(f"{are} for what the judge has not judged or abstained from.")
+    return note_lines
+
+
+# From stored evaluations
+
+
+def verdicts_from_evaluations(
+    judged: Sequence[tuple[str, Evaluation]], judge: JudgeVersion
+) -> Verdicts:
+    """As words: the whole by whether it passes, a criterion by the floor under which it fails."""
+    verdicts: Verdicts = {}
+    for item, one in judged:
+        if one.passed is not None:
+            verdicts[item, "overall"] = "pass" if one.passed else "fail"
+        for part in one.criteria:
+            if part.score is not None:
+                verdicts[item, part.name] = (
+                    "pass" if reaches_threshold(part.score, judge.floor) else "fail"
+                )
+    return verdicts
+
+
+def retest_spread(judged: Sequence[Evaluation]) -> Estimate | None:
+    """The spread of scores of the same output, asked again; None where nothing was."""
+    groups = [[s.score for s in one.samples if s.score is not None] for one in judged]
+    again: dict[str, list[float]] = defaultdict(list)
+    for one in judged:
+        if one.attempt and not one.samples and one.score is not None:
+            again[one.attempt].append(one.score)
+    known = [group for group in (*groups, *again.values()) if len(group) > 1]
+    variance, freedom = pooled_variance(known)
+    if not freedom:
+        return None
+    spread = sqrt(variance)
+    half = 1.96 * spread / sqrt(2 * freedom)
+    return Estimate(
+        value=spread,
+        low=max(0.0, spread - half),
+        high=spread + half,
+        n=len(known),
+        method="pooled standard deviation of outputs asked again",
+    )
+
+
+def measure_drift(
+    before: JudgeVersion, then: Verdicts, judge: JudgeVersion, now: Verdicts
+) -> JudgeDrift | None:
+    """What another version said of the same items; None where there are none."""
+    shared_items = [key for key in then if key in now and key[1] == "overall"]
+    if not shared_items:
+        return None
+    changed = [key for key in shared_items if then[key] != now[key]]
+    return JudgeDrift(
+        before=before,
+        same=wilson_rate(len(shared_items) - len(changed), len(shared_items)),
+        changed=tuple(f"{key[0]}: {then[key]} → {now[key]}" for key in changed[:MAX_CHANGED_ITEMS]),
+        changes=list_version_differences(before, judge),
+    )
+
+
+def list_version_differences(one: JudgeVersion, other: JudgeVersion) -> tuple[str, ...]:
+    names = {
+        "model": ("model", "model_digest", "members"),
+        "rubric": ("rubric_digest",),
+        "prompt": ("prompt",),
+        "temperature": ("temperature",),
+    }
+    return tuple(
+        name
+        for name, fields in names.items()
+        if any(getattr(one, field) != getattr(other, field) for field in fields)
+    )

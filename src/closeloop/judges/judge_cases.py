@@ -1,0 +1,207 @@
+"""Cases for a judge: from an attempt with what is known of it, a patch, or what others hand in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from closeloop.grading.tool_outcomes import tool_outcome
+from closeloop.records.attempt import Grade
+from closeloop.records.change import Change
+from closeloop.records.change_report import ChangeReport, ToolRun
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import (
+    ComputedFact,
+    JudgeCase,
+    RepositoryState,
+    RubricVerdict,
+    Submission,
+    Subtask,
+    TaskOutput,
+)
+from closeloop.records.experiment_plan import AttemptDetails
+from closeloop.records.finding import Finding
+from closeloop.records.patch_redaction import redact_new_secrets
+from closeloop.records.record_reading import parse_json, read_record
+from closeloop.records.task import Task
+from closeloop.records.trace import Message
+
+MAX_SUBMISSION_BYTES = 64 << 20
+MAX_FINDINGS = 20
+MAX_TASKS = 1_000
+
+
+def case_from_story(story: AttemptDetails, exact: Change | None = None) -> JudgeCase:
+    """An attempt, with its grade and the findings of the rules as facts.
+
+    A judge that looks at files sees the exact change without the secrets that it brings in.
+    """
+    task, attempt = story.task, story.attempt
+    request = task.prompt if task else first_user_request(story)
+    if not request:
+        raise BadInput(f"Attempt {attempt.id} has no request on record: it cannot be judged.")
+    planned = Subtask(
+        id=task.id if task else attempt.id, prompt=request, wanted=task.rubric if task else None
+    )
+    session = story.session
+    session_model = session.model if session else None
+    output = TaskOutput(
+        task=planned.id,
+        text=attempt.summary or "",
+        change=story.change.patch if story.change else None,
+        reference=task.reference if task else None,
+        author=story.variant.model if story.variant else session_model,
+    )
+    return JudgeCase(
+        request=request,
+        plan=(planned,),
+        task=planned,
+        output=output,
+        facts=tuple(facts_from_story(story)),
+        site=site_from_task(task, exact),
+    )
+
+
+def site_from_task(task: Task | None, exact: Change | None) -> RepositoryState | None:
+    if task is None or task.repo is None or task.base is None:
+        return None
+    change = None if exact is None else redact_new_secrets(exact.patch)
+    return RepositoryState(repo=task.repo, commit=task.base, setup=task.setup, change=change)
+
+
+def first_user_request(story: AttemptDetails) -> str:
+    """What the user said first, of work that was not ours to ask."""
+    events = story.trace.events if story.trace else ()
+    user_messages = (one for one in events if isinstance(one, Message) and one.role == "user")
+    return next((one.text for one in user_messages if one.text.strip()), "")
+
+
+def facts_from_story(story: AttemptDetails) -> Iterator[ComputedFact]:
+    """What grading and the rules found."""
+    if story.grade is not None:
+        yield from facts_from_grade(story.grade, story.task)
+    yield from facts_from_findings(story.measurement.findings)
+
+
+def facts_from_findings(findings: Sequence[Finding]) -> Iterator[ComputedFact]:
+    """What rules found is told, and decides nothing."""
+    active_findings = [one for one in findings if one.silenced is None]
+    for finding in active_findings[:MAX_FINDINGS]:
+        place = f" ({finding.places[0]})" if finding.places else ""
+        yield ComputedFact(name=f"finding {finding.rule}", text=f"{finding.message}{place}")
+
+
+def facts_from_grade(grade: Grade, task: Task | None) -> Iterator[ComputedFact]:
+    """What the tests say stands, whatever a judge would say."""
+    outcome = grade.outcome
+    if outcome.result != "unscored":
+        passed = outcome.result == "pass"
+        text = "All that must hold, holds." if passed else "; ".join(outcome.reasons[:5])
+        yield ComputedFact(
+            name="acceptance", verdict=_verdict_word(passed), text=text or "It fails.", blocks=True
+        )
+    if grade.pass_to_pass is not None:
+        names = ", ".join(grade.broken[:5])
+        text = f"Tests that passed before fail now: {names}" if names else "No test broke."
+        # That no test broke does not show that nothing is wrong.
+        yield ComputedFact(name="tests", verdict="no" if names else None, text=text)
+    if task is not None and task.scope:
+        outside = ", ".join(grade.out_of_scope[:5])
+        text = f"Changed outside the scope: {outside}" if outside else "All within the scope."
+        yield ComputedFact(name="scope", verdict=_verdict_word(not outside), text=text)
+    if grade.files_precision is not None and grade.files_recall is not None:
+        yield right_files_fact(grade.files_precision, grade.files_recall)
+    if task is not None and task.ambiguous and grade.asked is not None:
+        text = "A question came before the first edit." if grade.asked else "No question was asked."
+        yield ComputedFact(name="asked", verdict=_verdict_word(grade.asked), text=text)
+
+
+def _verdict_word(holds: bool) -> RubricVerdict:
+    return "yes" if holds else "no"
+
+
+def right_files_fact(precision: float, recall: float) -> ComputedFact:
+    """Only the extremes decide: another way to do it may touch other files."""
+    verdict: RubricVerdict | None = (
+        "yes" if precision == recall == 1 else "no" if recall == 0 else None
+    )
+    text = (
+        f"Of the changed files {precision:.0%} are in the reference, "
+        f"of the reference's files {recall:.0%} are changed."
+    )
+    return ComputedFact(name="right-files", verdict=verdict, text=text)
+
+
+def case_from_patch(
+    patch: str,
+    request: str,
+    site: RepositoryState | None = None,
+    report: ChangeReport | None = None,
+) -> JudgeCase:
+    """A change by itself, with what its validation says as facts."""
+    task = Subtask(id="change", prompt=request)
+    return JudgeCase(
+        request=request,
+        plan=(task,),
+        task=task,
+        output=TaskOutput(task=task.id, change=patch),
+        facts=tuple(facts_from_report(report)) if report else (),
+        site=site,
+    )
+
+
+def facts_from_report(report: ChangeReport) -> Iterator[ComputedFact]:
+    """What the tiers say: a change that must not be merged fails, whatever a judge would say."""
+    reasons = "; ".join(report.reasons[:5])
+    if report.verdict == "block":
+        yield ComputedFact(
+            name="check", verdict="no", text=f"It must not be merged: {reasons}", blocks=True
+        )
+    else:
+        yield ComputedFact(
+            name="check", text=reasons or "Validation finds nothing that speaks against it."
+        )
+    for run in report.tools:
+        name = "tests" if run.name == "test" else f"tool {run.name}"
+        yield ComputedFact(name=name, verdict=tool_verdict(run), text=describe_tool_run(run))
+    yield from facts_from_findings(report.findings)
+    if report.risk is not None:
+        why = "; ".join(report.risk.reasons[:3])
+        yield ComputedFact(name="risk", text=f"{report.risk.level}: {why}")
+
+
+def tool_verdict(run: ToolRun) -> RubricVerdict | None:
+    """Only what the change broke decides: red before is not its doing, and green proves little."""
+    return "no" if tool_outcome(run) == "broken" else None
+
+
+def describe_tool_run(run: ToolRun) -> str:
+    names = ", ".join(run.broke[:5])
+    before = f" (before the change: {run.before})" if run.before else ""
+    return f"`{run.command}`: {run.after}{before}{f'; broken: {names}' if names else ''}"
+
+
+def read_submission(content: bytes, name: str) -> Submission:
+    """What others hand in, as JSON; a fault names the field."""
+    if len(content) > MAX_SUBMISSION_BYTES:
+        raise BadInput(f"{name} is over {MAX_SUBMISSION_BYTES >> 20} MB: hand in less.")
+    return complete_submission(read_record(parse_json(content, name), Submission, name), name)
+
+
+def complete_submission(submission: Submission, name: str) -> Submission:
+    """With a plan; BadInput for one that cannot be judged."""
+    if not submission.request.strip():
+        raise BadInput(f"{name} has no request: say what was asked for.")
+    if not submission.results:
+        raise BadInput(f"{name} has no results to evaluate: add some.")
+    if max(len(submission.results), len(submission.plan)) > MAX_TASKS:
+        raise BadInput(f"{name} has more than {MAX_TASKS:,} tasks: hand in fewer at a time.")
+    names = [one.task for one in submission.results]
+    repeated_task = next((task for task in names if names.count(task) > 1), None)
+    if repeated_task is not None:
+        raise BadInput(f"{name} has two results for task {repeated_task!r}: hand in one.")
+    if submission.plan:
+        return submission
+    plan = tuple(Subtask(id=task, prompt=submission.request) for task in names)
+    return msgspec.structs.replace(submission, plan=plan)

@@ -1,0 +1,157 @@
+"""From traces to measurements: what is stored or lies in files, by the rules as they are set.
+
+What was measured before, by the same rules from the same facts, is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from closeloop import plugins
+from closeloop.process.rulebook import Rulebook, build_rulebook
+from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import Attempt, AttemptRow
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.experiment_plan import AttemptDetails
+from closeloop.records.measurement import Measurement
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import Settings
+from closeloop.records.trace import Trace
+from closeloop.records.trace_steps import TraceReading
+from closeloop.records.variant import Experiment
+from closeloop.store import Store
+
+BATCH_ATTEMPTS = 200
+"""So many attempts are looked up, measured and saved together: a kill loses no more."""
+
+
+class MeasuredAttempt(Record):
+    """An attempt, and what the rules say of it."""
+
+    row: AttemptRow
+    measurement: Measurement
+
+
+def project_rulebook(settings: Settings) -> Rulebook:
+    """The installed rules, as the project has set them."""
+    commands = settings.commands
+    own_commands = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
+    detectors = plugins.load_plugins("detectors")
+    names = {detector.rule.name for detector in detectors}
+    own_silences = [silence for silence in settings.silence if silence.rule in names]
+    if len(own_silences) < len(settings.silence):
+        # The others are those of checks of a change; a name that nobody knows is ours to refuse.
+        check_rules = {
+            rule.name for check in plugins.load_plugins("checks") for rule in check.rules
+        }
+        own_silences += [one for one in settings.silence if one.rule not in names | check_rules]
+    return build_rulebook(
+        detectors,
+        settings.rules,
+        own_silences,
+        [command for command in own_commands if command],
+    )
+
+
+def measure_attempts(
+    store: Store,
+    rows: Sequence[AttemptRow],
+    book: Rulebook,
+    tell: Callable[[int], None] = lambda done: None,
+) -> Iterator[MeasuredAttempt]:
+    """Attempts with their measurements, in the order given; those without a trace are left out."""
+    pending_rows = iter([row for row in rows if row.events is not None])
+    while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
+        bases = {row.id: measurement_basis(row, book) for row in batch}
+        stored_measurements = store.load_measurements(bases)
+        new_measurements = {
+            row.id: measure_from_store(store, row.id, book)
+            for row in batch
+            if row.id not in stored_measurements
+        }
+        store.save_measurements(
+            [(name, bases[name], made) for name, made in new_measurements.items()]
+        )
+        for row in batch:
+            yield MeasuredAttempt(
+                row=row, measurement=stored_measurements.get(row.id) or new_measurements[row.id]
+            )
+        tell(len(batch))
+
+
+def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
+    """What a measurement is made from, besides the trace: the rules and the grade."""
+    return basis_from_grade((row.grading, row.version, row.outcome), book)
+
+
+def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
+    """The same, from the grading, its grader's version and the outcome."""
+    return content_digest(book.identity, *graded)[:16]
+
+
+def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:
+    """One attempt, by all that the store knows of it."""
+    return measure_reading(_load_reading(store, attempt, book)[0], book)
+
+
+def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
+    """All of one attempt, by its id or the beginning of it."""
+    reading, attempt, trace = _load_reading(store, name, book)
+    return AttemptDetails(
+        attempt=attempt,
+        task=reading.task,
+        variant=store.load_variant(attempt.variant) if attempt.variant else None,
+        trace=trace,
+        change=reading.change,
+        grade=reading.grade,
+        session=store.load_session(attempt.id),
+        measurement=measure_reading(reading, book),
+        insights=tuple(store.course.list_insights(attempt=attempt.id)),
+    )
+
+
+def _load_reading(
+    store: Store, name: str, book: Rulebook
+) -> tuple[TraceReading, Attempt, Trace | None]:
+    """What the rules look at, of which attempt and which trace."""
+    attempt, trace, change = store.load_attempt_parts(name)
+    reading = msgspec.structs.replace(
+        build_reading(trace or Trace(reader="none", reader_version=1), book.own_checks),
+        attempt=attempt,
+        task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
+        change=change,
+        grade=store.load_grade(attempt.id),
+    )
+    return reading, attempt, trace
+
+
+def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:
+    """The attempts that count for an experiment: the last try of each of its places."""
+    rows = store.list_attempts(task_digests=experiment.tasks, variants=experiment.variants)
+    last: dict[tuple[str | None, str | None, int], AttemptRow] = {}
+    for row in sorted(rows, key=lambda row: row.retry):
+        if row.number <= experiment.repeats:
+            last[row.task_digest, row.variant, row.number] = row
+    return sorted(
+        last.values(), key=lambda row: (row.task or "", row.variant_name or "", row.number)
+    )
+
+
+def find_experiment(store: Store, name: str | None) -> Experiment:
+    """The one whose id begins so; the newest when none is named."""
+    known = store.list_experiments()
+    if not known:
+        raise BadInput("There is no experiment yet: `closeloop run` makes one.")
+    if name is None:
+        return known[0]
+    matches = [experiment for experiment in known if experiment.id.startswith(name)]
+    if not matches:
+        raise unknown_name_error("experiment", name, [experiment.id for experiment in known[:10]])
+    if len(matches) > 1:
+        ids = ", ".join(experiment.id for experiment in matches[:5])
+        raise BadInput(f"{name!r} begins several experiments, {ids}: type more of it.")
+    return matches[0]

@@ -1,0 +1,255 @@
+"""The work that numbers are about: the attempts that count, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
+from closeloop.process.rulebook import Rulebook
+from closeloop.records.plural import count_with_noun
+from closeloop.records.record import Record
+from closeloop.records.repository_names import repository_name
+from closeloop.records.task import Task
+from closeloop.records.variant import Variant
+from closeloop.store import Store
+from closeloop.store.column_arrays import AttemptColumns, Column, TextColumn, align_columns
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+MeasuringProgress = Callable[[int, int], None]
+"""How many of how many are measured now."""
+SCORED_OUTCOMES = ("pass", "fail")
+
+
+class AttemptTable(Record):
+    """Attempts, a place in each column for each."""
+
+    attempts: list[str]
+    columns: dict[str, Column]
+    """Numbers, NaN where one is not known; and texts, None there."""
+    tasks: dict[str, Task]
+    variants: dict[str, Variant]
+    """By digest."""
+    notes: tuple[str, ...] = ()
+    outdated: int = 0
+    """So many were measured before something changed, and are as they were then."""
+
+    def __len__(self) -> int:
+        return len(self.attempts)
+
+
+def load_attempt_table(
+    store: Store,
+    book: Rulebook,
+    span: AttemptSpan | None = None,
+    tell: MeasuringProgress = lambda done, of: None,
+    *,
+    again: bool = True,
+) -> AttemptTable:
+    """What is kept of some time or of some variants, measured by the rules where it was not.
+
+    What was measured before the rules, their code or settings, or the grade changed is measured
+    again; if it may not be, it stays as it was, and a note tells how much of it there is.
+    """
+    span = span or AttemptSpan()
+    tables = store.numbers
+    known = _keep_last_tries(tables.load_attempt_columns(span))
+    places = {name: place for place, name in enumerate(known.attempts)}
+    delivered = tables.load_delivery_columns(span)
+    measured, outdated = _measurement_columns(store, book, span, known, tell, again)
+    columns = {
+        **known.held,
+        **measured,
+        **align_columns(delivered, _row_places(delivered, places), len(places)),
+    }
+    columns["arm"] = _memory_arms(store, known)
+    notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
+    tasks = _hide_sealed_tasks(columns, tables.load_tasks())
+    return AttemptTable(
+        attempts=known.attempts,
+        columns=columns,
+        tasks=tasks,
+        variants=tables.load_variants(),
+        notes=notes,
+        outdated=outdated,
+    )
+
+
+def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
+    """Where each row's attempt stands; -1 where it does not count."""
+    import numpy as np
+
+    row_numbers = map(places.get, part.attempts, repeat(-1))
+    return np.fromiter(row_numbers, np.intp, len(part.attempts))
+
+
+def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
+    """Whether each attempt was told what reviewers taught, by its own name or by its branch."""
+    import numpy as np
+
+    arms: dict[tuple[str | None, ...], str] = {}
+    for offer in store.memory.list_offers():
+        arms[(offer.key,)] = arms[(offer.repo, offer.key)] = offer.arm
+    codes = np.zeros(len(known.attempts), np.intp)
+    labels = (None, "memory", "control")
+    if arms:
+        repos = known.held["repo"].translated(lambda repo: repo and repository_name(repo))
+        branches = zip(repos.tolist(), known.held["branch"].tolist(), strict=True)
+        for place, (name, branch) in enumerate(zip(known.attempts, branches, strict=True)):
+            codes[place] = labels.index(arms.get((name,)) or arms.get(branch))
+    return TextColumn(codes=codes, labels=labels)
+
+
+def _hide_sealed_tasks(columns: dict[str, Column], tasks: dict[str, Task]) -> dict[str, Task]:
+    """Held-out tasks go by another name, and say no more of themselves."""
+    if sealed := held_out_digests([*tasks.values()]):
+        names = columns["task_digest"].translated(
+            lambda digest: task_alias(digest) if digest in sealed else None
+        )
+        columns["task"] = names.otherwise(columns["task"])
+    return {key: hide_task(task) for key, task in tasks.items()}
+
+
+def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
+    """One attempt a place: of an experiment the last try, of a session all there is."""
+    import numpy as np
+
+    task, variant, number, retry = (
+        known.held[name] for name in ("task_digest", "variant", "number", "retry")
+    )
+    placed = np.flatnonzero(task.known() & variant.known())
+    keys = (retry[placed], number[placed], variant.codes[placed], task.codes[placed])
+    order = placed[np.lexsort(keys)]
+    is_superseded = np.ones(max(0, len(order) - 1), np.bool_)
+    for column in (number, variant.codes, task.codes):
+        is_superseded &= column[order][1:] == column[order][:-1]
+    if not is_superseded.any():
+        return known
+    is_kept = np.ones(len(known.attempts), np.bool_)
+    is_kept[order[:-1][is_superseded]] = False
+    return AttemptColumns(
+        attempts=[
+            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
+        ],
+        held={name: column[is_kept] for name, column in known.held.items()},
+    )
+
+
+def _measurement_columns(
+    store: Store,
+    book: Rulebook,
+    span: AttemptSpan,
+    known: AttemptColumns,
+    tell: MeasuringProgress,
+    again: bool,
+) -> tuple[dict[str, Column], int]:
+    """What the rules say of each attempt; how many of those are as they were said before.
+
+    They are asked first where they never were, and, if they may be, where something changed.
+    """
+    import numpy as np
+
+    places = {name: place for place, name in enumerate(known.attempts)}
+    bases = _measurement_bases(known, book)
+    measurements, at, before = _load_measurements(store, span, bases, places)
+    unmeasured = np.flatnonzero(_missing(bases, at if again else before)).tolist()
+    for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
+        part = unmeasured[first : first + BATCH_ATTEMPTS]
+        attempt_bases = zip(
+            [known.attempts[place] for place in part], bases[part].tolist(), strict=True
+        )
+        store.save_measurements(
+            [(*one, measure_from_store(store, one[0], book)) for one in attempt_bases]
+        )
+        tell(first + len(part), len(unmeasured))
+    if unmeasured:
+        measurements, at, before = _load_measurements(store, span, bases, places)
+    outdated = _missing(bases, at)
+    # The last is what -1, an attempt that does not count, finds.
+    at = np.where(np.append(outdated, False)[before], before, at)
+    return align_columns(measurements, at, len(places)), int(outdated.sum())
+
+
+def _missing(bases: TextColumn, at: Array) -> Array:
+    """Which attempts with a trace have no measurement among those at these places."""
+    missing = bases.known()
+    missing[at[at >= 0]] = False
+    return missing
+
+
+def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
+    """What each attempt with a trace is measured from."""
+    import numpy as np
+
+    grading, outcome = known.held["grading"], known.held["outcome"]
+    versions, version = np.unique(known.held["version"], return_inverse=True)
+    kinds = (grading.codes.astype(np.int64) * len(versions) + version) * len(outcome.labels)
+    _, rows, codes = np.unique(kinds + outcome.codes, return_index=True, return_inverse=True)
+    labels = [
+        basis_from_grade((graded, None if each != each else int(each), word), book)  # noqa: PLR0124
+        for graded, each, word in zip(
+            grading[rows].tolist(),
+            known.held["version"][rows].tolist(),
+            outcome[rows].tolist(),
+            strict=True,
+        )
+    ]
+    has_events = ~np.isnan(known.held["events"])
+    return TextColumn(codes=np.where(has_events, codes, len(labels)), labels=(*labels, None))
+
+
+def _load_measurements(
+    store: Store, span: AttemptSpan, bases: TextColumn, places: dict[str, int]
+) -> tuple[AttemptColumns, Array, Array]:
+    """All measurements; the place of its attempt for each that holds now, and for each."""
+    import numpy as np
+
+    measurements = store.numbers.load_measurement_columns(span)
+    basis, at = measurements.held.pop("basis"), _row_places(measurements, places)
+    codes = {label: code for code, label in enumerate(basis.labels)}
+    now = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
+    # The last is what -1, an attempt that does not count, finds.
+    return measurements, np.where(np.append(now, -1)[at] == basis.codes, at, -1), at
+
+
+def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
+    if outdated:
+        yield (
+            f"{outdated:,} of {count_with_noun(attempts, 'attempt')} are outdated: measured before"
+            " the rules, their settings or the grade changed. `closeloop measure --all` measures"
+            " them again."
+        )
+
+
+def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
+    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+    import numpy as np
+
+    outcome, version, seconds = (columns[name] for name in ("outcome", "version", "seconds"))
+    scored = outcome.are(SCORED_OUTCOMES)
+    if scored.any() and (is_outdated := scored & (version < version[scored].max())).any():
+        codes = np.where(is_outdated, len(outcome.labels), outcome.codes)
+        columns["outcome"] = TextColumn(codes=codes, labels=(*outcome.labels, None))
+        were = count_with_noun(int(is_outdated.sum()), "attempt was", "attempts were")
+        yield (
+            f"{were} graded by an older grader than version {version[scored].max():.0f} "
+            "and left unscored here: `closeloop run --regrade` grades anew."
+        )
+    if (task_attempts := int(columns["task_digest"].known().sum())) and not scored.any():
+        yield (
+            f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --rerun"
+            " unscored` makes them again."
+        )
+    if (backwards := seconds < 0).any():
+        seconds[backwards] = np.nan
+        end = count_with_noun(
+            int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
+        )
+        yield f"{end}: no time is known."

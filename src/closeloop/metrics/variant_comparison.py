@@ -1,0 +1,196 @@
+"""Is one better than the other? Variants on the same tasks, the first held against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
+from closeloop.metrics.attempt_table import (
+    SCORED_OUTCOMES,
+    AttemptTable,
+    MeasuringProgress,
+    load_attempt_table,
+)
+from closeloop.metrics.baseline_gate import MIN_COVERAGE
+from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first
+from closeloop.process.rulebook import Rulebook
+from closeloop.records.comparison_report import CompareReport, VariantSide
+from closeloop.records.errors import BadInput
+from closeloop.records.plural import count_with_noun
+from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
+from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def compare_by_name(
+    store: Store,
+    book: Rulebook,
+    names: Sequence[str],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    tell: MeasuringProgress = lambda done, of: None,
+) -> CompareReport:
+    """Variants, agents, models, prompts or times by name, from what the store holds."""
+    if len(set(names)) < 2:
+        raise BadInput("One variant compares with nothing: name two or more that differ.")
+    variants = store.numbers.load_variants()
+    choices = [select_attempts(name, variants) for name in names]
+    return compare_variants(
+        load_attempt_table(store, book, _covering_span(choices), tell), choices, margin=margin
+    )
+
+
+def compare_variants(
+    work: AttemptTable, choices: Sequence[AttemptSelection], *, margin: float = DEFAULT_MARGIN
+) -> CompareReport:
+    """All of them against the first."""
+    masks = [selection_mask(work, choice) for choice in choices]
+    _refuse_overlap(masks, choices)
+    left_out, dropped = _list_left_out_tasks(work, masks, choices)
+    compared_sides = [
+        ComparedSide(
+            side=_build_side(work, mask, choice),
+            mask=mask,
+            values=collect_task_values(work, mask, dropped),
+        )
+        for mask, choice in zip(masks, choices, strict=True)
+    ]
+    refusal = next(_coverage_refusals(compared_sides), None)
+    _refuse_incomparable(compared_sides, left_out if refusal is None else None)
+    notes = (*work.notes, *(one.note for one in choices if one.note))
+    if any(one.since or one.until for one in choices):
+        notes += ("Times differ in more than what you changed: this is observational.",)
+    return CompareReport(
+        sides=tuple(one.side for one in compared_sides),
+        pairs=() if refusal else compare_with_first(work, compared_sides, margin),
+        refusal=refusal,
+        left_out=tuple(left_out),
+        notes=notes,
+    )
+
+
+def _covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
+    """The smallest that holds them all."""
+    variants: list[str] | None = []
+    for one in choices:
+        variants = None if variants is None or one.variants is None else [*variants, *one.variants]
+    return AttemptSpan(
+        variants=None if variants is None else tuple(dict.fromkeys(variants)),
+        since=_outermost_moment(min, [one.since for one in choices]),
+        until=_outermost_moment(max, [one.until for one in choices]),
+    )
+
+
+def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
+    known = [one for one in moments if one is not None]
+    outermost: datetime | None = pick(known) if len(known) == len(moments) else None
+    return outermost
+
+
+def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
+    """Attempts at tasks alone: sessions have none to be paired by."""
+    columns = work.columns
+    mask: Array = columns["task_digest"].known()
+    if choice.variants is not None:
+        mask = mask & columns["variant"].are(choice.variants)
+    if choice.since is not None:
+        mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
+    if choice.until is not None:
+        mask = mask & (columns["started"] < choice.until.timestamp() * 1e6)
+    return mask
+
+
+def _build_side(work: AttemptTable, mask: Array, choice: AttemptSelection) -> VariantSide:
+    columns = work.columns
+    scored = columns["outcome"][mask].are(SCORED_OUTCOMES)
+    count = int(mask.sum())
+    return VariantSide(
+        name=choice.name,
+        variants=tuple(sorted({*columns["variant"][mask].tolist()} - {None})),
+        tasks=len({*columns["task_digest"][mask].tolist()}),
+        attempts=count,
+        scored=int(scored.sum()),
+        coverage=float(scored.mean()) if count else None,
+    )
+
+
+def _refuse_overlap(masks: Sequence[Array], choices: Sequence[AttemptSelection]) -> None:
+    for place, first in enumerate(masks):
+        for other in range(place + 1, len(masks)):
+            if shared := int((first & masks[other]).sum()):
+                names = f"{choices[place].name!r} and {choices[other].name!r}"
+                many = count_with_noun(shared, "attempt")
+                raise BadInput(f"{names} have {many} in common: name what differs.")
+
+
+def _refuse_incomparable(held: Sequence[ComparedSide], left_out: Sequence[str] | None) -> None:
+    """Sides without an attempt; and without a common task, where they are to be compared."""
+    for one in held:
+        if not one.side.attempts:
+            raise BadInput(
+                f"{one.side.name!r} has no attempt at a task: `closeloop run` makes some."
+            )
+    first = held[0]
+    for other in held[1:] if left_out is not None else ():
+        if not first.values.keys() & other.values.keys():
+            why = f" ({left_out[0]})" if left_out else ""
+            raise BadInput(
+                f"{first.side.name!r} and {other.side.name!r} have no task in common{why}: "
+                "run both on the same tasks."
+            )
+
+
+def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
+    for side in (one.side for one in held):
+        if side.coverage is not None and side.coverage < MIN_COVERAGE:
+            yield (
+                f"Only {side.coverage:.0%} of the attempts of {side.name!r} could be scored, and "
+                f"under {MIN_COVERAGE:.0%} there is no verdict: `closeloop run --rerun unscored` "
+                "makes the others again."
+            )
+
+
+def _list_left_out_tasks(
+    work: AttemptTable, masks: Sequence[Array], choices: Sequence[AttemptSelection]
+) -> tuple[list[str], set[str]]:
+    """Tasks that ask for something else, or were graded in another way, on the two sides."""
+    columns = work.columns
+    digests_by_task: dict[str, dict[str, set[str]]] = {}
+    gradings_by_digest: dict[str, set[str]] = {}
+    for mask, choice in zip(masks, choices, strict=True):
+        for task, digest, grading in zip(
+            columns["task"][mask].tolist(),
+            columns["task_digest"][mask].tolist(),
+            columns["grading"][mask].tolist(),
+            strict=True,
+        ):
+            digests_by_task.setdefault(task or digest, {}).setdefault(choice.name, set()).add(
+                digest
+            )
+            if grading is not None:
+                gradings_by_digest.setdefault(digest, set()).add(grading)
+    lines = []
+    for task, by_side in sorted(digests_by_task.items()):
+        if len(by_side) < len(choices):
+            lines.append(f"task {task!r} was not tried by all of them")
+        elif len({frozenset(each) for each in by_side.values()}) > 1:
+            lines.append(f"task {task!r} asked for something else")
+    dropped = {digest for digest, each in gradings_by_digest.items() if len(each) > 1}
+    names = {
+        key: task
+        for task, sides in digests_by_task.items()
+        for one in sides.values()
+        for key in one
+    }
+    lines += [
+        f"task {names[digest]!r} was graded in two ways: `closeloop run --regrade` makes them one"
+        for digest in sorted(dropped)
+    ]
+    return lines, dropped

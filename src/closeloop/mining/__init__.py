@@ -1,1 +1,0 @@
-"""Tasks from past work: candidates go in, proved tasks come out."""

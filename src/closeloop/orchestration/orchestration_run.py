@@ -1,0 +1,414 @@
+"""Plans on one page: sub-agents of `running` do the work, the judges of `judging` weigh it.
+
+    discover ──► plan ──► carry out: work, judge, try again with what was wrong ──► finish
+                          (`runs.orchestrate.loop` arranges it, what is here does it)
+
+Every try is kept when it comes back, and every verdict: a plan goes on where it was left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace
+
+from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
+from closeloop.attempts.run_forecast import is_paid_model
+from closeloop.attempts.run_resources import RunResources, sandbox_description
+from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
+from closeloop.concurrency import unwrap_exception_group
+from closeloop.grading.variants import ResolvedVariant
+from closeloop.judges.evaluator import cases_from_plan, evaluate_cases
+from closeloop.judges.judge_cases import facts_from_findings
+from closeloop.judges.judge_panel import JudgePanel, rubric_for_task
+from closeloop.orchestration.change_merging import order_by_plan
+from closeloop.orchestration.plan_budget import PlanBudget
+from closeloop.orchestration.plan_ending import build_plan_ending, find_last_time
+from closeloop.orchestration.plan_rates import sum_try_usage
+from closeloop.orchestration.plan_request import plan_with_model
+from closeloop.orchestration.plan_trace import merge_plan_traces
+from closeloop.orchestration.repository_summary import describe_repository
+from closeloop.orchestration.subtask_execution import (
+    attempt_subtask,
+    merge_conflict,
+    merge_executions,
+)
+from closeloop.orchestration.subtask_loop import (
+    SubtaskCallbacks,
+    SubtaskOrder,
+    is_accepted,
+    run_subtasks,
+)
+from closeloop.process.rulebook import Rulebook
+from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_reading import build_reading
+from closeloop.providers.model_opening import find_model_settings
+from closeloop.providers.model_prices import find_model_prices
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
+from closeloop.records.evaluation import ComputedFact, JudgeVersion, RepositoryState, TaskOutput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import (
+    Orchestration,
+    OrchestrationHistory,
+    OrchestrationPlan,
+    OrchestrationProgress,
+    PlanningRun,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskTry,
+)
+from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
+from closeloop.records.record import Record, content_digest
+from closeloop.records.secret_redaction import redact_record, redact_text
+from closeloop.records.settings import OrchestrateSettings
+from closeloop.records.usage_totals import sum_usage
+from closeloop.records.variant import Limits
+from closeloop.reviews.agent_context import UpcomingWork
+from closeloop.reviews.prompt_context import (
+    ContextProvider,
+    clone_repository_name,
+    merge_context,
+    provide_context,
+)
+from closeloop.sandbox.workspaces import WorkspaceBase, resolve_commit
+from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
+from closeloop.store import Store
+from closeloop.store.lease_owners import is_owner_dead
+
+UNSAVED_PLANS = Path(".closeloop/plans")
+
+
+class OrchestrationContext(Record):
+    """What a plan is carried out with, opened by somebody else."""
+
+    store: Store
+    tools: RunResources
+    bench: JudgePanel
+    rules: Rulebook
+    terms: OrchestrateSettings
+    """With the planner and the workers named."""
+    owner: str
+    tell: Callable[[OrchestrationProgress], None]
+    briefing: ContextProvider | None = None
+    """What agents are told of what reviewers taught, where they are."""
+
+
+# Before the work
+
+
+async def begin_plan(
+    asked: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
+) -> Orchestration:
+    """A plan that is written down: as it is given, or as a model makes it of a request."""
+    base = resolve_commit(repo, "HEAD") if repo else None
+    summary = await discover_repository(repo, base, means)
+    planning = None
+    if isinstance(asked, str):
+        asked, planning = await make_plan(redact_text(asked, {}), summary, means)
+    at = datetime.now(UTC)
+    plan = Orchestration(
+        id=content_digest(asked, base, at)[:12],
+        at=at,
+        request=asked.request,
+        tasks=asked.plan,
+        repo=str(repo) if repo else None,
+        base=base,
+        about=summary,
+        worker=means.terms.workers[0],
+        written=means.tools.settings.variants.get(means.terms.workers[0]),
+        judges=tuple(judge.model for judge in means.bench.judges),
+        planning=planning,
+    )
+    require_plan_resources(plan, means)
+    # Agents are given what is written down: a plan that goes on later is the same plan.
+    plan, _ = redact_record(plan)
+    means.store.plans.save_plan(plan)
+    return plan
+
+
+async def discover_repository(
+    repo: Path | None, base: str | None, means: OrchestrationContext
+) -> str:
+    """What the repository is, as far as that is cheap to know."""
+    if repo is None or base is None:
+        return ""
+    tree_listing = await run_own_git(git_folder(repo), "ls-tree", "-r", "--name-only", "-z", base)
+    return describe_repository(
+        [name for name in tree_listing.split("\0") if name], means.tools.settings.commands
+    )
+
+
+async def make_plan(
+    request: str, known: str, means: OrchestrationContext
+) -> tuple[OrchestrationPlan, PlanningRun]:
+    settings, name = means.tools.settings, means.terms.planner
+    if name is None:
+        raise BadInput("Name the model that plans: --planner, or orchestrate.planner.")
+    require_model_price(name, means)
+    limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
+    model = find_model_settings(name, settings.models)
+    async with means.tools.gateway.open_proxy(name, model, limits, first=True) as door:
+        return await plan_with_model(door, request, known, means.terms.workers)
+
+
+def require_plan_resources(plan: Orchestration, means: OrchestrationContext) -> None:
+    """BadInput for a plan whose workers or rubrics are not there, before anything is paid."""
+    names = variants_by_name(means.tools)
+    for task in plan.tasks:
+        if (task.variant or plan.worker) not in names:
+            raise unknown_name_error("variant", task.variant or plan.worker, names)
+        for judge in means.bench.judges:
+            rubric_for_task(task, judge)
+    for judge in means.bench.judges:
+        require_model_price(judge.model, means)
+
+
+def require_model_price(name: str, means: OrchestrationContext) -> None:
+    """BadInput for a model whose cost no budget could count."""
+    model = find_model_settings(name, means.tools.settings.models)
+    if means.terms.budget is not None and is_paid_model(model) and find_model_prices(model) is None:
+        raise BadInput(f"The budget needs the price of {name!r}: give it, or set none.")
+
+
+def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
+    """By name."""
+    return {crew.variant.name: crew for crew in tools.crews.values()}
+
+
+# The work
+
+
+async def continue_plan(plan: Orchestration, means: OrchestrationContext) -> OrchestrationHistory:
+    """Carry a plan out from where it stands, and say what came of it."""
+    store, job = means.store, plan.job
+    require_plan_resources(plan, means)
+    base = await prepare_plan_base(plan, means.tools)
+    if not store.claim_job(job, means.owner, LEASE_SECONDS, is_owner_dead):
+        raise BadInput(f"Another process carries out plan {plan.id}: let it, or end it first.")
+    recover_batches(store, unsaved_folder(means), plan.id)
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(maintain_leases, store, means.owner, least=1))
+            try:
+                stopped, held = await work_on_plan(plan, base, means)
+                story = await finish_plan(plan, base, means, stopped, held)
+            finally:
+                group.cancel_scope.cancel()
+                with suppress(Fault):
+                    store.release_jobs(means.owner, job)
+    return story
+
+
+def unsaved_folder(means: OrchestrationContext) -> Path:
+    return means.tools.root / UNSAVED_PLANS
+
+
+async def prepare_plan_base(plan: Orchestration, tools: RunResources) -> WorkspaceBase | None:
+    if plan.repo is None or plan.base is None:
+        return None
+    return await tools.workspaces.prepare_base(plan.repo, plan.base, tools.settings.commands.setup)
+
+
+async def work_on_plan(
+    plan: Orchestration, base: WorkspaceBase | None, means: OrchestrationContext
+) -> tuple[dict[str, str], str | None]:
+    """Settle every task: those that could not be, and why nothing more was begun."""
+    crews, tools = variants_by_name(means.tools), means.tools
+    result_saver = ResultSaver(means.store, unsaved_folder(means), plan.id)
+    bounds = PlanBudget(means.terms, plan.id)
+    earlier_tries = means.store.plans.load_exact_story(plan.id).tries
+    bounds.add_usage(
+        sum_usage([sum_try_usage(earlier_tries), plan.planning.usage if plan.planning else Usage()])
+    )
+    places = anyio.Semaphore(max(1, means.bench.concurrency))
+    judges: dict[str, tuple[JudgeVersion, ...]] = {}
+    newest = {one.execution.task: one.execution for one in earlier_tries}
+
+    async def work(order: SubtaskOrder) -> SubtaskExecution:
+        crew = crews[order.task.variant or plan.worker]
+        context = await to_thread.run_sync(
+            provide_context, means.briefing, crew, work_from_order(order)
+        )
+        tried = with_rule_findings(
+            await attempt_subtask(order, crew, base, tools, context), means.rules
+        )
+        bounds.add_usage(tried.execution.usage)
+        await result_saver.save_result(tried)
+        newest[order.task.id] = tried.execution
+        return tried.execution
+
+    async def judge(execution: SubtaskExecution) -> SubtaskAssessment:
+        # What a try was built on is accepted, so it is the newest of its task for good.
+        beneath = [newest[name].patch for name in execution.built_on]
+        async with places:
+            assessment, judges[execution.task] = await judge_execution(
+                plan, execution, means, beneath
+            )
+        bounds.add_usage(assessment.evaluation.usage if assessment.evaluation else Usage())
+        return assessment
+
+    async def merge(made: Sequence[SubtaskExecution]) -> str | None:
+        return await merge_conflict(made, base, tools)
+
+    async def keep(made: SubtaskAssessment) -> None:
+        await result_saver.save_result(JudgedTry(assessment=made, judges=judges.pop(made.task, ())))
+
+    callbacks = SubtaskCallbacks(
+        work=work,
+        judge=judge,
+        merge=merge,
+        keep=keep,
+        held=bounds.find_block_reason,
+        tell=means.tell,
+    )
+    known_tries = [reset_unjudged_try(one) for one in earlier_tries]
+    stopped = await run_subtasks(plan, means.terms, callbacks, known_tries, tools.settings.retries)
+    return stopped, bounds.reached
+
+
+def work_from_order(order: SubtaskOrder) -> UpcomingWork:
+    """A try, as the memory knows work; all of a plan's are told, or none is."""
+    plan = order.plan
+    return UpcomingWork(
+        repo=clone_repository_name(plan.repo or ""),
+        text=order.brief,
+        key=f"{plan.id}/{order.task.id}/{order.number}",
+        lot=plan.id,
+        names=(plan.repo,) if plan.repo else (),
+    )
+
+
+def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
+    """With what the rules say of how it was worked on, among the facts for the judge."""
+    if tried.trace is None:
+        return tried
+    try:
+        facts = [
+            *facts_from_findings(
+                measure_reading(build_reading(tried.trace, rules.own_checks), rules).findings
+            )
+        ]
+    except PluginFailed as fault:
+        facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and kept
+    execution = replace(tried.execution, facts=(*tried.execution.facts, *facts))
+    return replace(tried, execution=execution)
+
+
+def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
+    """As it is gone on with: a try that got no verdict from its judge is judged again."""
+    lacks_verdict = one.assessment is not None and one.assessment.passed is None
+    return (
+        SubtaskTry(execution=one.execution)
+        if lacks_verdict and one.execution.exit != "machine"
+        else one
+    )
+
+
+async def judge_execution(
+    plan: Orchestration,
+    execution: SubtaskExecution,
+    means: OrchestrationContext,
+    beneath: Sequence[str],
+) -> tuple[SubtaskAssessment, tuple[JudgeVersion, ...]]:
+    """What the judges say of one try, its facts first, and who they are."""
+    name = execution.task
+    patch = redact_patch(execution.patch)
+    output = TaskOutput(
+        task=name, text=execution.report, change=patch or None, author=execution.model
+    )
+    cases = cases_from_plan(plan.request, plan.tasks, {name: output}, {name: execution.facts})
+    site = find_judge_site(plan, means.tools, [*map(redact_new_secrets, beneath)])
+    if site is not None:
+        site = replace(site, change=redact_new_secrets(execution.patch))
+    evaluations = await evaluate_cases(means.bench, [replace(case, site=site) for case in cases])
+    evaluation = evaluations.evaluations[0]
+    return (
+        SubtaskAssessment(
+            plan=plan.id,
+            task=name,
+            number=execution.number,
+            passed=evaluation.passed,
+            score=evaluation.score,
+            issues=evaluation.issues,
+            why=evaluation.abstained,
+            evaluation=evaluation,
+            at=datetime.now(UTC),
+        ),
+        evaluations.judges,
+    )
+
+
+def find_judge_site(
+    plan: Orchestration, tools: RunResources, beneath: Sequence[str]
+) -> RepositoryState | None:
+    """Where a judge that looks finds what a try was made on top of."""
+    if plan.repo is None or plan.base is None:
+        return None
+    setup = tools.settings.commands.setup
+    return RepositoryState(repo=plan.repo, commit=plan.base, setup=setup, beneath=tuple(beneath))
+
+
+# After the work
+
+
+async def finish_plan(
+    plan: Orchestration,
+    base: WorkspaceBase | None,
+    means: OrchestrationContext,
+    stopped: dict[str, str],
+    held: str | None,
+) -> OrchestrationHistory:
+    """The verdict on the whole, one attempt with the trace of all, and the merged change."""
+    store = means.store
+    story = store.plans.load_exact_story(plan.id)
+    if story.ending is not None and story.ending.at == find_last_time(story):
+        return store.plans.load_story(plan.id)  # nothing has come since it ended
+    accepted = {one.execution.task: one.execution for one in story.tries if is_accepted(one)}
+    commands = {line: None for task in plan.tasks if task.id in accepted for line in task.commands}
+    merged_change = await merge_executions(
+        order_by_plan(plan, accepted), base, means.tools, [*commands]
+    )
+    plan_ending = build_plan_ending(story, stopped, held, merged_change.checks)
+    worker = variants_by_name(means.tools)[plan.worker].variant
+    try_marks = [
+        (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
+        for one in story.tries
+    ]
+    attempt = Attempt(
+        id=content_digest("plan", plan.id, try_marks, plan_ending.summary, merged_change.checks)[
+            :12
+        ],
+        origin="production",
+        task=f"plan-{plan.id}",
+        variant=worker.digest,
+        started=plan.at,
+        ended=plan_ending.at,
+        exit="out_of_budget" if held else "finished",
+        cause=held,
+        usage=plan_ending.usage,
+        summary=plan_ending.summary,
+        sandbox=sandbox_description(means.tools.workspaces),
+        repo=plan.repo,
+        links={"plan": plan.id},
+    )
+    trace, _ = redact_record(
+        merge_plan_traces(story, store.plans.load_traces(plan.id), plan_ending)
+    )
+    store.save_variant(worker)
+    store.save_attempt(
+        AttemptResult(
+            attempt=attempt, trace=trace, change=parse_patch(merged_change.patch, base=plan.base)
+        )
+    )
+    store.plans.save_ending(plan, replace(plan_ending, attempt=attempt.id))
+    merge_context(store, clone_repository_name(plan.repo or ""), f"{plan.id}/", attempt.id)
+    return store.plans.load_story(plan.id)

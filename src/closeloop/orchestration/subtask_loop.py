@@ -1,0 +1,274 @@
+"""The loop: every task is worked on when those it depends on are accepted, judged, tried again.
+
+    task ──► wait for its dependencies ──► work ──► judge ──► merge ──► accepted
+                                            ▲                  │
+                                            └── what was wrong ┘   up to max_retries times
+
+Only work waits for a place: a judge is asked as soon as there is something to judge, so that
+evaluation never waits behind new work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import takewhile
+
+import anyio
+from msgspec.structs import replace
+
+from closeloop.concurrency import unwrap_exception_group
+from closeloop.orchestration.change_merging import (
+    build_conflict_issue,
+    find_base_executions,
+    has_merge_conflict,
+    order_by_plan,
+)
+from closeloop.orchestration.subtask_briefs import write_subtask_brief
+from closeloop.records.evaluation import EvaluationIssue
+from closeloop.records.orchestration import (
+    Orchestration,
+    OrchestrationProgress,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskSpec,
+    SubtaskStage,
+    SubtaskTry,
+)
+from closeloop.records.record import Record
+from closeloop.records.settings import OrchestrateSettings
+
+
+class SubtaskOrder(Record):
+    """One try, as it is given out."""
+
+    plan: Orchestration
+    task: SubtaskSpec
+    number: int
+    brief: str
+    beneath: tuple[SubtaskExecution, ...]
+    """Whose changes it begins with, in order."""
+    last: SubtaskExecution | None
+    """The try before, whose change it goes on with."""
+
+
+class SubtaskCallbacks(Record):
+    """Who does what the loop only arranges. Whoever works or judges also keeps what came of it."""
+
+    work: Callable[[SubtaskOrder], Awaitable[SubtaskExecution]]
+    judge: Callable[[SubtaskExecution], Awaitable[SubtaskAssessment]]
+    merge: Callable[[Sequence[SubtaskExecution]], Awaitable[str | None]]
+    """Why these changes do not go together in this order; None when they do."""
+    keep: Callable[[SubtaskAssessment], Awaitable[None]]
+    held: Callable[[], str | None]
+    """Why nothing more may be begun."""
+    tell: Callable[[OrchestrationProgress], None]
+
+
+class OrchestrationState(Record):
+    """A plan under way."""
+
+    plan: Orchestration
+    terms: OrchestrateSettings
+    lost_tries: int
+    """How often in a row a try that the machine lost is begun again, now."""
+    hands: SubtaskCallbacks
+    tries: dict[str, list[SubtaskTry]]
+    known: Mapping[str, int]
+    """How many of them were made before, by task."""
+    accepted: dict[str, SubtaskExecution]
+    stopped: dict[str, str]
+    """Tasks that were not begun or not gone on with, and why."""
+    settled: Mapping[str, anyio.Event]
+    places: anyio.Semaphore
+    merging: anyio.Lock
+
+    def report_stage(
+        self, stage: SubtaskStage, task: str, number: int = 0, why: str | None = None
+    ) -> None:
+        tries = self.tries[task]
+        assessment = tries[-1].assessment if tries else None
+        self.hands.tell(
+            OrchestrationProgress(
+                stage=stage, task=task, number=number, why=why, assessment=assessment
+            )
+        )
+
+
+async def run_subtasks(
+    plan: Orchestration,
+    terms: OrchestrateSettings,
+    hands: SubtaskCallbacks,
+    known: Sequence[SubtaskTry] = (),
+    lost_tries: int = 2,
+) -> dict[str, str]:
+    """Settle every task, going on from the tries that are known; those not settled, and why."""
+    tries: dict[str, list[SubtaskTry]] = {task.id: [] for task in plan.tasks}
+    for known_try in known:
+        tries[known_try.execution.task].append(known_try)
+    orchestration = OrchestrationState(
+        plan=plan,
+        terms=terms,
+        lost_tries=lost_tries,
+        hands=hands,
+        tries=tries,
+        known={name: len(each) for name, each in tries.items()},
+        accepted={
+            name: each[-1].execution
+            for name, each in tries.items()
+            if each and is_accepted(each[-1])
+        },
+        stopped={},
+        settled={task.id: anyio.Event() for task in plan.tasks},
+        places=anyio.Semaphore(terms.concurrency),
+        merging=anyio.Lock(),
+    )
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            for task in plan.tasks:
+                group.start_soon(run_subtask, task, orchestration)
+    return orchestration.stopped
+
+
+async def run_subtask(task: SubtaskSpec, going: OrchestrationState) -> None:
+    """One task, from its dependencies to its last try."""
+    for name in task.depends_on:
+        await going.settled[name].wait()
+    missing = [name for name in task.depends_on if name not in going.accepted]
+    if missing:
+        stop_subtask(task, going, "blocked", f"it depends on {missing[0]}, which was not accepted")
+    else:
+        while is_subtask_due(task, going):
+            if not await try_subtask(task, going):
+                break
+    going.settled[task.id].set()
+
+
+def stop_subtask(
+    task: SubtaskSpec, going: OrchestrationState, stage: SubtaskStage, why: str
+) -> None:
+    going.stopped[task.id] = why
+    going.report_stage(stage, task.id, why=why)
+
+
+def is_accepted(one: SubtaskTry) -> bool:
+    """Accepted: it passed, or nobody could say that it fails."""
+    return (
+        one.execution.exit != "machine"
+        and one.assessment is not None
+        and one.assessment.passed is not False
+    )
+
+
+def is_subtask_due(task: SubtaskSpec, going: OrchestrationState) -> bool:
+    """Whether there is something left to do for a task: judge its last try, or make another."""
+    tries, terms = going.tries[task.id], going.terms
+    if not tries or tries[-1].assessment is None:
+        return True
+    last_try = tries[-1]
+    if last_try.execution.exit == "machine":
+        # What failed before may be mended now.
+        recent_tries = reversed(tries[going.known[task.id] :])
+        machine_failures = takewhile(lambda one: one.execution.exit == "machine", recent_tries)
+        return len([*machine_failures]) <= going.lost_tries
+    if is_accepted(last_try):
+        return False
+    if last_try.assessment is not None and last_try.assessment.ignored and terms.stop_when_ignored:
+        return False
+    return sum(one.execution.exit != "machine" for one in tries) <= terms.max_retries
+
+
+async def try_subtask(task: SubtaskSpec, going: OrchestrationState) -> bool:
+    """Work, unless that was done before us, and judge; False when nothing more may be begun."""
+    tries, hands = going.tries[task.id], going.hands
+    if not tries or tries[-1].assessment is not None:
+        async with going.places:
+            if (why := hands.held()) is not None:
+                stop_subtask(task, going, "held", why)
+                return False
+            order = build_next_order(task, going)
+            going.report_stage("started", task.id, order.number)
+            tries.append(SubtaskTry(execution=await hands.work(order)))
+            going.report_stage("returned", task.id, order.number)
+    execution = tries[-1].execution
+    assessment = await assess_execution(execution, going)
+    tries[-1] = SubtaskTry(execution=execution, assessment=assessment)
+    await hands.keep(assessment)
+    going.report_stage("judged", task.id, execution.number)
+    return True
+
+
+def build_next_order(task: SubtaskSpec, going: OrchestrationState) -> SubtaskOrder:
+    tries = going.tries[task.id]
+    # What the machine lost says nothing about the work.
+    scored_tries = [one for one in tries if one.execution.exit != "machine"]
+    last_scored = scored_tries[-1] if scored_tries else None
+    beneath_executions = find_base_executions(going.plan, task, going.accepted, last_scored)
+    return SubtaskOrder(
+        plan=going.plan,
+        task=task,
+        number=len(tries) + 1,
+        brief=write_subtask_brief(going.plan, task, beneath_executions, last_scored),
+        beneath=tuple(beneath_executions),
+        # One that did not go together with others begins anew, on top of theirs.
+        last=last_scored.execution if last_scored and not has_merge_conflict(last_scored) else None,
+    )
+
+
+async def assess_execution(
+    execution: SubtaskExecution, going: OrchestrationState
+) -> SubtaskAssessment:
+    """What the judge says; and what passes must go together with all that passed before."""
+    if execution.exit == "machine":
+        return unscored_assessment(execution)
+    assessment = await going.hands.judge(execution)
+    async with going.merging:
+        if assessment.passed is not False:
+            why = await find_merge_conflict(execution, going)
+            if why is None:
+                going.accepted[execution.task] = execution
+            else:
+                issues = (*assessment.issues, build_conflict_issue(why))
+                assessment = replace(assessment, passed=False, issues=issues)
+    before = [
+        one.assessment
+        for one in going.tries[execution.task][:-1]
+        if one.assessment is not None and one.execution.exit != "machine"
+    ]
+    ignored = bool(before) and ignores_feedback(assessment, before[-1])
+    return replace(assessment, ignored=ignored) if ignored else assessment
+
+
+async def find_merge_conflict(execution: SubtaskExecution, going: OrchestrationState) -> str | None:
+    """Why a change does not go together with all that is accepted; None where it does."""
+    order = order_by_plan(going.plan, {**going.accepted, execution.task: execution})
+    if [one.task for one in order] == [*execution.built_on, execution.task]:
+        return None  # it was made on top of them
+    return await going.hands.merge(order)
+
+
+def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:
+    """A try that the machine failed is worth nothing, and not nothing: it is not scored."""
+    return SubtaskAssessment(
+        plan=execution.plan,
+        task=execution.task,
+        number=execution.number,
+        passed=None,
+        why=execution.cause or "the machine failed",
+        at=datetime.now(UTC),
+    )
+
+
+def ignores_feedback(now: SubtaskAssessment, before: SubtaskAssessment) -> bool:
+    """Whether a try mends nothing of what was wrong with the one before."""
+    if now.passed is not False or not before.issues:
+        return False
+    better = now.score is not None and before.score is not None and now.score > before.score
+    return not better and {*map(_issue_identity, before.issues)} <= {
+        *map(_issue_identity, now.issues)
+    }
+
+
+def _issue_identity(issue: EvaluationIssue) -> str:
+    """What makes two issues the same: judges find new words for the old; facts do not."""
+    return f"{issue.check} {issue.text}" if issue.source == "fact" else issue.check

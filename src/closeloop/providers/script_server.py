@@ -1,0 +1,148 @@
+"""The scripted model as a local HTTP server, for any agent that can be pointed at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from closeloop.providers.model_scripts import Script
+from closeloop.providers.scripted_model import find_next_turn, reply_from_turn
+from closeloop.providers.served import (
+    served_anthropic,
+    served_gemini,
+    served_openai,
+    served_responses,
+)
+from closeloop.providers.served.served_format import ServedFormat
+from closeloop.records.errors import BadInput, Fault
+
+SERVED_FORMATS = (
+    served_openai.OPENAI_SERVED_FORMAT,
+    served_anthropic.ANTHROPIC_SERVED_FORMAT,
+    served_responses.RESPONSES_SERVED_FORMAT,
+    served_gemini.GEMINI_SERVED_FORMAT,
+    served_gemini.GEMINI_STREAM_FORMAT,
+)
+MAX_REQUEST_BYTES = 32 << 20
+"""Bytes of a request; agents send their whole conversation each time."""
+BODY_SECONDS = 120.0
+"""So long a client may take to send a body."""
+
+
+@asynccontextmanager
+async def serve_script(script: Script, port: int = 0) -> AsyncIterator[str]:
+    """Serve a script on this machine only, while the block runs; the value is its address."""
+    # Named, or asyncio would let small writes wait for each other.
+    with socket.socket(proto=socket.IPPROTO_TCP) as server_socket:
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server_socket.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
+        server = _ScriptServer(
+            uvicorn.Config(
+                build_script_app(script),
+                access_log=False,
+                log_config=None,
+                lifespan="off",
+                # A connection that is closed just as somebody asks again looks like trouble.
+                timeout_keep_alive=600,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # A plain task, not a group: what fails in the block comes out as it is.
+        running = asyncio.create_task(server.serve([server_socket]))
+        try:
+            await server.ready.wait()
+            yield f"http://127.0.0.1:{server_socket.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await running
+
+
+class _ScriptServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the program around the server."""
+        yield
+
+
+def build_script_app(script: Script) -> Starlette:
+    """The server's routes."""
+    return Starlette(
+        routes=[
+            Route("/", _answer_alive, methods=["GET", "HEAD"]),
+            Route("/v1/models", _make_models_route(script)),
+            *(
+                Route(speech.path, _make_chat_route(script, speech), methods=["POST"])
+                for speech in SERVED_FORMATS
+            ),
+        ]
+    )
+
+
+async def _answer_alive(request: Request) -> Response:
+    return PlainTextResponse("A scripted model.\n")
+
+
+def _make_models_route(script: Script):  # type: ignore[no-untyped-def]
+    async def answer_models(request: Request) -> Response:
+        model = {"id": script.name, "object": "model", "created": 0, "owned_by": "closeloop"}
+        named = {"type": "model", "display_name": script.name, "created_at": "1970-01-01T00:00:00Z"}
+        ends = {"has_more": False, "first_id": script.name, "last_id": script.name}
+        return JSONResponse({"object": "list", "data": [{**model, **named}], **ends})
+
+    return answer_models
+
+
+def _make_chat_route(script: Script, speech: ServedFormat):  # type: ignore[no-untyped-def]
+    async def answer_chat(request: Request) -> Response:
+        try:
+            payload = await _read_payload(request)
+            asked = speech.read(payload)
+            turn = find_next_turn(script, asked)
+            await anyio.sleep(turn.delay)
+            reply = reply_from_turn(script, turn, asked)
+        except Fault as fault:
+            return JSONResponse(speech.fault(str(fault)), status_code=400)
+        except ClientDisconnect:
+            return Response()  # nobody is there to be answered
+        if speech.streams or payload.get("stream"):
+            events = iter(list(speech.events(reply, payload)))
+            return StreamingResponse(events, media_type="text/event-stream")
+        return JSONResponse(speech.answer(reply, payload))
+
+    return answer_chat
+
+
+async def _read_payload(request: Request) -> dict[str, object]:
+    body = bytearray()
+    with anyio.move_on_after(BODY_SECONDS) as timer:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_REQUEST_BYTES:
+                raise BadInput(f"A request may have {MAX_REQUEST_BYTES >> 20} MB.")
+    if timer.cancelled_caught:
+        raise BadInput(f"The body did not come within {BODY_SECONDS:.0f} seconds.")
+    try:
+        return msgspec.json.decode(body, type=dict[str, object])
+    except (ValueError, RecursionError):
+        raise BadInput("The request is not a JSON object.") from None

@@ -1,0 +1,219 @@
+"""An attempt: one agent, one task, one try; and what became of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.records.record import Record, Time
+
+Exit = Literal["finished", "gave_up", "out_of_time", "idle", "out_of_budget", "crashed", "machine"]
+Origin = Literal["experiment", "production"]
+
+
+class Usage(Record):
+    """What was used, as the provider counted it. None is not known, which is not zero."""
+
+    input_tokens: int | None = None
+    """Fresh input: neither read from a cache nor written to one."""
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """Part of the output, where the provider says how much of it was reasoning."""
+    cost: float | None = None
+    """In US dollars."""
+    cost_from: Literal["reported", "prices"] | None = None
+
+
+class Attempt(Record):
+    """One agent, one task, one try: the unit everything else points at."""
+
+    id: str
+    origin: Origin
+    task: str | None = None
+    """None for work that was not ours to ask: an imported production session."""
+    task_digest: str | None = None
+    variant: str | None = None
+    """The variant's digest."""
+    experiment: str | None = None
+    """The one it was made for; others that ask for the same may count it too."""
+    number: int = 1
+    """Which repeat of the task this is."""
+    retry: int = 0
+    """How often this repeat was begun again because it could not be scored."""
+    parent: str | None = None
+    """The attempt that this one retries; of a session, its version before it grew."""
+    started: Time | None = None
+    ended: Time | None = None
+    exit: Exit
+    cause: str | None = None
+    """What stopped it, in words, when it did not finish."""
+    usage: Usage = Usage()
+    summary: str | None = None
+    """The agent's last words."""
+    sandbox: str | None = None
+    """How it was caged, and what was not enforced."""
+    branch: str | None = None
+    repo: str | None = None
+    user: str | None = None
+    links: dict[str, str] = {}
+
+
+class TestResult(Record):
+    """One test, once."""
+
+    id: str
+    status: Literal["passed", "failed", "error", "skipped"]
+    seconds: float | None = None
+    message: str | None = None
+    """Why it failed, shortened."""
+
+
+class CommandResult(Record):
+    """One command of the acceptance, once."""
+
+    command: str
+    exit_code: int | None
+    seconds: float
+    output: str
+    """Head and tail of what it printed."""
+    stopped: str | None = None
+    """Which limit stopped it, when one did."""
+
+
+class TestRun(Record):
+    """One run of a task's tests: at the base, or after a change."""
+
+    when: Literal["before", "after"]
+    tests: tuple[TestResult, ...] = ()
+    commands: tuple[CommandResult, ...] = ()
+    """The test command first, when there is one, then the acceptance commands."""
+    flaky: tuple[str, ...] = ()
+    """Tests whose result differed between repeats."""
+    trouble: str | None = None
+    """Why this run says nothing about the change: machine trouble, in words."""
+    ran: bool = False
+    """There is evidence that at least one test ran."""
+    notes: tuple[str, ...] = ()
+    """What does not fit together, such as exit code 0 after a failed test: never a pass."""
+    printed_passes: int | None = None
+    """How many passed tests the runner's own last line counts, where it prints one."""
+
+
+class Proof(Record):
+    """What is known of a task by its controls: a task counts only when it is proved."""
+
+    task: str
+    grading: str
+    version: int = 1
+    """Of the grader."""
+    state: Literal["proved", "unproved", "unchecked"]
+    """Unchecked: only the base was run, as grading needs it."""
+    reasons: tuple[str, ...] = ()
+    before: TestRun | None = None
+    reference: TestRun | None = None
+    repeats: int = 1
+    at: Time | None = None
+
+
+class Outcome(Record):
+    """Pass, fail, or unscored with its cause: derived from facts at read time."""
+
+    result: Literal["pass", "fail", "unscored"]
+    cause: str | None = None
+    """For unscored: which machinery failed."""
+    reasons: tuple[str, ...] = ()
+    """For fail: what does not hold, most telling first."""
+
+
+class IntegrityCheck(Record):
+    """One condition of believing a result."""
+
+    name: Literal["restored", "unshadowed", "controls", "confirmed", "agreement", "perturbed"]
+    state: Literal["held", "violated", "not applicable"]
+    detail: str = ""
+    """What was looked at, or the evidence of a violation."""
+
+
+class Grade(Record):
+    """What grading found, as facts."""
+
+    attempt: str
+    grading: str
+    """The task's grading digest: another one asks for another grade."""
+    version: int
+    """Of the grader."""
+    outcome: Outcome
+    before: TestRun | None = None
+    after: TestRun | None = None
+    fail_to_pass: tuple[int, int] | None = None
+    """How many pass now, of how many."""
+    pass_to_pass: tuple[int, int] | None = None
+    """How many still pass, of how many."""
+    broken: tuple[str, ...] = ()
+    """Tests that passed before and fail now."""
+    out_of_scope: tuple[str, ...] = ()
+    """Files changed outside the declared scope."""
+    restored: tuple[str, ...] = ()
+    """Files the agent had changed though they decide its verdict: what is protected, what steers
+    tests, what the acceptance runs through."""
+    set_aside: tuple[str, ...] = ()
+    """Other tests that the agent added or changed: they neither help nor harm it."""
+    integrity: tuple[IntegrityCheck, ...] = ()
+    """Of a pass, and of a pass that was not believed: the conditions that were looked at."""
+    evidence: Literal["confirmed", "reported", "weak"] | None = None
+    """How a pass is known: tests confirmed in a second process, reported once, or exit codes."""
+    files_precision: float | None = None
+    files_recall: float | None = None
+    """Of the files changed, against those of the reference."""
+    asked: bool | None = None
+    """Whether a question came before the first edit; None where nothing was recorded."""
+
+
+class AttemptRow(Record):
+    """One attempt with its newest grade, as far as a list shows it."""
+
+    id: str
+    origin: Origin
+    task: str | None = None
+    task_digest: str | None = None
+    variant: str | None = None
+    variant_name: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    repo: str | None = None
+    """Of an imported session, where it is known."""
+    user: str | None = None
+    experiment: str | None = None
+    number: int = 1
+    retry: int = 0
+    parent: str | None = None
+    exit: Exit
+    cause: str | None = None
+    """Shortened, as is `reason`."""
+    started: Time | None = None
+    ended: Time | None = None
+    seconds: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
+    lanes: int | None = None
+    turns: int | None = None
+    events: int | None = None
+    """These three are None where there is no trace."""
+    files_changed: int | None = None
+    lines_added: int | None = None
+    lines_removed: int | None = None
+    """These three are None where there is no change on record."""
+    grading: str | None = None
+    version: int | None = None
+    """Of the grader."""
+    outcome: Literal["pass", "fail", "unscored"] | None = None
+    """None when it is not graded."""
+    outcome_cause: str | None = None
+    reason: str | None = None
+    """Of a failure, the most telling."""
+    broken: int | None = None
+    out_of_scope: int | None = None
+    """Counts, None when it is not graded."""
+    asked: bool | None = None

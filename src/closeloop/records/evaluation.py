@@ -1,0 +1,266 @@
+"""An evaluation: what a judge says of one task's output, check by check, and how far it counts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.records.attempt import Usage
+from closeloop.records.chat import ModelRequest
+from closeloop.records.record import Record, Time
+
+RubricVerdict = Literal["yes", "partly", "no"]
+CriterionName = Literal["completeness", "quality", "relevance"]
+RequiredInput = Literal["change", "reference"]
+CRITERIA: tuple[CriterionName, ...] = ("completeness", "quality", "relevance")
+
+
+# What is judged
+
+
+class Subtask(Record):
+    """One task of a plan, as its worker was given it."""
+
+    id: str
+    prompt: str
+    depends_on: tuple[str, ...] = ()
+    wanted: str | None = None
+    """What a good result is like, in words, for whoever judges it."""
+    rubric: str | None = None
+    """The name or file of the rubric for this task alone; None is the judge's."""
+
+
+class TaskOutput(Record):
+    """What came back for a task. Nobody vouches for any of it."""
+
+    task: str
+    text: str = ""
+    change: str | None = None
+    """As a patch."""
+    reference: str | None = None
+    """A good solution, as a patch or text, where one is known."""
+    author: str | None = None
+    """The model that made it, where that is known."""
+
+
+class ComputedFact(Record):
+    """What was computed elsewhere. It answers the check that names it, whatever the judge says."""
+
+    name: str
+    verdict: RubricVerdict | None = None
+    """None only tells, and decides nothing."""
+    text: str
+    blocks: bool = False
+    """Unless its verdict is yes, the task fails."""
+
+
+class RepositoryState(Record):
+    """Where a change belongs: a repository as it was before."""
+
+    repo: str
+    commit: str
+    setup: tuple[str, ...] = ()
+    beneath: tuple[str, ...] = ()
+    """Patches of other tasks that the change was made on top of, in order."""
+    change: str | None = None
+    """The change as it applies there, where it is shown with lines that do not."""
+
+
+class QuestionSeals(Record):
+    """What the fences of a question are marked with, drawn at random when it is asked."""
+
+    common: str
+    """Of what all cases of one evaluation share: the same for all, so that caches hit."""
+    own: str
+    """Of one case, the same in all its samples; its answer must repeat it."""
+
+
+class JudgeCase(Record):
+    """All that a judge sees of one task: nothing of the others but their places in the plan."""
+
+    request: str
+    plan: tuple[Subtask, ...]
+    task: Subtask
+    output: TaskOutput
+    facts: tuple[ComputedFact, ...] = ()
+    site: RepositoryState | None = None
+    """For a judge that looks at files."""
+    seals: QuestionSeals | None = None
+    """None: they are drawn when the question is put."""
+
+
+class Submission(Record):
+    """What somebody hands in to be evaluated: a request, its plan, and what came of the tasks."""
+
+    request: str
+    plan: tuple[Subtask, ...] = ()
+    """None given: each result is one for the whole request."""
+    results: tuple[TaskOutput, ...]
+    facts: dict[str, tuple[ComputedFact, ...]] = {}
+    """By task."""
+
+
+# What it is judged by
+
+
+class RubricQuestion(Record, forbid_unknown_fields=True):
+    """One narrow question, with what each answer means."""
+
+    id: str
+    criterion: CriterionName
+    question: str
+    yes: str
+    partly: str | None = None
+    """None: there is nothing between yes and no."""
+    no: str
+    weight: float = 1.0
+    fact: str | None = None
+    """A fact of this name answers it."""
+    needs: RequiredInput | None = None
+    """Counted only where the output has this."""
+    example: str | None = None
+
+
+class Rubric(Record, forbid_unknown_fields=True):
+    """Checks by criterion, and what it takes to pass."""
+
+    name: str
+    about: str
+    checks: tuple[RubricQuestion, ...]
+    weights: dict[CriterionName, float] = {}
+    """Of criteria; 1 where not given."""
+    pass_at: float = 0.7
+    floor: float = 0.5
+    """Under which no criterion may be."""
+
+
+class JudgeVersion(Record):
+    """What an answer depends on. Numbers of different versions are never averaged."""
+
+    id: str
+    judge: str
+    rubric: str
+    rubric_digest: str
+    prompt: str
+    """Digest of the instructions and the schema."""
+    model: str
+    model_digest: str | None = None
+    temperature: float
+    pass_at: float = 0.7
+    floor: float = 0.5
+    members: tuple[str, ...] = ()
+    """Of a panel, the versions of those who vote."""
+
+
+class PosedQuestion(Record):
+    """A question as it goes to the model, and what one must know to read the answer."""
+
+    request: ModelRequest
+    seal: str
+    """Drawn when the judge is asked. What is judged was written before, so it cannot hold it; the
+    answer must repeat it, so no echo of what is judged is an answer."""
+    shown: dict[str, str]
+    """What was laid before the judge, by its kind: quotes are looked up here."""
+    cut: int = 0
+    """Characters that were not shown."""
+
+
+# What came of it
+
+
+class RubricAnswer(Record):
+    """Evidence, then reasoning, then the verdict."""
+
+    check: str
+    criterion: CriterionName
+    verdict: RubricVerdict | None
+    """None: it cannot be told, it is void, or nothing to ask."""
+    evidence: tuple[str, ...] = ()
+    """Quotes, found verbatim in what was shown."""
+    reasoning: str = ""
+    source: Literal["judge", "fact"] = "judge"
+    void: str | None = None
+    """Why the judge's verdict does not count."""
+
+
+class CriterionScore(Record):
+    """One criterion, scored from its checks."""
+
+    name: CriterionName
+    score: float | None
+    """From 0 to 1; None where too few checks were answered."""
+
+
+class EvaluationIssue(Record):
+    """What is wrong, for whoever tries again."""
+
+    check: str
+    criterion: CriterionName | None
+    text: str
+    evidence: tuple[str, ...] = ()
+    source: Literal["judge", "fact"] = "judge"
+
+
+class JudgeSample(Record):
+    """One of several askings, or the vote of one member of a panel."""
+
+    judge: str
+    score: float | None
+    passed: bool | None
+
+
+class Evaluation(Record):
+    """One task's output, judged once; or by samples or a panel, whose votes are kept."""
+
+    id: str
+    task: str
+    attempt: str | None = None
+    judge: str
+    """The id of the judge's version."""
+    answers: tuple[RubricAnswer, ...] = ()
+    criteria: tuple[CriterionScore, ...] = ()
+    score: float | None = None
+    passed: bool | None = None
+    """None: the judge abstains."""
+    abstained: str | None = None
+    issues: tuple[EvaluationIssue, ...] = ()
+    summary: str = ""
+    samples: tuple[JudgeSample, ...] = ()
+    """None for a single asking."""
+    spread: float | None = None
+    """Standard deviation of the samples' scores."""
+    same_family: bool | None = None
+    """The judge's model is of the family that made the output; None where that is not known."""
+    cut: int = 0
+    """Characters of what was given that the judge was not shown."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    at: Time | None = None
+
+    def criterion_score(self, name: CriterionName) -> float | None:
+        return next((one.score for one in self.criteria if one.name == name), None)
+
+
+class Evaluations(Record):
+    """A whole plan: it passes when every task does."""
+
+    judges: tuple[JudgeVersion, ...]
+    evaluations: tuple[Evaluation, ...]
+    passed: bool | None
+    """None: no task fails, but the judge abstains on some."""
+    summary: str
+
+
+class OutputPreference(Record):
+    """Which of two outputs is better, asked in both orders."""
+
+    task: str
+    judge: str
+    winner: Literal["first", "second", "tie"] | None
+    """None: the judge abstains."""
+    flipped: bool = False
+    """It chose by position, which is a tie."""
+    answers: tuple[str, ...] = ()
+    """What it said in each order, of the outputs as they are named here."""
+    reasons: tuple[str, ...] = ()
+    abstained: str | None = None
+    usage: Usage = Usage()

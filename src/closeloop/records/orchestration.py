@@ -1,0 +1,197 @@
+"""An orchestrated plan: a request in tasks that sub-agents work on, each output judged at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.records.attempt import CommandResult, Exit, Usage
+from closeloop.records.evaluation import ComputedFact, Evaluation, EvaluationIssue, Subtask
+from closeloop.records.record import Record, Time
+from closeloop.records.settings import VariantSettings
+from closeloop.records.trace import Trace
+
+SubtaskStage = Literal["started", "returned", "judged", "blocked", "held"]
+MERGE_CHECK = "merge"
+"""The check that a change fails which does not go together with those of other tasks."""
+
+
+# What is to be done
+
+
+class SubtaskSpec(Subtask, forbid_unknown_fields=True):
+    """One task of a plan, and who works on it within which bounds."""
+
+    variant: str | None = None
+    """A variant of closeloop.toml; None is whoever works on the plan."""
+    scope: tuple[str, ...] = ()
+    """Globs of the files it may change; none given means anywhere."""
+    commands: tuple[str, ...] = ()
+    """Must exit with 0 after the change, whatever a judge says."""
+
+
+class OrchestrationPlan(Record):
+    """A plan as somebody wrote it."""
+
+    request: str
+    plan: tuple[SubtaskSpec, ...]
+
+
+class PlanningRun(Record):
+    """How a model came to a plan."""
+
+    model: str
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+class Orchestration(Record):
+    """A plan that is carried out."""
+
+    id: str
+    at: Time
+    request: str
+    tasks: tuple[SubtaskSpec, ...]
+    repo: str | None = None
+    base: str | None = None
+    """The commit that all begin from; None for work without code."""
+    about: str = ""
+    """What is known of the repository beforehand."""
+    worker: str
+    """The variant for tasks that name none."""
+    written: VariantSettings | None = None
+    """As it was given, for a plan that is gone on with later."""
+    judges: tuple[str, ...] = ()
+    """Models."""
+    planning: PlanningRun | None = None
+    """None: the plan was given."""
+
+    @property
+    def job(self) -> str:
+        """Names the work on it, on any machine."""
+        return f"plan/{self.id}/0/0"
+
+
+# What became of it
+
+
+class SubtaskExecution(Record):
+    """One try of a sub-agent at a task."""
+
+    plan: str
+    task: str
+    number: int
+    """Which try, from 1."""
+    variant: str
+    agent: str
+    model: str | None = None
+    brief: str
+    built_on: tuple[str, ...] = ()
+    """Tasks whose changes were there when it began."""
+    exit: Exit
+    cause: str | None = None
+    report: str = ""
+    patch: str = ""
+    files: tuple[str, ...] = ()
+    """Those that the patch changes."""
+    checks: tuple[CommandResult, ...] = ()
+    """The task's commands, run where it had worked."""
+    facts: tuple[ComputedFact, ...] = ()
+    """What was found out about it without a judge."""
+    usage: Usage = Usage()
+    started: Time
+    ended: Time
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended - self.started).total_seconds()
+
+
+class SubtaskAssessment(Record):
+    """What a try was found to be worth."""
+
+    plan: str
+    task: str
+    number: int
+    passed: bool | None
+    """None: the judge abstains, or the machine lost the try."""
+    score: float | None = None
+    issues: tuple[EvaluationIssue, ...] = ()
+    why: str | None = None
+    """Why there is no verdict."""
+    ignored: bool = False
+    """All that was wrong with the try before is wrong again, and nothing is better."""
+    evaluation: Evaluation | None = None
+    at: Time
+
+
+class SubtaskTry(Record):
+    """A try, and what it was worth once that is known."""
+
+    execution: SubtaskExecution
+    assessment: SubtaskAssessment | None = None
+    judged_before: Usage = Usage()
+    """What judges used who were asked about it before and gave no verdict."""
+
+
+class SubtaskResult(Record):
+    """A try as it is handed to the store."""
+
+    execution: SubtaskExecution
+    trace: Trace | None = None
+    exchanges: bytes | None = None
+    """What went between the sub-agent and its model, packed."""
+
+
+class OrchestrationResult(Record):
+    """What came of a plan when its last task was settled, or nothing more could be begun."""
+
+    plan: str
+    at: Time
+    passed: bool | None
+    """None: no task fails, but some have no verdict."""
+    summary: str
+    held: str | None = None
+    """Why not everything was begun."""
+    not_begun: dict[str, str] = {}
+    """Tasks that nobody tried, and why."""
+    checks: tuple[CommandResult, ...] = ()
+    """The commands of all tasks, run on all changes together."""
+    attempt: str | None = None
+    """The attempt with the trace and the merged change."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+class OrchestrationHistory(Record):
+    """All that is kept of a plan."""
+
+    plan: Orchestration
+    tries: tuple[SubtaskTry, ...] = ()
+    """In the order they were begun."""
+    ending: OrchestrationResult | None = None
+    """The newest; None while it goes on, or when it was cut short."""
+
+
+class OrchestrationRow(Record):
+    """A plan as far as a list shows it."""
+
+    id: str
+    at: Time
+    request: str
+    passed: bool | None = None
+    ended: bool = False
+    tasks: int
+    tries: int = 0
+    cost: float | None = None
+    seconds: float | None = None
+    summary: str | None = None
+
+
+class OrchestrationProgress(Record):
+    """What there is to tell while a plan is carried out."""
+
+    stage: SubtaskStage
+    task: str
+    number: int = 0
+    assessment: SubtaskAssessment | None = None
+    why: str | None = None

@@ -1,0 +1,154 @@
+"""What reviewers taught, kept as rules; when agents were told, and when the same was said again."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from closeloop.records.record import Record, Time
+from closeloop.records.settings import RepoRule
+
+RuleState = Literal["proposed", "active", "retired"]
+RepeatState = Literal["candidate", "confirmed", "denied"]
+MemoryArm = Literal["memory", "control"]
+
+
+class RuleParts(Record):
+    """What a remark asks for, in parts."""
+
+    verb: str | None = None
+    object: str = ""
+    scope: str | None = None
+    """Where it holds, in the remark's own words."""
+    polarity: Literal["do", "avoid"] | None = None
+    """Whether the object is wanted; None where that is not said."""
+    by: Literal["patterns", "model"] = "patterns"
+
+
+class RuleExample(Record):
+    """One time that somebody said it."""
+
+    key: str
+    """Of the comment, correction, insight or review; the same key is the same example."""
+    source: Literal["comment", "correction", "review", "insight", "person"]
+    text: str
+    repo: str | None = None
+    pull: int | None = None
+    path: str | None = None
+    by: str | None = None
+    at: Time
+
+
+class TeamRule(Record):
+    """What a repository's reviewers want, in one sentence; agents are told it while active."""
+
+    id: str
+    repo: str | None = None
+    """None holds for every repository."""
+    text: str
+    canonical: RuleParts = RuleParts()
+    paths: tuple[str, ...] = ()
+    """Globs of the files that it holds for; none is all."""
+    check: RepoRule | None = None
+    """How a program sees that it is broken, where one can."""
+    state: RuleState = "proposed"
+    since: Time
+    """When it came into this state."""
+    by: str | None = None
+    """Who put it there."""
+    activated: Time | None = None
+    """When it first became active."""
+    examples: tuple[RuleExample, ...] = ()
+    """Kept apart, the first being its origin."""
+
+
+class RuleMatch(Record):
+    """A rule that a remark may restate."""
+
+    rule: TeamRule
+    likeness: float
+    """By the encoder, from -1 to 1. It ranks; it decides nothing."""
+    relation: Literal["same", "unclear"]
+    """Whether polarity agrees, or cannot be told; contraries are left out."""
+    exact: bool = False
+    """In the same words."""
+
+
+class RepeatedRemark(Record):
+    """A remark that restates, or may restate, an active rule that is older than the work."""
+
+    key: str
+    """Of the remark."""
+    rule: str
+    repo: str
+    pull: int | None = None
+    attempt: str | None = None
+    text: str
+    path: str | None = None
+    at: Time
+    likeness: float
+    encoder: str
+    state: RepeatState = "candidate"
+    by: Literal["words", "model", "person"] | None = None
+    """What confirmed or denied it."""
+    who: str | None = None
+    opinion: Literal["same", "opposite", "other"] | None = None
+    """A model's, where one was asked."""
+    rule_age: float
+    """Seconds from when the rule was first said to the remark."""
+    offered: bool | None = None
+    """Whether the agent had been told the rule; None where nothing was logged of its work."""
+
+
+class ContextRecord(Record):
+    """What an agent was told before a piece of work, or that it was told nothing, by lot."""
+
+    key: str
+    """Of the work: an attempt, a task or a branch."""
+    repo: str
+    arm: MemoryArm
+    rules: tuple[str, ...] = ()
+    insights: int = 0
+    tokens: int = 0
+    at: Time
+    prompt: str | None = None
+    """Of the PromptVersion that it became a part of, where we made that."""
+
+
+class ContextItem(Record):
+    """One thing that the next agent is told, and where it comes from."""
+
+    text: str
+    why: str
+    """Provenance, in words."""
+    rule: str | None = None
+    """None for what agents said themselves."""
+    rank: float = 0.0
+    tokens: int = 0
+
+
+class AgentContext(Record):
+    """What the next agent is told."""
+
+    repo: str
+    arm: MemoryArm
+    hints: tuple[ContextItem, ...] = ()
+    left_out: int = 0
+    """Hints that the budget had no room for."""
+    tokens: int = 0
+    text: str = ""
+    """All of it as one block: quoted, and said to be data."""
+
+
+class InsightTheme(Record):
+    """What agents said more than once that they lacked."""
+
+    number: int
+    text: str
+    """The most typical way it was put."""
+    repo: str | None = None
+    count: int
+    """Attempts that said so."""
+    attempts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    first: Time
+    last: Time

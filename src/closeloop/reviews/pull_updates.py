@@ -1,0 +1,250 @@
+"""Pull requests as they stand: made of the facts, linked to the work behind them, and delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from closeloop.changes.risk.change_size import package_folder
+from closeloop.records.attempt import Attempt
+from closeloop.records.change_report import RiskLevel
+from closeloop.records.delivery import Delivery
+from closeloop.records.errors import BadInput
+from closeloop.records.pull_request import Fact, PullRequest, PullRow
+from closeloop.records.record import content_digest
+from closeloop.records.repository_names import repository_name
+from closeloop.records.secret_redaction import redact_record
+from closeloop.records.session import Session
+from closeloop.records.trace import Trace
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.prompt_log import MIN_PROMPT_ID_CHARS
+from closeloop.reviews.pull_events import events_from_change, events_from_fact
+from closeloop.reviews.pull_lifecycle import build_pull_request, compute_version
+from closeloop.store import Store
+
+MAIN_BRANCHES = ("main", "master", "trunk", "develop")
+RISK_LABELS: dict[str, RiskLevel] = {
+    "risk:low": "low",
+    "risk:medium": "medium",
+    "risk:high": "high",
+    "risk:critical": "critical",
+}
+MAX_CHECKS_READ = 20
+"""Not every one looks at the risk."""
+
+
+def save_facts(facts: Sequence[Fact], store: Store, agents: AgentSignsByName) -> list[PullRequest]:
+    """Save what was told, rid of secrets; the pull requests that it is about, as they stand now."""
+    redacted_facts = [redact_record(fact)[0] for fact in facts]
+    store.pulls.add_facts(redacted_facts, events_from_fact)
+    touched = store.pulls.find_touched_pulls(redacted_facts)
+    return [pull for key in touched if (pull := refresh_pull(*key, store, agents)) is not None]
+
+
+def refresh_pull(
+    repo: str, number: int, store: Store, agents: AgentSignsByName
+) -> PullRequest | None:
+    """Put a pull request together again, link it, and say what became of the work."""
+    facts = store.pulls.list_facts(repo, number)
+    bare = build_pull_request(facts, number, agents)
+    if bare is None:
+        return None
+    linked = find_recorded_attempt(bare, store)
+    pull = build_pull_request(facts, number, agents, linked) if linked else bare
+    assert pull is not None
+    if pull.signs and linked is None:
+        pull = replace(pull, attempt=_save_placeholder(pull, store))
+    row = build_pull_row(pull)
+    known = store.pulls.save_pull(row, lambda old: [*events_from_change(old, row, pull)])
+    if pull.attempt is not None:
+        store.pulls.save_delivery(build_delivery(pull, store))
+    if known and known.attempt and known.attempt != pull.attempt:
+        # The work behind it is known better now: what stood for it tells nothing any more.
+        store.pulls.save_delivery(Delivery(attempt=known.attempt, at=pull.told))
+    return pull
+
+
+def load_pull(repo: str, number: int, store: Store, agents: AgentSignsByName) -> PullRequest:
+    """A pull request with its whole life; BadInput where there is none."""
+    row = store.pulls.load_pull(repo, number)
+    facts = store.pulls.list_facts(repo, number)
+    pull = build_pull_request(facts, number, agents)
+    if pull is None:
+        raise BadInput(f"No pull request {repo}#{number}: `closeloop pulls` lists them.")
+    attempt = row.attempt if row else None
+    if attempt in (None, placeholder_id(pull)):
+        return replace(pull, attempt=attempt)
+    return build_pull_request(facts, number, agents, attempt) or pull
+
+
+def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
+    """Put together again what other code has made; how many that were."""
+    old = [row for row in store.pulls.list_pulls() if row.version != compute_version()]
+    for row in old:
+        refresh_pull(row.repo, row.pull, store, agents)
+    return len(old)
+
+
+def build_pull_row(pull: PullRequest) -> PullRow:
+    """What a list shows of a pull request."""
+    return PullRow(
+        repo=pull.repo,
+        pull=pull.number,
+        source=pull.source,
+        title=pull.title,
+        url=pull.url,
+        author=pull.author,
+        agent=pull.agent,
+        attempt=pull.attempt,
+        task=pull.task,
+        prompt=pull.prompt,
+        state=pull.state,
+        draft=pull.draft,
+        branch=pull.branch,
+        head=pull.head,
+        merge_commit=pull.merge_commit,
+        opened=pull.opened,
+        closed=pull.merged or pull.closed,
+        told=pull.told,
+        rounds=len(pull.rounds),
+        comments=sum(comment.counts for comment in pull.comments),
+        edits=len(pull.edits),
+        pointers=len(pull.pointers),
+        first_push=pull.first_push,
+        last_push=pull.last_push,
+        risk=labelled_risk(pull),
+        reviewed=pull.reviewed,
+        version=pull.version,
+    )
+
+
+# The work behind it
+
+
+def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
+    """The recorded work that a pull request came from: by its branch, or by what names it."""
+    branch = pull.branch or ""
+    if branch.startswith("closeloop/"):
+        name = branch.rpartition("/")[2]
+        if store.pulls.has_attempt(name):
+            return name
+    own = placeholder_id(pull)
+    for name in store.pulls.attempts_naming(pull.url) if pull.url else ():
+        if name != own:
+            return name
+    if branch in ("", pull.base, *MAIN_BRANCHES):
+        return None
+    for name, repo, started in store.pulls.attempts_on_branch(branch):
+        if name != own and _is_same_repo(repo, pull.repo) and _started_before(started, pull.opened):
+            return name
+    return None
+
+
+def _is_same_repo(address: str | None, repo: str) -> bool:
+    """Whether the address of a clone is that of a repository: `git@host:owner/name.git`."""
+    return address is not None and repository_name(address).lower() == repo.lower()
+
+
+def _started_before(started: datetime | None, opened: datetime) -> bool:
+    return started is not None and started <= opened
+
+
+def placeholder_id(pull: PullRequest) -> str:
+    """The name of the attempt that stands for unrecorded work."""
+    return content_digest("pull request", pull.source, pull.repo, pull.number)[:12]
+
+
+def _save_placeholder(pull: PullRequest, store: Store) -> str:
+    """An attempt for work of which there is nothing but the pull request."""
+    name = placeholder_id(pull)
+    if not store.pulls.has_attempt(name):
+        attempt = Attempt(
+            id=name,
+            origin="production",
+            task=pull.task,
+            variant=_find_variant(pull, store),
+            started=pull.opened,
+            exit="finished",
+            branch=pull.branch,
+            repo=pull.repo,
+            user=pull.author,
+            links={"pull request": pull.url} if pull.url else {},
+        )
+        session = Session(
+            id=f"{pull.repo}#{pull.number}",
+            agent=pull.agent or "agent",
+            trace=Trace(reader="pull-request", reader_version=1),
+            started=pull.opened,
+            branch=pull.branch,
+            links=attempt.links,
+        )
+        store.pulls.save_pull_attempt(attempt, session)
+    return name
+
+
+def _find_variant(pull: PullRequest, store: Store) -> str | None:
+    """The variant that has the prompt which the commits name, if only one has."""
+    if pull.prompt is None or len(pull.prompt) < MIN_PROMPT_ID_CHARS:
+        return None
+    matching_keys = [
+        key
+        for key, variant in store.numbers.load_variants().items()
+        if variant.prompt and variant.prompt.startswith(pull.prompt)
+    ]
+    return matching_keys[0] if len(matching_keys) == 1 else None
+
+
+# What became of it
+
+
+def build_delivery(pull: PullRequest, store: Store) -> Delivery:
+    """What people did with the work, as far as it is known; repeated mistakes stay as they were."""
+    assert pull.attempt is not None
+    before = store.pulls.load_delivery(pull.attempt)
+    attempt = store.load_attempt(pull.attempt)
+    started = attempt.started if attempt.id != placeholder_id(pull) else None
+    ended = pull.state != "open"
+    merged = pull.state == "merged"
+    # Git alone does not know what people said.
+    told_all = pull.source != "git"
+    # Where nobody knows whether it passes, only what people mended would count: as failures.
+    judged = has_passed(pull.last_push) is not None or attempt.origin == "experiment"
+    looked_at = bool(pull.edits) or (merged and bool(pull.commits))
+    paths = [file.path for file in pull.files or ()]
+    return Delivery(
+        attempt=pull.attempt,
+        at=pull.told,
+        passed=has_passed(pull.last_push),
+        merged=merged if ended else None,
+        corrected=bool(pull.edits) if looked_at and judged else None,
+        cycles=len(pull.rounds) if ended and told_all else None,
+        regressed=bool(pull.pointers) if merged else None,
+        files=pull.files_changed if pull.files_changed is not None else len(paths) or None,
+        modules=len({package_folder(path) for path in paths}) or None,
+        risk=labelled_risk(pull) or checked_risk(pull, store),
+        first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
+        first_push=has_passed(pull.first_push),
+        comments=sum(one.counts for one in pull.comments) if ended and told_all else None,
+        seconds_to_open=(pull.opened - started).total_seconds() if started else None,
+        repeated=before.repeated if before else None,
+        repeated_unconfirmed=before.repeated_unconfirmed if before else None,
+    )
+
+
+def labelled_risk(pull: PullRequest) -> RiskLevel | None:
+    """The level that a check of the change has put on it as a label."""
+    return next((RISK_LABELS[label] for label in pull.labels if label in RISK_LABELS), None)
+
+
+def checked_risk(pull: PullRequest, store: Store) -> RiskLevel | None:
+    """The level that the last check to tell one gave the work, or the commit that it ended in."""
+    about = store.reports.list_reports(MAX_CHECKS_READ, attempt=pull.attempt)
+    if pull.head:
+        about += store.reports.list_reports(MAX_CHECKS_READ, repo=pull.repo, head=pull.head)
+    return next((one.level for one in about if one.level), None)
+
+
+def has_passed(result: str | None) -> bool | None:
+    return {"passed": True, "failed": False}.get(result or "")

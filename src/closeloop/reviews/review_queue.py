@@ -1,0 +1,281 @@
+"""The review queue: changes that passed their checks, put before people who answer for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from closeloop.records.attempt import Attempt, Grade
+from closeloop.records.calibration import HumanLabel, JudgedAspect
+from closeloop.records.errors import BadInput
+from closeloop.records.event_log import LogEvent
+from closeloop.records.finding import FailureMode
+from closeloop.records.globs import matches_globs
+from closeloop.records.pull_request import Correction
+from closeloop.records.record import Record
+from closeloop.records.review_items import (
+    AnswerDegree,
+    HumanReview,
+    QueueStatus,
+    ReviewAssignment,
+    ReviewItem,
+)
+from closeloop.records.secret_redaction import redact_record
+from closeloop.records.settings import Settings
+from closeloop.records.task import Task
+from closeloop.reviews.agent_context import hidden_attempts
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.queue_policy import (
+    QueueState,
+    choose_next_item,
+    list_free_items,
+    needs_two_reviews,
+    require_complete_review,
+)
+from closeloop.reviews.review_corrections import corrections_from_review
+from closeloop.store import Store
+from closeloop.tasks.sealed_tasks import require_unsealed
+
+BLOCKING_RESULTS = ("failed", "running")
+"""What checks say of a change that nobody is asked about."""
+MAX_NUMBER_DIGITS = 9
+
+
+class ReviewQueue(Record):
+    """An open queue: the store, and what the settings say of reviews and agents."""
+
+    store: Store
+    settings: Settings
+    agents: AgentSignsByName
+    known: tuple[str, ...] | None = None
+    """What waits, where somebody has just looked."""
+
+
+def next_item(
+    queue: ReviewQueue, reviewer: str, now: datetime, *, take: bool = True
+) -> ReviewItem | None:
+    """What somebody should look at now; if they take it, it is theirs for a day."""
+    if not reviewer.strip():
+        raise BadInput("Say who reviews: --reviewer NAME.")
+    desk = load_queue_state(queue, now)
+    chosen = choose_next_item(desk, reviewer)
+    if chosen is None:
+        return None
+    theirs = any(one.item == chosen and one.reviewer == reviewer for one in desk.assigned)
+    if take and not theirs:
+        queue.store.reviews.add_assignment(ReviewAssignment(item=chosen, reviewer=reviewer, at=now))
+    return load_review_item(queue, chosen)
+
+
+def load_draft(queue: ReviewQueue, chosen: str, reviewer: str) -> HumanReview | None:
+    """What somebody has answered of an item so far."""
+    return next(iter(queue.store.reviews.list_reviews(item=chosen, reviewer=reviewer)), None)
+
+
+def save_draft(queue: ReviewQueue, review: HumanReview) -> None:
+    """Keep answers that are not all there yet."""
+    queue.store.reviews.save_review(replace(redact_record(review)[0], item=review.item))
+
+
+def submit_review(queue: ReviewQueue, review: HumanReview) -> None:
+    """Keep somebody's answers; they are labels for judges too, and corrections to learn from."""
+    require_complete_review(review)
+    reviewed = load_review_item(queue, review.item)
+    review = replace(redact_record(review)[0], item=reviewed.id)
+    store = queue.store
+    store.reviews.save_review(review)
+    store.judged.save_labels(labels_from_review(review, queue.settings.judge.rubric))
+    golden = review.item in list_golden_items(queue)
+    store.memory.save_corrections([] if golden else corrections_from_review(review, reviewed))
+    store.events.add(
+        [
+            LogEvent(
+                kind="review.answered",
+                at=review.at,
+                repo=reviewed.repo,
+                attempt=review.item if reviewed.kind == "attempt" else None,
+                details={"item": review.item, "reviewer": review.reviewer, "merge": review.merge},
+            )
+        ]
+    )
+
+
+def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetime) -> None:
+    """Ask somebody by name; others are not given the item then."""
+    review_item = load_review_item(queue, chosen)
+    queue.store.reviews.add_assignment(
+        ReviewAssignment(item=review_item.id, reviewer=reviewer, at=now, asked=True)
+    )
+
+
+def queue_status(queue: ReviewQueue, reviewer: str, now: datetime) -> QueueStatus:
+    """How much there is to do, and for whom."""
+    desk = load_queue_state(queue, now)
+    done = {one.item for one in desk.reviews if one.state == "done"}
+    return QueueStatus(
+        items=len(desk.waiting),
+        reviewed=len(done & {*desk.waiting}),
+        doubled=sum(needs_two_reviews(one, desk.policy) for one in desk.waiting),
+        golden=len(desk.golden),
+        mine=sum(1 for _ in list_free_items(desk, reviewer)),
+    )
+
+
+def load_queue_state(queue: ReviewQueue, now: datetime) -> QueueState:
+    store = queue.store
+    return QueueState(
+        waiting=tuple(list_waiting_items(store)) if queue.known is None else queue.known,
+        golden=frozenset(list_golden_items(queue)),
+        reviews=tuple(store.reviews.list_reviews()),
+        assigned=tuple(store.reviews.list_assignments()),
+        policy=queue.settings.review,
+        now=now,
+    )
+
+
+def list_waiting_items(store: Store) -> list[str]:
+    """Stage 1 is behind them: graded and passed, or open with no check that fails or runs.
+
+    What was made for a held-out task stays out of sight.
+    """
+    names = [
+        f"{row.repo}#{row.pull}"
+        for row in reversed(store.pulls.list_pulls(state="open", agent=True))
+        if not row.draft and row.last_push not in BLOCKING_RESULTS
+    ]
+    names += [name for name, _ in store.counts.list_passed_attempts()]
+    hidden = hidden_items(store)
+    return [name for name in names if name not in hidden]
+
+
+def hidden_items(store: Store) -> set[str]:
+    """What was made for held-out tasks, and pull requests that came of it."""
+    hidden = hidden_attempts(store)
+    rows = store.pulls.list_pulls(agent=True) if hidden else ()
+    return hidden | {f"{row.repo}#{row.pull}" for row in rows if row.attempt in hidden}
+
+
+def list_golden_items(queue: ReviewQueue) -> set[str]:
+    """Items of which it is known, by other means, what they are worth."""
+    labels = queue.store.judged.list_labels(queue.settings.judge.rubric)
+    golden = {one.item for one in labels if one.golden and one.asked == "overall"}
+    return golden - hidden_items(queue.store) if golden else golden
+
+
+def labels_from_review(review: HumanReview, rubric: str) -> list[HumanLabel]:
+    """What a review says to calibration; `partly` says neither."""
+    answers: dict[JudgedAspect, AnswerDegree] = {"overall": "yes" if review.merge else "no"}
+    answers.update(review.dimensions.items())
+    return [
+        HumanLabel(
+            item=review.item,
+            rubric=rubric,
+            asked=asked,
+            label="pass" if degree == "yes" else "fail",
+            person=review.reviewer,
+            at=review.at,
+        )
+        for asked, degree in answers.items()
+        if degree != "partly"
+    ]
+
+
+# What a person sees of an item
+
+
+def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
+    """A pull request as `owner/name#12`, or an attempt."""
+    repo, mark, number = name.rpartition("#")
+    if mark and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
+        return _item_from_pull(queue, repo, int(number))
+    return _item_from_attempt(queue.store, name)
+
+
+def _item_from_attempt(store: Store, name: str) -> ReviewItem:
+    """Nothing of it tells which variant made it: attempts of an experiment are comparisons."""
+    attempt = store.load_attempt(name)
+    change = store.load_change(attempt.id)
+    grade = store.load_grade(attempt.id)
+    task = load_open_task(store, attempt)
+    return ReviewItem(
+        id=attempt.id,
+        kind="attempt",
+        title=attempt.task or attempt.id,
+        request=task.prompt if task else "",
+        repo=task.repo if task else attempt.repo,
+        scope=task.scope if task else (),
+        files=tuple(file.path for file in change.files) if change else (),
+        outside=grade.out_of_scope if grade else (),
+        patch=change.patch if change else "",
+        checks=_describe_grade(grade),
+        suggested=_suggest_modes(grade),
+        blind=attempt.origin == "experiment",
+    )
+
+
+def _describe_grade(grade: Grade | None) -> str:
+    if grade is None:
+        return "not graded"
+    fixed, kept = grade.fail_to_pass, grade.pass_to_pass
+    parts = [f"{fixed[0]} of {fixed[1]} tests mended"] if fixed else []
+    parts += [f"{kept[0]} of {kept[1]} still pass"] if kept else []
+    return ", ".join(parts) or grade.outcome.result
+
+
+def _suggest_modes(grade: Grade | None) -> tuple[FailureMode, ...]:
+    modes: list[FailureMode] = []
+    if grade and grade.out_of_scope:
+        modes.append("scope creep")
+    if grade and grade.broken:
+        modes.append("silent regression")
+    return tuple(modes)
+
+
+def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
+    store = queue.store
+    pull = load_pull(repo, number, store, queue.agents)
+    change = store.load_change(pull.attempt) if pull.attempt else None
+    task = load_open_task(store, store.load_attempt(pull.attempt)) if pull.attempt else None
+    files = tuple(file.path for file in pull.files or ())
+    blind = _is_in_trial(store, {pull.branch, pull.attempt, pull.task})
+    scope = task.scope if task else ()
+    return ReviewItem(
+        id=f"{repo}#{number}",
+        kind="pull",
+        title=pull.title,
+        request=pull.body,
+        repo=repo,
+        # A page at the host names its author.
+        url=None if blind else pull.url,
+        scope=scope,
+        files=files,
+        outside=tuple(path for path in files if scope and not matches_globs(path, scope)),
+        patch=change.patch if change else "",
+        checks=f"checks {pull.last_push}" if pull.last_push else "no checks are known",
+        suggested=_collect_suggested_modes(store.memory.list_corrections(repo=repo, pull=number)),
+        blind=blind,
+    )
+
+
+def load_open_task(store: Store, attempt: Attempt) -> Task | None:
+    """What was asked for; BadInput where that stays sealed."""
+    task = store.load_task(attempt.task_digest) if attempt.task_digest else None
+    require_unsealed(task)
+    return task
+
+
+def _is_in_trial(store: Store, names: set[str | None]) -> bool:
+    trials = store.trials
+    return any(
+        one.key in names
+        for trial in trials.list_trial_names()
+        for one in trials.list_assignments(trial)
+    )
+
+
+def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[FailureMode, ...]:
+    """What people's remarks so far speak for."""
+    return tuple(dict.fromkeys(mode for one in corrections for mode in one.suggested))

@@ -1,0 +1,149 @@
+"""What people do with rules: look at them, let agents have them, take them back, join them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.event_log import LogEvent
+from closeloop.records.record import content_digest
+from closeloop.records.settings import CheckSettings
+from closeloop.records.team_rules import (
+    RepeatedRemark,
+    RepeatState,
+    RuleExample,
+    RuleState,
+    TeamRule,
+)
+from closeloop.reviews.context_text import MAX_QUOTE_CHARS
+from closeloop.reviews.remark_polarity import compare_remarks
+from closeloop.reviews.remark_words import comparable_words
+from closeloop.reviews.rule_extraction import build_rule_check, parse_rule_parts
+from closeloop.reviews.rule_search import build_rule
+from closeloop.store import Store
+
+
+def find_rule(store: Store, start: str) -> TeamRule:
+    """The rule with this id, or with the only id that begins so."""
+    matching_rules = [rule for rule in store.memory.list_rules() if rule.id.startswith(start)]
+    if not start or len(matching_rules) != 1:
+        if len(matching_rules) > 1:
+            raise BadInput(f"{start!r} begins several rules: type more of it.")
+        raise unknown_name_error("rule", start, [rule.id for rule in store.memory.list_rules()])
+    return matching_rules[0]
+
+
+def set_rule_state(
+    store: Store, rule: TeamRule, state: RuleState, who: str, now: datetime
+) -> TeamRule:
+    """A rule in another state, by somebody's word."""
+    activated = rule.activated or (now if state == "active" else None)
+    changed = replace(rule, state=state, since=now, by=who, activated=activated)
+    store.memory.save_rule(changed)
+    details: dict[str, Any] = {"rule": rule.id, "by": who, "text": rule.text}
+    store.events.add([LogEvent(kind=f"rule.{state}", at=now, repo=rule.repo, details=details)])
+    return changed
+
+
+def contrary_rules(store: Store, rule: TeamRule) -> list[TeamRule]:
+    """Active rules of the same repository that want the contrary of one."""
+    return [
+        other
+        for other in store.memory.list_rules(repo=rule.repo, state="active")
+        if other.id != rule.id and compare_remarks(other.text, rule.text) == "opposite"
+    ]
+
+
+def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -> TeamRule:
+    """The same rule in better words, or for other files."""
+    text = _parse_sentence(text) if text else rule.text
+    rule_paths = tuple(paths) or rule.paths
+    changed = replace(
+        rule,
+        text=text,
+        paths=rule_paths,
+        canonical=parse_rule_parts(text) if text != rule.text else rule.canonical,
+        check=build_rule_check(rule.id, text, rule_paths),
+    )
+    store.memory.save_rule(changed)
+    return changed
+
+
+def add_rule(
+    store: Store,
+    text: str,
+    repo: str | None,
+    who: str,
+    now: datetime,
+    source: Literal["person", "insight"] = "person",
+) -> TeamRule:
+    """A rule that somebody writes down; agents are told it from now on."""
+    text = _parse_sentence(text)
+    key = content_digest(source, repo, comparable_words(text))[:16]
+    origin = RuleExample(key=key, source=source, text=text, repo=repo, by=who, at=now)
+    new_rule = build_rule(text, origin)
+    known = next((rule for rule in store.memory.list_rules() if rule.id == new_rule.id), None)
+    return set_rule_state(store, known or new_rule, "active", who, now)
+
+
+def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: datetime) -> None:
+    """One rule for two that say the same: its examples go over, and it is retired."""
+    if rule.id == into.id:
+        raise BadInput("Those are one rule already: name two.")
+    if compare_remarks(rule.text, into.text) == "opposite":
+        raise BadInput(
+            f"{rule.text!r} and {into.text!r} want the contrary: retire the one that does not hold."
+        )
+    store.memory.save_examples(replace(into, examples=rule.examples))
+    set_rule_state(store, rule, "retired", who, now)
+
+
+def decide_repeat(store: Store, key: str, state: RepeatState, who: str) -> list[RepeatedRemark]:
+    """Somebody's word on whether a remark restates a rule. `key`: the remark's, or its beginning.
+
+    Confirming takes the likest rule, and makes the remark an example of it.
+    """
+    repeats = [one for one in store.memory.list_repeats() if one.key.startswith(key)]
+    if not key or len({one.key for one in repeats}) != 1:
+        raise unknown_name_error(
+            "remark", key, sorted({one.key for one in store.memory.list_repeats()})[:20]
+        )
+    best = max(repeats, key=lambda one: one.likeness)
+    chosen = [best] if state == "confirmed" else repeats
+    decided = [replace(one, state=state, by="person", who=who) for one in chosen]
+    store.memory.save_repeats(decided)
+    if state == "confirmed":
+        example = RuleExample(
+            key=best.key,
+            source="comment",
+            text=best.text,
+            repo=best.repo,
+            pull=best.pull,
+            path=best.path,
+            at=best.at,
+        )
+        store.memory.save_examples(replace(find_rule(store, best.rule), examples=(example,)))
+    return decided
+
+
+def with_learned_rules(settings: CheckSettings, store: Store, repo: str | None) -> CheckSettings:
+    """Settings with the active rules that a program can check beside the project's own."""
+    learned = [
+        rule.check
+        for rule in store.memory.list_rules(repo=repo, state="active")
+        if rule.check is not None
+    ]
+    return replace(settings, rules=(*settings.rules, *learned)) if learned else settings
+
+
+def _parse_sentence(text: str) -> str:
+    line = " ".join(text.split())
+    if not comparable_words(line):
+        raise BadInput("Say the rule in a sentence.")
+    if len(line) > MAX_QUOTE_CHARS:
+        raise BadInput(f"A rule has at most {MAX_QUOTE_CHARS} characters: say it shorter.")
+    return line

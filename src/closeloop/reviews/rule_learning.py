@@ -1,0 +1,297 @@
+"""Learn from what people say of agents' work: corrections, rules, and what came again.
+
+pull requests and reviews ──► corrections ──► does it restate an active rule? repeats
+                                          └─► is it a rule of its own? proposed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from closeloop.changes.reports.report_text import parse_place
+from closeloop.records.delivery import Delivery
+from closeloop.records.protocols import Model
+from closeloop.records.pull_request import Correction, PullRequest, PullRow
+from closeloop.records.record import Record, content_digest
+from closeloop.records.team_rules import ContextRecord, RepeatedRemark, RuleExample, RuleMatch
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.repeated_remarks import (
+    apply_opinion,
+    count_repeats,
+    find_repeats,
+    is_worded_remark,
+    select_new_repeats,
+    withdraw_repeats,
+)
+from closeloop.reviews.review_corrections import list_corrections, review_note_id
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_opinions import ask_opinion, reword_as_rule
+from closeloop.reviews.rule_search import exact_match, propose_rule
+from closeloop.store import Store
+
+_RULE_NAME_SUFFIX = re.compile(r" \([^()]{1,200}\)\.$")
+"""The name that a check puts after a rule's text."""
+
+
+class LearningSummary(Record):
+    """What a look at the reviews brought."""
+
+    pulls: int = 0
+    """Pull requests that were looked at, as they had changed."""
+    corrections: int = 0
+    proposed: int = 0
+    examples: int = 0
+    """Remarks that are one more example of a rule."""
+    repeated: int = 0
+    candidates: int = 0
+    """Remarks that may restate a rule: somebody should look."""
+
+
+class LearningContext(Record):
+    """What learning is done with."""
+
+    shelf: RuleIndex
+    agents: AgentSignsByName
+    model: Model | None = None
+    always: bool = False
+    """New rules are active at once."""
+    stopped: Callable[[], bool] = bool
+    """Whether to leave the rest for the next time."""
+
+    @property
+    def store(self) -> Store:
+        return self.shelf.store
+
+
+async def learn_from_reviews(school: LearningContext, repo: str | None = None) -> LearningSummary:
+    """Look at every agent's pull request that has changed, the oldest first."""
+    store = school.store
+    total = LearningSummary()
+    known = store.events.list_positions("memory:")
+    findings = store.memory.finding_markers()
+    for row in sorted(store.pulls.list_pulls(repo=repo, agent=True), key=lambda row: row.opened):
+        place = f"memory:{row.repo}#{row.pull}"
+        about = f"{row.told.isoformat()}{findings.get(row.attempt or '', '')}"
+        if known.get(place) == _progress_mark(school.shelf, row, about):
+            continue
+        if school.stopped():
+            return total
+        total = add_summaries(
+            total,
+            await learn_from_pull(school, load_pull(row.repo, row.pull, store, school.agents)),
+        )
+        store.events.save_position(place, _progress_mark(school.shelf, row, about))
+    return add_summaries(total, await learn_from_notes(school, repo))
+
+
+async def learn_from_notes(school: LearningContext, repo: str | None) -> LearningSummary:
+    """What people noted in the queue, each time that they change it."""
+    store, total = school.store, LearningSummary()
+    reviews = {
+        review_note_id(one): one for one in store.reviews.list_reviews() if one.state == "done"
+    }
+    known = store.events.list_positions("memory:") if reviews else {}
+    for note in store.memory.list_corrections(repo=repo) if reviews else ():
+        review = reviews.get(note.id)
+        mark = content_digest(note.text, note.tags)[:16]
+        if review is None or known.get(f"memory:{note.id}") == mark:
+            continue
+        began = _work_started_at(store, note) or review.at
+        total = add_summaries(
+            total, await learn_from_corrections(school, [note], began, None, taught=())
+        )
+        store.events.save_position(f"memory:{note.id}", mark)
+    return total
+
+
+def _work_started_at(store: Store, note: Correction) -> datetime | None:
+    """When the work was begun that a note is about."""
+    if note.pull is not None:
+        row = store.pulls.load_pull(note.repo, note.pull)
+        return row.opened if row else None
+    return store.load_attempt(note.attempt).started if note.attempt else None
+
+
+def _progress_mark(shelf: RuleIndex, row: PullRow, about: str) -> str:
+    """Changes when there is more to be learned: more was told, or an older rule became active."""
+    return f"{content_digest(about)[:12]} {shelf.rules_before(row.repo, row.opened)}"
+
+
+async def learn_from_pull(school: LearningContext, pull: PullRequest) -> LearningSummary:
+    """All that one pull request teaches; its delivery then tells how much came again."""
+    context_record = _find_context_record(school.store, pull)
+    summary = await learn_from_corrections(
+        school, list_corrections(pull), pull.opened, context_record
+    )
+    for finding in corrections_from_findings(school.store, pull):
+        again, _ = await record_repeats(school, finding, pull.opened, context_record)
+        summary = add_summaries(summary, again)
+    if pull.attempt is not None:
+        update_delivery(school.store, pull)
+    return replace(summary, pulls=1)
+
+
+def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correction]:
+    """What a judge and a check found wrong with the work last. It teaches no rule."""
+    if pull.attempt is None:
+        return []
+    evaluation = next(iter(store.judged.list_evaluations(attempt=pull.attempt)), None)
+    corrections = [
+        _correction_from_finding(pull, (evaluation.id, number), issue.text, evaluation.at)
+        for number, issue in enumerate(evaluation.issues if evaluation else ())
+        if evaluation is not None and issue.source == "judge"
+    ]
+    row = next(iter(store.reports.list_reports(1, attempt=pull.attempt)), None)
+    stored_report = store.reports.load_report(row.number) if row else None
+    # What a check says of itself is no remark: only rules of the repository and models speak so.
+    places_by_message = {
+        _RULE_NAME_SUFFIX.sub(".", one.message): one.places
+        for one in (stored_report[1].findings if stored_report else ())
+        if one.silenced is None and (one.rule == "repo-rule" or one.source == "judge")
+    }
+    for text, places in places_by_message.items():
+        path = parse_place(places[0]).path if places else None
+        correction = _correction_from_finding(
+            pull,
+            ("check", pull.repo, pull.number),
+            text,
+            stored_report[0].at if stored_report else None,
+        )
+        corrections.append(replace(correction, path=path))
+    return corrections
+
+
+def _correction_from_finding(
+    pull: PullRequest, name: tuple[Any, ...], text: str, at: datetime | None
+) -> Correction:
+    return Correction(
+        id=content_digest("finding", *name, text)[:16],
+        repo=pull.repo,
+        pull=pull.number,
+        attempt=pull.attempt,
+        kind="note",
+        text=text,
+        at=at or pull.told,
+    )
+
+
+async def learn_from_corrections(
+    school: LearningContext,
+    found: Sequence[Correction],
+    began: datetime,
+    told: ContextRecord | None,
+    taught: Collection[str] | None = None,
+) -> LearningSummary:
+    """Keep corrections of one piece of work, and what they repeat and propose.
+
+    Of those that were `taught` before, which are all that are known in these words unless it is
+    said, no rule is made again.
+    """
+    if not found:
+        return LearningSummary()
+    memory = school.store.memory
+    repo, pull = found[0].repo, found[0].pull
+    words = {one.id: one.text for one in memory.list_corrections(repo=repo, pull=pull)}
+    new_corrections = [one for one in found if words.get(one.id) != one.text]
+    known = {one.id for one in found} - {one.id for one in new_corrections}
+    memory.save_corrections(new_corrections)
+    total = LearningSummary(corrections=len(new_corrections))
+    for remark in filter(is_worded_remark, found):
+        again, near = await record_repeats(school, remark, began, told)
+        total = add_summaries(total, again)
+        if remark.id not in (known if taught is None else taught):
+            total = add_summaries(total, await _learn_rule(school, remark, near))
+    return total
+
+
+async def record_repeats(
+    school: LearningContext, remark: Correction, began: datetime, told: ContextRecord | None
+) -> tuple[LearningSummary, list[RuleMatch]]:
+    """Keep what a remark repeats of the rules that are older than the work; the rules near it."""
+    memory = school.store.memory
+    near = school.shelf.find_restated(remark.text, remark.repo or None, remark.path)
+    candidates = find_repeats(remark, near, began, school.shelf.encoder.id, told)
+    known_repeats = memory.list_repeats(repo=remark.repo, pull=remark.pull)
+    new_repeats = await _add_opinions(
+        school.model, select_new_repeats(candidates, known_repeats), near
+    )
+    memory.save_repeats([*new_repeats, *withdraw_repeats(remark, near, known_repeats)])
+    counts = count_repeats(new_repeats)
+    return LearningSummary(repeated=counts.repeated, candidates=counts.unconfirmed), near
+
+
+async def _add_opinions(
+    model: Model | None, fresh: Sequence[RepeatedRemark], near: Sequence[RuleMatch]
+) -> list[RepeatedRemark]:
+    """With a model's opinion of each, where there is a model."""
+    if model is None:
+        return list(fresh)
+    by_rule = {one.rule.id: one for one in near}
+    repeats = []
+    for one in fresh:
+        like = by_rule[one.rule]
+        model_opinion = await ask_opinion(model, like.rule.text, one.text)
+        repeats.append(one if model_opinion is None else apply_opinion(one, like, model_opinion))
+    return repeats
+
+
+async def _learn_rule(
+    school: LearningContext, remark: Correction, near: Sequence[RuleMatch]
+) -> LearningSummary:
+    """One more example of a rule that is known, or a rule of its own for somebody to look at."""
+    example = example_from_remark(remark)
+    if (same := exact_match(near)) is not None:
+        school.shelf.save_rule(replace(same.rule, examples=(example,)))
+        return LearningSummary(examples=1)
+    rule = propose_rule(example)
+    if school.model is not None:
+        rule = await reword_as_rule(school.model, example, rule)
+    if rule is None or school.shelf.get_rule(rule.id) is not None:
+        return LearningSummary()
+    if school.always:
+        rule = replace(rule, state="active", activated=rule.since)
+    school.shelf.save_rule(rule)
+    return LearningSummary(proposed=1)
+
+
+def example_from_remark(remark: Correction) -> RuleExample:
+    """A correction as the example of a rule."""
+    return RuleExample(
+        key=remark.id,
+        source="comment" if remark.kind == "comment" else "review",
+        text=remark.text,
+        repo=remark.repo or None,
+        pull=remark.pull,
+        path=remark.path,
+        by=remark.by,
+        at=remark.at,
+    )
+
+
+def _find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
+    """What the agent had been told before its work, where that was logged."""
+    keys = [key for key in (pull.attempt, pull.branch, pull.task) if key]
+    offers = store.memory.list_offers(pull.repo, keys)
+    return offers[-1] if offers else None
+
+
+def update_delivery(store: Store, pull: PullRequest) -> None:
+    """Say how many of the remarks on a piece of work repeat what was known."""
+    assert pull.attempt is not None
+    counts = count_repeats(store.memory.list_repeats(repo=pull.repo, pull=pull.number))
+    before = store.pulls.load_delivery(pull.attempt) or Delivery(attempt=pull.attempt, at=pull.told)
+    now = replace(before, repeated=counts.repeated, repeated_unconfirmed=counts.unconfirmed)
+    if asdict(now) != asdict(before):
+        store.pulls.save_delivery(now)
+
+
+def add_summaries(one: LearningSummary, other: LearningSummary) -> LearningSummary:
+    return LearningSummary(
+        **{name: getattr(one, name) + getattr(other, name) for name in asdict(one)}
+    )

@@ -1,0 +1,134 @@
+"""Events for the team's own webhooks: signed, in order, again until they are taken."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from closeloop import __version__
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.event_log import LogEvent
+from closeloop.records.record import Record
+from closeloop.records.settings import WebhookSettings
+from closeloop.records.wildcards import matches_wildcards
+from closeloop.store import Store
+from closeloop.store.lease_owners import current_owner, is_owner_dead
+
+if TYPE_CHECKING:
+    import httpx
+
+RESPONSE_SECONDS = 10.0
+"""For one answer."""
+LEASE_SECONDS = 60.0
+POLL_SECONDS = 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
+_LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+PauseFunction = Callable[[float], Awaitable[None]]
+
+
+class WebhookTarget(Record):
+    """One webhook, with the key to sign with."""
+
+    name: str
+    url: str
+    secret: str
+    events: tuple[str, ...] = ("*",)
+
+    @property
+    def place(self) -> str:
+        """Under which name the store knows how far it has come."""
+        return f"webhook:{self.name}"
+
+
+def build_target(name: str, written: WebhookSettings, secret: str | None) -> WebhookTarget:
+    """BadInput for a webhook to which nothing may be sent."""
+    parts = urlsplit(written.url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+        raise BadInput(f"webhooks.{name}: give an address that begins with https.")
+    if not secret:
+        raise BadInput(f"webhooks.{name}: set {written.secret_env} to the key to sign with.")
+    return WebhookTarget(name=name, url=written.url, secret=secret, events=written.events)
+
+
+async def send_all_events(store: Store, targets: Sequence[WebhookTarget]) -> None:
+    """Tell every webhook what happens, until cancelled; none waits for another."""
+    async with anyio.create_task_group() as group:
+        for target in targets:
+            group.start_soon(follow_target, store, target)
+
+
+async def follow_target(
+    store: Store, target: WebhookTarget, pause: PauseFunction = anyio.sleep
+) -> None:
+    """Send event after event. Of several processes that would, one does."""
+    failures = 0
+    while True:
+        try:
+            claimed = await anyio.to_thread.run_sync(
+                store.claim_job, target.place, current_owner(), LEASE_SECONDS, is_owner_dead
+            )
+            sent = await send_new_events(store, target) if claimed else 0
+        except Fault:
+            failures += 1
+            await pause(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE))
+            continue
+        failures = 0
+        if not sent:
+            await pause(POLL_SECONDS)
+
+
+async def send_new_events(store: Store, target: WebhookTarget) -> int:
+    """Send what has come since the last time, each until it is taken; how many were looked at."""
+    import httpx
+
+    position = await anyio.to_thread.run_sync(store.events.load_position, target.place)
+    if position is None:
+        # A new webhook hears of what happens from now on.
+        last = await anyio.to_thread.run_sync(store.events.last_number)
+        await anyio.to_thread.run_sync(store.events.save_position, target.place, str(last))
+        return 0
+    events = await anyio.to_thread.run_sync(store.events.list_after, int(position), 100)
+    local = urlsplit(target.url).hostname in _LOCAL_HOSTS
+    until = anyio.current_time() + LEASE_SECONDS / 2
+    async with httpx.AsyncClient(timeout=RESPONSE_SECONDS, trust_env=not local) as client:
+        for event in events:
+            if anyio.current_time() > until:
+                break
+            if matches_wildcards(event.kind, target.events):
+                await _send_event(client, target, event)
+            await anyio.to_thread.run_sync(
+                store.events.save_position, target.place, str(event.number)
+            )
+    return len(events)
+
+
+async def _send_event(client: httpx.AsyncClient, target: WebhookTarget, event: LogEvent) -> None:
+    import httpx
+
+    body = msgspec.json.encode(event)
+    headers = {
+        "content-type": "application/json",
+        "user-agent": f"closeloop/{__version__}",
+        "x-closeloop-event": event.kind,
+        "x-closeloop-delivery": str(event.number),
+        "x-closeloop-signature-256": sign_body(body, target.secret),
+    }
+    try:
+        with anyio.fail_after(RESPONSE_SECONDS):
+            response = await client.post(target.url, content=body, headers=headers)
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MachineFailed(f"{target.name} does not answer ({type(error).__name__}).") from None
+    if not response.is_success:
+        raise MachineFailed(f"{target.name} answers {response.status_code}.")
+
+
+def sign_body(body: bytes, secret: str) -> str:
+    """What stands in the header: the receiver makes the same and compares."""
+    return f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"

@@ -1,1 +1,0 @@
-"""Attempts in the making: here or on a cluster, within what an experiment may use."""

@@ -1,1 +1,0 @@
-"""What an attempt is made with: agents, models, cages, workspaces, tests and their grades."""

@@ -1,1 +1,0 @@
-"""Where work is done: in a task group on this machine, or on a Ray cluster."""

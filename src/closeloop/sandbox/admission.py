@@ -1,0 +1,238 @@
+"""How many test suites and setups run at once on this machine, however many agents work.
+
+There are slots: as many as processors, and more while processors are idle. A slot is a lock on a
+file that all closeloop processes of a user on a machine share; one that is killed lets go of it.
+Waiting for a slot is not part of a suite's time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from math import ceil
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from anyio.lowlevel import RunVar
+
+from closeloop.sandbox import process_tree
+from closeloop.sandbox.program_execution import ALL_PROGRAMS, CURRENT_TALLY, CpuTally
+
+SLOTS_PER_CORE = 4
+"""At the most, where suites mostly wait."""
+IDLE_SECONDS = 1.0
+"""A processor must have been idle for so long before one more suite than processors is begun."""
+SPARE_SHARE = 0.15
+"""With less of the processors' time unused, a suite may have had too little of it."""
+MIN_OTHERS_SHARE = 0.25
+"""So much of it must have gone to others: what a suite takes from itself is its own fault."""
+WAIT_SHARE = 0.2
+"""A suite that waited for a processor for less of its time was not kept from anything."""
+MAX_OWN_SHARE = 0.8
+"""One that had so much of the processors was not kept from anything either."""
+STAT_FILE = Path("/proc/stat")
+ALONE_TIMEOUT_FACTOR = 3
+"""A suite that is run again, alone, has so many times its time."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
+OVERSUBSCRIBED_MESSAGE = (
+    "The machine was oversubscribed until the time was up, and again when nothing else was "
+    "tested: run it with less beside it, or with a longer timeout."
+)
+Result = TypeVar("Result")
+
+
+class Admission:
+    """A suite's leave to run, and what the machine had left for it meanwhile."""
+
+    def __init__(self, alone: bool) -> None:
+        self.own = CpuTally()
+        self._alone = alone
+        self._began = time.monotonic()
+        self._before = _CpuUsage()
+
+    def was_oversubscribed(self) -> bool:
+        """Whether the machine had nothing left, and the suite got less than it may have needed.
+
+        Alone, it has more time, and needs no more than a processor for itself would have given it
+        in the time that it has otherwise: one that loops for ever gets that.
+        """
+        wall, own, now = time.monotonic() - self._began, self.own, _CpuUsage()
+        available_seconds, used = count_cores() * wall, now.seconds_since(self._before)
+        idle = (now.idle - self._before.idle) / (os.cpu_count() or 1)
+        is_full = idle < SPARE_SHARE * wall or used > (1 - SPARE_SHARE) * available_seconds
+        by_others = used - own.seconds > MIN_OTHERS_SHARE * available_seconds
+        # Of processes that ended before, nobody knows how long they waited.
+        waited = own.waited > WAIT_SHARE * wall or own.ran < own.seconds / 2
+        enough = MAX_OWN_SHARE * (wall / ALONE_TIMEOUT_FACTOR if self._alone else available_seconds)
+        return is_full and by_others and waited and own.seconds < enough
+
+
+_ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
+_QUEUE: RunVar[anyio.Lock] = RunVar("_QUEUE")
+
+
+@asynccontextmanager
+async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
+    """Wait until the machine has room for a test suite or a setup, or is free of all others.
+
+    Inside another admission there is nothing to wait for.
+    """
+    if (outer := _ADMITTED.get()) is not None:
+        yield outer
+        return
+    lock_descriptors: list[int] = []
+    try:
+        # One of this process waits for locks, the others for their turn: so processes that test
+        # much leave room for those that test little.
+        async with _process_queue():
+            await (_take_all(lock_descriptors) if alone else _take_one(lock_descriptors))
+        admission = Admission(alone)
+        admitted, tally = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
+        try:
+            yield admission
+        finally:
+            _ADMITTED.reset(admitted)
+            CURRENT_TALLY.reset(tally)
+    finally:
+        for descriptor in lock_descriptors:
+            os.close(descriptor)
+
+
+async def run_suite(
+    run: Callable[[int], Awaitable[Result]], is_stopped: Callable[[Result], bool]
+) -> tuple[Result, bool]:
+    """Run a suite when there is room for it, with so many times its time.
+
+    Where the clock stopped it and the machine was oversubscribed, it is run once more, alone. Also
+    returned is whether the machine still was: then the result says nothing about the change.
+    """
+    for clock in (1, ALONE_TIMEOUT_FACTOR):
+        async with admit_suite(alone=clock > 1) as admission:
+            result = await run(clock)
+            if not is_stopped(result) or not admission.was_oversubscribed():
+                return result, False
+    return result, True
+
+
+def count_cores() -> float:
+    """Processors that this process may use, as far as the system tells."""
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        return min(cores, max(int(quota) / int(period), 0.1))
+    return cores
+
+
+class _CpuUsage:
+    """Processor time so far: idle, of each foreign process, of this one with all its programs.
+
+    What a suite hides from its parents is in neither: so it cannot pass for the work of others.
+    """
+
+    def __init__(self) -> None:
+        everything = process_tree.measure_all_cpu()
+        ours = {os.getpid(), *process_tree.list_descendants(os.getpid())}
+        self._foreign = {key: cpu for key, cpu in everything.items() if key[0] not in ours}
+        self.idle, stolen = _read_stat()
+        programs = ALL_PROGRAMS.seconds + process_tree.cpu_seconds(ours - {os.getpid()})
+        self._ours = process_tree.own_cpu_seconds() + programs + stolen
+
+    def seconds_since(self, earlier: _CpuUsage) -> float:
+        """Seconds used between two looks."""
+        before = earlier._foreign
+        foreign = sum(cpu - before.get(key, 0.0) for key, cpu in self._foreign.items())
+        return foreign + self._ours - earlier._ours
+
+
+class _IdleMeter:
+    """How many processors were idle between two looks that lie apart enough."""
+
+    def __init__(self) -> None:
+        self._at, self._idle = time.monotonic(), _read_stat()[0]
+
+    def has_spare_core(self) -> bool:
+        """Whether one was; after it said so, it must be so again."""
+        now, idle = time.monotonic(), _read_stat()[0]
+        if now - self._at < IDLE_SECONDS:
+            return False
+        spare = (idle - self._idle) / (now - self._at)
+        self._at, self._idle = now, idle
+        return spare >= 1.0
+
+
+def _read_stat() -> tuple[float, float]:
+    """Processor seconds of the machine that were idle, and that were taken by other machines."""
+    fields = STAT_FILE.read_text("ascii").partition("\n")[0].split()
+    return (int(fields[4]) + int(fields[5])) / process_tree.TICKS_PER_SECOND, int(
+        fields[8]
+    ) / process_tree.TICKS_PER_SECOND
+
+
+def _process_queue() -> anyio.Lock:
+    """Of this event loop: those who wait come in the order in which they asked."""
+    try:
+        return _QUEUE.get()
+    except LookupError:
+        _QUEUE.set(anyio.Lock())
+        return _QUEUE.get()
+
+
+async def _take_one(held: list[int]) -> None:
+    folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
+    # Idle processors that are not ours to use say nothing.
+    shared = cores == os.cpu_count()
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        limit = cores * SLOTS_PER_CORE if shared and meter.has_spare_core() else cores
+        if (gate := _lock_file(folder / "gate", fcntl.LOCK_SH)) is not None:
+            slots = (_lock_file(folder / f"slot-{number}") for number in range(limit))
+            slot = next((slot for slot in slots if slot is not None), None)
+            os.close(gate)
+            if slot is not None:
+                held.append(slot)
+                return
+        await anyio.sleep(pause)
+        pause = min(pause * 2, MAX_PAUSE_SECONDS)
+
+
+async def _take_all(held: list[int]) -> None:
+    """First the gate, so that nobody new comes; then every slot, as it becomes free."""
+    folder = _slots_folder(tempfile.gettempdir())
+    numbers = range((os.cpu_count() or 1) * SLOTS_PER_CORE)
+    missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in numbers))]
+    while missing:
+        if (descriptor := _lock_file(missing[0])) is None:
+            await anyio.sleep(FIRST_PAUSE_SECONDS)
+        else:
+            held.append(descriptor)
+            del missing[0]
+
+
+def _lock_file(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+    """A lock on a file, or None where somebody else has one."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@functools.cache
+def _slots_folder(temporary: str) -> Path:
+    """Shared by all of this user's processes; one of this process's own where that cannot be."""
+    shared = Path(temporary, f"closeloop-{os.getuid()}")
+    with suppress(OSError):
+        shared.mkdir(mode=0o700, exist_ok=True)
+        if not shared.is_symlink() and shared.stat().st_uid == os.getuid():
+            (shared / "slots").mkdir(exist_ok=True)
+            return shared / "slots"
+    return Path(tempfile.mkdtemp(prefix="closeloop-slots-"))

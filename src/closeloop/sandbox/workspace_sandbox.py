@@ -1,0 +1,370 @@
+"""A workspace seen from inside its sandbox."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import json
+import os
+import posixpath
+import secrets
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from closeloop.records.errors import MachineFailed
+from closeloop.records.protocols import ProcessResult
+from closeloop.records.variant import Limits
+from closeloop.sandbox.command_output import CommandOutput
+from closeloop.sandbox.disk_usage import DiskLimit
+from closeloop.sandbox.program_execution import (
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    Watcher,
+    execute_program,
+)
+from closeloop.sandbox.sandbox_ladder import build_call_filter, build_command_environment
+from closeloop.sandbox.workspace_layout import (
+    FORWARDER_PATH,
+    SandboxBackend,
+    SandboxPort,
+    SharedFolder,
+    WorkspaceLayout,
+    map_port_sockets,
+    real_paths,
+    visible_paths,
+)
+
+MAX_READ_BYTES = 16 << 20
+FILE_SECONDS = 60.0
+COMMAND_MARK = "CLOSELOOP_COMMAND"
+PR_SET_CHILD_SUBREAPER = 36
+
+# Run inside the cage, so that whatever a path leads to, it leads there.
+READ_SCRIPT = """
+[ -e "$1" ] || exit 2; [ ! -d "$1" ] || exit 21; [ -f "$1" ] || exit 22; [ -r "$1" ] || exit 13
+exec head -c "$2" -- "$1"
+"""
+ERRNO_BY_EXIT = {2: errno.ENOENT, 13: errno.EACCES, 21: errno.EISDIR, 22: errno.EINVAL}
+WRITE_SCRIPT = """
+[ ! -d "$1" ] || exit 21; [ ! -e "$1" ] || [ -f "$1" ] || exit 22
+mkdir -p -- "$2" || exit 13
+cat > "$1" || exit 13
+"""
+
+
+class WorkspaceSandbox:
+    """Runs commands in a workspace, in a new cage each."""
+
+    def __init__(
+        self,
+        sandbox: SandboxBackend,
+        place: WorkspaceLayout,
+        limits: Limits,
+        disk: DiskLimit | None,
+        refused: Mapping[str, int] | None = None,
+    ) -> None:
+        self.refused: Mapping[str, int] = {} if refused is None else refused
+        """Hosts that commands asked for in vain, and how often."""
+        self.sandbox = sandbox
+        self.place = place
+        self._limits = limits
+        self._disk = disk
+        # An overlay may be mounted only once at a time.
+        self._turn: AbstractAsyncContextManager[None] = (
+            anyio.Lock() if place.lower else nullcontext()
+        )
+
+    @property
+    def root(self) -> str:
+        return visible_paths(self.sandbox, self.place)[0]
+
+    @property
+    def home(self) -> str:
+        """The home folder's path as commands see it."""
+        return visible_paths(self.sandbox, self.place)[1]
+
+    def with_shares_only(
+        self, shares: tuple[SharedFolder, ...], limits: Limits
+    ) -> WorkspaceSandbox:
+        """Another cage around the same workspace, which sees some of our folders as well."""
+        place = msgspec.structs.replace(self.place, shares=shares)
+        other = type(self)(self.sandbox, place, limits, None)
+        other._turn = self._turn
+        return other
+
+    def with_access(
+        self, shares: tuple[SharedFolder, ...], ports: tuple[SandboxPort, ...], limits: Limits
+    ) -> WorkspaceSandbox:
+        """Another cage around the same workspace, which shows and reaches more."""
+        place = msgspec.structs.replace(
+            self.place, shares=self.place.shares + shares, ports=self.place.ports + ports
+        )
+        other = type(self)(self.sandbox, place, limits, self._disk, self.refused)
+        other._turn = self._turn
+        return other
+
+    def as_read_only(self) -> WorkspaceSandbox:
+        """Another cage around the same workspace, which cannot write there."""
+        place = msgspec.structs.replace(self.place, frozen=True)
+        other = type(self)(self.sandbox, place, self._limits, self._disk)
+        other._turn = self._turn
+        return other
+
+    def with_network(self, limits: Limits) -> WorkspaceSandbox:
+        """Another cage around the same workspace, with the network open."""
+        place = msgspec.structs.replace(self.place, network=True, ports=(), env={})
+        other = type(self)(self.sandbox, place, limits, None)
+        other._turn = self._turn
+        return other
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        seconds: float | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ProcessResult:
+        """Run a program, or a shell line, until it and its children end."""
+        ended = await self.execute_command(command, seconds=seconds, stdin=stdin, env=env)
+        return ProcessResult(
+            exit_code=ended.exit_code,
+            output=ended.output.text,
+            seconds=ended.seconds,
+            stopped=ended.stopped,
+            dropped_bytes=ended.output.dropped_bytes,
+        )
+
+    async def execute_command(
+        self,
+        command: str | Sequence[str],
+        *,
+        seconds: float | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        keep: int | None = None,
+        watcher: Watcher | None = None,
+    ) -> ProgramResult:
+        """Like run, in bytes; with `keep`, that much of the output, with errors apart."""
+        argv = [self.sandbox.view.shell, "-c", command] if isinstance(command, str) else command
+        if self.place.ports and self.sandbox.isolated:
+            ports = json.dumps(map_port_sockets(self.place))
+            argv = [sys.executable, "-I", "-S", FORWARDER_PATH, ports, *argv]
+        program = self._build_program(
+            argv, build_command_environment(self.sandbox, self.place, env)
+        )
+        bounds = ProgramLimits(
+            seconds=self._limits.command_seconds if seconds is None else seconds,
+            idle_seconds=self._limits.idle_seconds,
+            processes=self._limits.processes,
+            memory_bytes=self._limits.memory_bytes,
+            output_bytes=self._limits.output_bytes if keep is None else 2 * keep,
+        )
+        if (encoding_fault := _find_encoding_fault(argv)) is not None:
+            return _build_unstarted_result(encoding_fault)
+        async with self._turn:
+            for last in (False, True):
+                try:
+                    ended = await execute_program(
+                        program,
+                        bounds,
+                        stdin=stdin,
+                        disk=self._disk,
+                        apart=keep is not None,
+                        watcher=watcher,
+                    )
+                except OSError as error:
+                    return self._handle_start_error(error)
+                code = self._read_exit_code(ended)
+                if code is not None or ended.stopped:
+                    break
+                if last:
+                    message = ended.errors.text.strip()[-500:] or ended.told.decode(
+                        errors="replace"
+                    )
+                    raise MachineFailed(f"The sandbox could not run a command: {message}")
+                self._reopen_folders()
+        return msgspec.structs.replace(ended, exit_code=None if ended.stopped else code)
+
+    async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
+        """A file's content; OSError when it cannot be read or is over the limit."""
+        full = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", READ_SCRIPT, "sh", full, str(limit + 1)]
+        ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=limit + 1)
+        _raise_for_exit(ended, path)
+        return _require_within_limit(ended.output.content, limit, path)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file and the folders above it; OSError when that is refused."""
+        full = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", WRITE_SCRIPT, "sh", full, posixpath.dirname(full)]
+        ended = await self.execute_command(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
+        _raise_for_exit(ended, path)
+
+    def has_free_disk(self, bytes_: int) -> bool:
+        """Whether the disk below the workspace has that much left, seen from outside."""
+        filesystem = os.statvfs(Path(self.place.folder).parent)
+        has_bytes = filesystem.f_bavail * filesystem.f_frsize >= bytes_
+        return has_bytes and (filesystem.f_favail > 0 or filesystem.f_files == 0)
+
+    def _build_program(self, argv: Sequence[str], env: dict[str, str]) -> Program:
+        wrap = self.sandbox.wrap
+        assert wrap is not None
+        return Program(
+            argv=lambda channels: wrap(self.sandbox, self.place, self._limits, argv, channels),
+            env=env,
+            directory=self.place.folder,
+            tree="namespace" if self.sandbox.isolated else "adopted",
+            seccomp=build_call_filter(self.sandbox, self.place),
+        )
+
+    def _read_exit_code(self, ended: ProgramResult) -> int | None:
+        """What the cage says of the command; None when it never ran."""
+        status: dict[str, object] = {}
+        for line in ended.told.decode(errors="replace").splitlines():
+            with suppress(ValueError):
+                status |= json.loads(line)
+        code = status.get("exit-code")
+        if isinstance(code, int) and "failed" not in status:
+            return code
+        return 127 if b"bwrap: execvp " in ended.errors.content else None
+
+    def _handle_start_error(self, error: OSError) -> ProgramResult:
+        """A command that no machine could start is the agent's doing; the rest is ours."""
+        if error.errno != errno.E2BIG:
+            raise MachineFailed(f"The sandbox could not be started: {error}.") from error
+        return _build_unstarted_result(error)
+
+    def _reopen_folders(self) -> None:
+        """A command may have closed its own folders to everybody."""
+        for path in real_paths(self.place):
+            with suppress(OSError):
+                Path(path).chmod(0o755)
+
+
+class UnconfinedSandbox(WorkspaceSandbox):
+    """No cage: commands run as the user, in the workspace; what they leave behind still dies."""
+
+    _inside: tuple[str, ...] | None = None
+
+    def _build_program(self, argv: Sequence[str], env: dict[str, str]) -> Program:
+        _adopt_orphans()
+        for path in real_paths(self.place):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103 (a third of the time)
+        if not os.access(self.root, os.X_OK):
+            self._reopen_folders()
+        mark = secrets.token_hex(8)
+        return Program(
+            argv=lambda _: argv,
+            env={**env, COMMAND_MARK: mark},
+            directory=self.root,
+            mark=f"{COMMAND_MARK}={mark}",
+        )
+
+    def _read_exit_code(self, ended: ProgramResult) -> int | None:
+        return ended.exit_code
+
+    def _handle_start_error(self, error: OSError) -> ProgramResult:
+        return _build_unstarted_result(error)
+
+    async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
+        """A file's content; OSError when it cannot be read or is over the limit."""
+        handle = self._open_inside(path, os.O_RDONLY)
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            content = bytearray()
+            while len(content) <= limit and (part := file.read(limit + 1 - len(content))):
+                content += part
+        return _require_within_limit(bytes(content), limit, path)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file and the folders above it; OSError when that is refused."""
+        try:
+            handle = self._open_inside(path, os.O_WRONLY)
+        except FileNotFoundError:
+            handle = self._create_inside(path)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            file.truncate()
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+
+    def _open_inside(self, path: str, flags: int) -> int:
+        """Open an ordinary file that really lies inside."""
+        full = posixpath.join(self.root, path)
+        try:
+            handle = os.open(full, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, "not a file name", path) from error
+        try:
+            _refuse_special_file(os.fstat(handle).st_mode, path)
+            self._refuse_outside(os.readlink(f"/proc/self/fd/{handle}"), path)  # noqa: PTH115
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def _create_inside(self, path: str) -> int:
+        folder, name = posixpath.split(posixpath.join(self.root, path))
+        real = os.path.realpath(folder)
+        self._refuse_outside(real, path)
+        os.makedirs(real, exist_ok=True)  # noqa: PTH103
+        return self._open_inside(f"{real}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+    def _refuse_outside(self, real: str, path: str) -> None:
+        if self._inside is None:
+            folders = visible_paths(self.sandbox, self.place)
+            self._inside = tuple(os.path.realpath(folder) + "/" for folder in folders)
+        if not (real + "/").startswith(self._inside):
+            raise PermissionError(errno.EACCES, "outside the workspace", path)
+
+
+def _refuse_special_file(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number), path)
+
+
+@functools.cache
+def _adopt_orphans() -> None:
+    """Become the parent of what commands leave behind, so that it can be found and killed."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _find_encoding_fault(argv: Sequence[str]) -> ValueError | None:
+    """What keeps a text from being handed to a program."""
+    try:
+        encoded = b"".join(map(os.fsencode, argv))
+    except ValueError as error:
+        return error
+    return ValueError("A command cannot contain a NUL byte.") if b"\0" in encoded else None
+
+
+def _build_unstarted_result(error: Exception) -> ProgramResult:
+    output = CommandOutput(1 << 12)
+    output.add_chunk(f"{error}\n".encode(errors="replace"))
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    return ProgramResult(
+        exit_code=code, output=output, errors=output, told=b"", seconds=0.0, stopped=None
+    )
+
+
+def _raise_for_exit(ended: ProgramResult, path: str) -> None:
+    if ended.stopped:
+        raise TimeoutError(errno.ETIMEDOUT, ended.stopped, path)
+    if ended.exit_code:
+        number = ERRNO_BY_EXIT.get(ended.exit_code, errno.EIO)
+        raise OSError(number, os.strerror(number), path)
+
+
+def _require_within_limit(content: bytes, limit: int, path: str) -> bytes:
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes", path)
+    return content

@@ -1,0 +1,264 @@
+"""Base trees: a repository at a commit, set up once and then only read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record, content_digest
+from closeloop.records.variant import Limits
+from closeloop.sandbox.admission import admit_suite
+from closeloop.sandbox.disk_usage import measure_disk
+from closeloop.sandbox.machine_view import package_environment
+from closeloop.sandbox.workspace_layout import SandboxBackend, WorkspaceLayout, real_paths
+from closeloop.sandbox.workspace_sandbox import UnconfinedSandbox, WorkspaceSandbox
+from closeloop.sandbox.workspaces import workspace_patches
+from closeloop.sandbox.workspaces.cache_folders import CacheFolders
+from closeloop.sandbox.workspaces.environment_sharing import digest_environment, link_environment
+from closeloop.sandbox.workspaces.source_repository import START_ENVIRONMENT, start_repository
+
+BASE_VERSION = 1
+"""Of how bases are made: another one makes them anew."""
+SETUP_LIMITS = Limits(
+    command_seconds=3600.0,
+    idle_seconds=1800.0,
+    disk_bytes=64 << 30,
+    files=10_000_000,
+    memory_bytes=64 << 30,
+)
+NOISE_PATTERNS = "__pycache__/\n"
+"""What merely running code leaves in a tree."""
+
+
+class WorkspaceBase(Record):
+    """A repository at a commit, ready to be worked on."""
+
+    folder: str
+    """Holds `root/workspace`, `root/home` and our `git`."""
+    commit: str
+    tree: str
+    """The files as they were after setup, in our git folder."""
+    bytes: int
+    files: int = 0
+
+
+class SetupResult(Record):
+    """What setup left."""
+
+    exclude: str = ""
+    """What git shall overlook of it, as an exclude file says it."""
+    beside: bool = False
+    """No file of the repository was changed."""
+
+
+def build_base_key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
+    """Setup may write down where it ran, so that is part of what was made."""
+    return content_digest(BASE_VERSION, repo, commit, list(setup), root if setup else None)[:32]
+
+
+def load_base(folder: Path) -> WorkspaceBase | None:
+    try:
+        base = msgspec.json.decode((folder / "base.json").read_bytes(), type=WorkspaceBase)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):
+        os.utime(folder / "base.json")  # by it, trim knows which are in use
+    return msgspec.structs.replace(base, folder=str(folder))
+
+
+def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
+    """Discard the bases that nobody has used for longest, until the rest has at most that size.
+
+    None that was used in the last `rested` seconds: somebody may still be working on it.
+    """
+    base_sizes = []
+    for path in (folders.cache / "bases").glob("*/base.json"):
+        with suppress(OSError, msgspec.MsgspecError):
+            base = msgspec.json.decode(path.read_bytes(), type=WorkspaceBase)
+            base_sizes.append((path.stat().st_mtime, base.bytes, path.parent))
+    total, before = sum(bytes_ for _, bytes_, _ in base_sizes), time.time() - rested
+    for used, bytes_, folder in sorted(base_sizes):
+        if total <= most or used > before:
+            return
+        folders.discard_folder(str(folder))
+        total -= bytes_
+
+
+async def make_base(
+    folders: CacheFolders, sandbox: SandboxBackend, repo: str, commit: str, setup: Sequence[str]
+) -> WorkspaceBase:
+    """Make a base in a folder of our own; it becomes visible whole or not at all."""
+    folder = folders.name_new_folder()
+    try:
+        return await _make_base_in(folders, sandbox, folder, repo, commit, setup)
+    except BaseException:
+        folders.discard_folder(folder)
+        raise
+
+
+async def _make_base_in(
+    folders: CacheFolders,
+    sandbox: SandboxBackend,
+    folder: str,
+    repo: str,
+    commit: str,
+    setup: Sequence[str],
+) -> WorkspaceBase:
+    root = sandbox_root(sandbox)
+    tree = await start_repository(repo, commit, _make_base_folders(folder))
+    sharing_key = (
+        digest_environment(repo, commit, setup, root) if setup and sandbox.isolated else None
+    )
+    async with _lock_lender(folders.cache, sharing_key) as lender:
+        setup_result = await _set_up_base(sandbox, folder, repo, setup, lender)
+        tree = await _index_base_files(sandbox, folder, tree, NOISE_PATTERNS + setup_result.exclude)
+        disk_usage = measure_disk(f"{folder}/root")
+        base = WorkspaceBase(
+            folder=folder, commit=commit, tree=tree, bytes=disk_usage.bytes, files=disk_usage.files
+        )
+        name = build_base_key(repo, commit, setup, root)
+        base = _publish_base(base, folders.cache / "bases" / name)
+        if sharing_key and lender is None and setup_result.beside:
+            _sharing_file(folders.cache, sharing_key).write_text(name)
+    return base
+
+
+def _make_base_folders(folder: str) -> str:
+    folders = real_paths(WorkspaceLayout(folder=folder))
+    for path in (*folders, f"{folder}/git/objects", f"{folder}/git/info"):
+        Path(path).mkdir(parents=True)
+    return folders[0]
+
+
+def _publish_base(base: WorkspaceBase, final: Path) -> WorkspaceBase:
+    Path(base.folder, "base.json").write_bytes(msgspec.json.encode(base))
+    Path(base.folder).rename(final)
+    return msgspec.structs.replace(base, folder=str(final))
+
+
+async def _set_up_base(
+    sandbox: SandboxBackend,
+    folder: str,
+    repo: str,
+    setup: Sequence[str],
+    lender: WorkspaceBase | None,
+) -> SetupResult:
+    """Run the setup commands with the network open, or link what they made at another commit."""
+    if not setup:
+        return SetupResult()
+    if lender is None:
+        cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS)
+        await run_setup(cage, setup, repo)
+    else:
+        untracked = await _list_untracked_names(
+            make_sandbox(
+                sandbox, WorkspaceLayout(folder=lender.folder), SETUP_LIMITS
+            ).as_read_only(),
+            "",
+        )
+        names = [name.rstrip("/") for name in untracked]
+        await anyio.to_thread.run_sync(link_environment, Path(lender.folder), names, Path(folder))
+    # From here on git meets what setup made of the repository: only ever inside the cage.
+    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    untracked = await _list_untracked_names(cage, "--exclude-standard")
+    is_beside = (await cage.run("git diff --quiet HEAD")).exit_code == 0
+    if not is_beside:
+        env = START_ENVIRONMENT | {"GIT_CONFIG_PARAMETERS": "'core.logAllRefUpdates=false'"}
+        await cage.run("git -c core.hooksPath=/dev/null commit -q -a --amend -m Start", env=env)
+    return SetupResult(
+        exclude="".join(f"/{_exclude_pattern(name)}\n" for name in untracked), beside=is_beside
+    )
+
+
+async def _list_untracked_names(cage: WorkspaceSandbox, options: str) -> list[str]:
+    """Files and folders that are not git's."""
+    listing = f"git ls-files -z --others --directory {options}"
+    content = (await cage.execute_command(listing, keep=64 << 20)).output.content
+    return [name for name in os.fsdecode(content).split("\0") if name]
+
+
+@asynccontextmanager
+async def _lock_lender(cache: Path, kin: str | None) -> AsyncIterator[WorkspaceBase | None]:
+    """A base whose environment serves others; while the first one is made, the others wait."""
+    if kin is None:
+        yield None
+        return
+    async with lock_path(cache / "locks" / kin):
+        try:
+            lender = load_base(cache / "bases" / _sharing_file(cache, kin).read_text())
+        except OSError:
+            lender = None
+        yield lender
+
+
+def _sharing_file(cache: Path, kin: str) -> Path:
+    (cache / "kin").mkdir(exist_ok=True)
+    return cache / "kin" / kin
+
+
+async def run_setup(cage: WorkspaceSandbox, setup: Sequence[str], repo: str) -> None:
+    """BadInput with what a command that fails has said."""
+    async with admit_suite():
+        for command in setup:
+            ran = await cage.run(command, env=package_environment())
+            if ran.exit_code != 0:
+                end_cause = ran.stopped or f"exit code {ran.exit_code}"
+                tail = ran.output.strip()[-2000:]
+                output_text = f":\n{tail}" if tail else " and said nothing."
+                raise BadInput(
+                    f"The setup command `{command}` for {repo} failed ({end_cause}){output_text}"
+                )
+
+
+async def _index_base_files(sandbox: SandboxBackend, folder: str, tree: str, exclude: str) -> str:
+    """Our own account of the base's files, made inside the cage that will read them."""
+    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    await cage.write(".git/info/exclude", os.fsencode(exclude))
+    ours = workspace_patches.open_private_git(cage, folder, tree)
+    tree = await workspace_patches.index_workspace(ours, os.fsencode(exclude))
+    await cage.run("git update-index -q --refresh")
+    return tree
+
+
+def make_sandbox(
+    sandbox: SandboxBackend, place: WorkspaceLayout, limits: Limits
+) -> WorkspaceSandbox:
+    kind = UnconfinedSandbox if sandbox.wrap is None else WorkspaceSandbox
+    return kind(sandbox, place, limits, None)
+
+
+def sandbox_root(sandbox: SandboxBackend) -> str:
+    return "/workspace" if sandbox.isolated else sandbox.guards.kind
+
+
+def _exclude_pattern(name: str) -> str:
+    """A line of an exclude file that means this name only."""
+    return re.sub(r"([*?\[\\ ])", r"\\\1", name)
+
+
+@asynccontextmanager
+async def lock_path(path: Path) -> AsyncIterator[None]:
+    """Alone among all processes. A killed one lets go."""
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    try:
+        pause = 0.01
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 0.2)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,95 @@
+"""Bounds that hold however often one looks: a confidence sequence by betting.
+
+Two gamblers bet that the mean is higher, and lower, than each candidate. A candidate against which
+one of them has ever won forty-fold is out: that happens to the true mean in one run of twenty at
+most, all looks together (Waudby-Smith and Ramdas 2024, theorem 3, hedged capital).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import TYPE_CHECKING
+
+from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Estimate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Row = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+ALPHA = 0.05
+MAX_STAKE = 0.5
+"""The largest part of the capital that may be lost at once."""
+BISECTION_STEPS = 40
+
+
+def estimate_running_mean(
+    values: Sequence[float], *, low: float = -1.0, high: float = 1.0
+) -> Estimate | None:
+    """Of the mean of values that come one after the other and cannot leave these limits."""
+    import numpy as np
+
+    if not len(values):
+        return None
+    row = (np.asarray(values, dtype=np.float64) - low) / (high - low)
+    if not bool(np.all((row >= 0) & (row <= 1))):
+        raise BadInput(f"A value lies outside {low:g} and {high:g}: give the limits of the metric.")
+    stakes = _betting_stakes(row)
+    bottom, top = _lowest_unbeaten(row, stakes), 1 - _lowest_unbeaten(1 - row, stakes)
+    value = float(row.mean())
+    rescaled = [low + (high - low) * each for each in (value, min(value, bottom), max(value, top))]
+    return Estimate(
+        value=rescaled[0],
+        low=rescaled[1],
+        high=rescaled[2],
+        n=len(values),
+        method="betting sequence",
+    )
+
+
+def monitor_difference(
+    outcomes: Sequence[tuple[bool, float]], share: float = 0.5
+) -> Estimate | None:
+    """How much more the second variant has, of outcomes from 0 to 1 in the order they came.
+
+    Each outcome says whether the second made it; it was assigned by lot with that share.
+    """
+    if not 0 < share < 1:
+        raise BadInput(f"A share of {share:g} compares nothing: give one between 0 and 1.")
+    if any(not 0 <= value <= 1 for _, value in outcomes):
+        raise BadInput("An outcome lies outside 0 and 1: give shares, not amounts.")
+    total, scores = 0.5, []
+    for count, (second, value) in enumerate(outcomes, 1):
+        # What is expected of either is taken away first: it changes no mean, and calms the rest.
+        surprise = value - total / count
+        scores.append(surprise / share if second else -surprise / (1 - share))
+        total += value
+    limit = 1 / min(share, 1 - share)
+    return estimate_running_mean(scores, low=-limit, high=limit)
+
+
+def _betting_stakes(row: Row) -> Row:
+    """What to bet each time, by what was seen before."""
+    import numpy as np
+
+    count = np.arange(1, len(row) + 1)
+    means = (0.5 + np.cumsum(row)) / (count + 1)
+    spreads = (0.25 + np.cumsum((row - means) ** 2)) / (count + 1)
+    before = np.concatenate([[0.25], spreads[:-1]])
+    stakes: Row = np.sqrt(2 * log(2 / ALPHA) / (before * count * np.log(1 + count)))
+    return stakes
+
+
+def _lowest_unbeaten(row: Row, stakes: Row) -> float:
+    """The smallest candidate that was never beaten: the gain falls as the candidate rises."""
+    import numpy as np
+
+    low, high = 0.0, 1.0
+    for _ in range(BISECTION_STEPS):
+        middle = (low + high) / 2
+        gains = np.minimum(stakes, MAX_STAKE / middle) * (row - middle)
+        beaten = np.cumsum(np.log1p(gains)).max() >= log(2 / ALPHA)
+        low, high = (middle, high) if beaten else (low, middle)
+    return low

@@ -1,0 +1,201 @@
+"""Prove a candidate: by running its tests without the work and with it, again and again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from closeloop.grading import task_proof as controls
+from closeloop.records.attempt import Proof
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
+from closeloop.records.task import Acceptance, Task
+from closeloop.sandbox.workspaces import WorkspaceBase
+from closeloop.tasks.exchange.required_tests import find_steady_passes, passing_tests
+from closeloop.tasks.mining.mining_environments import (
+    QUICK_SECONDS,
+    BrokenEnvironment,
+    EnvironmentCache,
+    MiningEnvironment,
+    acceptance_for_command,
+    choose_test_files,
+    extract_error_line,
+    first_command_output,
+    make_plain_task,
+    narrow_to_files,
+    narrow_to_tests,
+)
+from closeloop.tasks.mining.missing_packages import describe_optional_modules
+from closeloop.tasks.mining.task_candidates import TaskCandidate
+from closeloop.tasks.task_digests import with_digests
+
+MAX_PROOFS = 2
+"""A second proof, of the tests that the first one showed to be steady."""
+TEST_FILES_SECONDS = 180.0
+FAILING_STATUSES = ("failed", "error")
+
+
+class ProvedTask(Record):
+    """A candidate that became a task."""
+
+    task: Task
+    proof: Proof
+
+
+class RefusedCandidate(Record):
+    """A candidate that did not, and why."""
+
+    why: str
+    lasting: bool = True
+    """It would be so tomorrow too."""
+    output: str = ""
+    """Of tests of which none passes: it may tell what they lack."""
+
+
+async def prove_candidate(
+    candidate: TaskCandidate, environments: EnvironmentCache, repeats: int
+) -> ProvedTask | RefusedCandidate:
+    """A proved task, or why there is none."""
+    environment = await environments.find_environment(candidate)
+    if isinstance(environment, BrokenEnvironment):
+        return RefusedCandidate(why=f"no environment: {environment.why}", lasting=False)
+    try:
+        base = await environments.open_base(environment, candidate.base)
+    except BadInput as fault:
+        return RefusedCandidate(why=f"no environment: {str(fault)[-300:]}", lasting=False)
+    failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
+    if isinstance(failing_tests, RefusedCandidate) and failing_tests.output:
+        completed_environment = await environments.install_missing(
+            environment, candidate, failing_tests.output
+        )
+        if completed_environment is not None:
+            environment, base = completed_environment
+            failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
+    if isinstance(failing_tests, RefusedCandidate):
+        return failing_tests
+    task = _build_task(candidate, environments.repo, environment, failing_tests)
+    # The tests that must turn from failing to passing have been run once each way already.
+    more = max(1, repeats - 1)
+    quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
+    for _ in range(MAX_PROOFS):
+        proof = await controls.prove_task(environments.workspaces, base, task, more, quick_command)
+        if proof.state == "proved" and not _has_flaky_tests(proof):
+            break
+        steady_task = _with_steady_tests(task, proof)
+        if steady_task is None:
+            break
+        task = steady_task
+    if proof.state != "proved":
+        return RefusedCandidate(why=proof.reasons[0] if proof.reasons else "it could not be proved")
+    return ProvedTask(task=task, proof=proof)
+
+
+async def _find_fail_to_pass(
+    candidate: TaskCandidate,
+    environments: EnvironmentCache,
+    environment: MiningEnvironment,
+    base: WorkspaceBase,
+) -> tuple[str, ...] | RefusedCandidate:
+    """The tests of the changed files that fail without the work and pass with it: one run each."""
+    run = narrow_to_files(environment, candidate.test_files)
+    task = make_plain_task(
+        environments.repo, candidate.base, environment.recipe, run, TEST_FILES_SECONDS
+    )
+    wanted = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
+    task = msgspec.structs.replace(task, acceptance=wanted, reference=candidate.source)
+    after = await controls.run_reference_tests(environments.workspaces, base, task)
+    if after.trouble is not None:
+        return RefusedCandidate(why=after.trouble, lasting=False)
+    if after.commands[0].stopped:
+        why = (
+            f"its test files take longer than {TEST_FILES_SECONDS:.0f} seconds, and fewer cannot"
+            " be run"
+        )
+        return RefusedCandidate(why=why, lasting=False)
+    passing = passing_tests(after)
+    if not passing:
+        output = first_command_output(after)
+        why = f"none of its tests passes with the change ({extract_error_line(output)})"
+        return RefusedCandidate(why=f"{why}: this machine may lack something", output=output)
+    before = await controls.run_base_tests(environments.workspaces, base, task)
+    if before.trouble is not None:
+        return RefusedCandidate(why=before.trouble, lasting=False)
+    newly_passing = passing - passing_tests(before)
+    fail_to_pass = tuple(test.id for test in after.tests if test.id in newly_passing)
+    if fail_to_pass:
+        return fail_to_pass
+    broken = sum(test.status in FAILING_STATUSES for test in after.tests)
+    skipped = sum(test.status == "skipped" for test in after.tests)
+    also = f", and {broken} fail with it too: they may need a network" if broken else ""
+    also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
+    output = describe_optional_modules(candidate.tests) if skipped else ""
+    return RefusedCandidate(
+        why=f"none of its tests fails only without the change{also}", output=output
+    )
+
+
+def _build_task(
+    candidate: TaskCandidate, repo: Path, environment: MiningEnvironment, failing: tuple[str, ...]
+) -> Task:
+    """All tests where that is quick, else a selection, which the task says by its command."""
+    # By the tests' own times: what else a busy machine takes for a run says nothing of them.
+    runs_all = environment.seconds is not None and sum(environment.files.values()) <= QUICK_SECONDS
+    run = environment.recipe.test
+    if not runs_all:
+        run = narrow_to_files(
+            environment, choose_test_files(repo, environment, candidate, candidate.commit)
+        )
+    tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
+    tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
+    # Slower machines than this one must be able to grade it.
+    timeout = max(120.0, 10 * (environment.seconds or 60.0))
+    wanted = acceptance_for_command(run, float(round(timeout)))
+    task = Task(
+        id=make_task_id(candidate),
+        prompt=candidate.prompt,
+        prompt_by=candidate.prompt_by,
+        repo=str(repo),
+        base=candidate.base,
+        setup=environment.recipe.setup,
+        acceptance=msgspec.structs.replace(wanted, fail_to_pass=failing, patch=candidate.tests),
+        reference=candidate.source,
+        tags=tuple(tags),
+        origin=f"mined:{candidate.commit}",
+    )
+    return with_digests(task)
+
+
+def make_task_id(candidate: TaskCandidate) -> str:
+    """An id people can read, and the commit's beginning to tell equal ones apart."""
+    subject = candidate.prompt.partition("\n")[0]
+    words = re.findall(r"[a-z0-9]+", subject.lower().replace("'", ""))
+    return "-".join([*words[:6], candidate.commit[:8]])[:100]
+
+
+def _has_flaky_tests(proof: Proof) -> bool:
+    runs = (proof.before, proof.reference)
+    return any(run is not None and run.flaky for run in runs)
+
+
+def _with_steady_tests(task: Task, proof: Proof) -> Task | None:
+    """The task with only those tests named that were the same each time, as they should be."""
+    before, after = proof.before, proof.reference
+    if before is None or after is None or before.trouble or after.trouble:
+        return None
+    early, passing = find_steady_passes(before, after)
+    failing = tuple(
+        name for name in task.acceptance.fail_to_pass if name in passing and name not in early
+    )
+    both = early & passing
+    kept = tuple(test.id for test in before.tests if test.id in both)
+    if not failing or (failing, kept) == (
+        task.acceptance.fail_to_pass,
+        task.acceptance.pass_to_pass,
+    ):
+        return None
+    wanted: Acceptance = msgspec.structs.replace(
+        task.acceptance, fail_to_pass=failing, pass_to_pass=kept
+    )
+    return with_digests(msgspec.structs.replace(task, acceptance=wanted))
