@@ -79,7 +79,7 @@ def _attempts(store: Any, long: int) -> None:
             exit="finished",
         )
         grade = Grade(attempt=name, grading="g0", version=1, outcome=Outcome(result="pass"))
-        store.keep(
+        store.save_attempt(
             AttemptResult(attempt=attempt, trace=trace, change=parse_patch(patch), grade=grade)
         )
 
@@ -96,7 +96,7 @@ def _plans(store: Any, most: int) -> None:
         plan = Orchestration(
             id=f"{number:012x}", at=at, request="Build it.", tasks=tuple(parts), worker="v0"
         )
-        store.plans.begin(plan)
+        store.plans.save_plan(plan)
 
 
 def _reports(store: Any, most: int) -> None:
@@ -109,7 +109,7 @@ def _reports(store: Any, most: int) -> None:
         change=Change(base="a" * 40), title="main..feature", verdict="pass", findings=(found,) * 20
     )
     for number in range(min(REPORTS, most)):
-        store.reports.add(report, START + timedelta(hours=number), repo="billing")
+        store.reports.save_report(report, START + timedelta(hours=number), repo="billing")
 
 
 def _pull(number: int, chance: random.Random) -> dict[str, Any]:

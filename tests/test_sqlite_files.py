@@ -125,13 +125,13 @@ with open_database(Path(sys.argv[1])) as connection:
 """
 COMPUTING = """
 import anyio
-from closeloop.changes.background_computation import compute
+from closeloop.changes.background_computation import compute_in_thread
 def count():
     print("reading", flush=True)
     number = 0
     while True:
         number += 1
-anyio.run(compute, count)
+anyio.run(compute_in_thread, count)
 """
 
 

@@ -268,11 +268,13 @@ def test_an_agents_tool_for_checks_believes_no_more_than_the_command(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
 def test_a_file_of_another_user_loosens_nothing() -> None:
     program = (
-        "import os, sys; from pathlib import Path; from closeloop.cli.config import load\n"
-        "from closeloop.cli.console import warn\n"
-        "import closeloop.trust; load(Path(sys.argv[1])); warn('ready')  # imports what is needed\n"
+        "import os, sys; from pathlib import Path; from closeloop.cli.config import load_project\n"
+        "from closeloop.cli.console import print_warning\n"
+        "import closeloop.trust\n"
+        "load_project(Path(sys.argv[1])); print_warning('ready')  # imports what is needed\n"
         "os.setgid(12345); os.setuid(12345)\n"
-        "settings = load(Path(sys.argv[1]), environ={'XDG_CONFIG_HOME': '/dev/null'}).settings\n"
+        "environ = {'XDG_CONFIG_HOME': '/dev/null'}\n"
+        "settings = load_project(Path(sys.argv[1]), environ=environ).settings\n"
         "print(settings.sandbox.kind, settings.check.complexity)\n"
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -780,10 +780,10 @@ class TestNothingIsTouched:
         before = state(repo)
         script = (
             "import sys, pathlib\n"
-            "from closeloop.changes.change_sides import Wanted, open_sides\n"
+            "from closeloop.changes.change_sides import ChangeQuery, open_sides\n"
             "print('ready', flush=True)\n"
             "while True:\n"
-            "    with open_sides(pathlib.Path(sys.argv[1]), Wanted()) as sides:\n"
+            "    with open_sides(pathlib.Path(sys.argv[1]), ChangeQuery()) as sides:\n"
             "        sides.read('after', 'many/1.py')\n"
         )
         for pause in (0.0, 0.01, 0.02, 0.035, 0.05, 0.08):

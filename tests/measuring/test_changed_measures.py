@@ -74,11 +74,11 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
     assert installation.read_feedback() is not None
     facts, measured = installation.rows(*FACTS), installation.rows("measurements")
 
-    installation.change("process/measures/summary.py", "Four rates.", "Four numbers.")
+    installation.change("process/measures/measure_summary.py", "Four rates.", "Four numbers.")
     assert installation.read_feedback() is not None
     assert installation.rows("measurements") == measured
 
-    installation.change("process/measures/summary.py", "feedback=whole.feedback,", "")
+    installation.change("process/measures/measure_summary.py", "feedback=whole.feedback,", "")
     assert installation.read_feedback() is None
     assert len(installation.rows("measurements")[0]) == 2 * len(measured[0])
     assert installation.rows(*FACTS) == facts
@@ -102,8 +102,9 @@ own = Own()
 """
 IDENTITY = """
 import sys, own_rules.plain
-from closeloop.process.rulebook import rulebook
-print(rulebook([own_rules.plain if sys.argv[1] == "module" else own_rules.plain.own], {}).identity)
+from closeloop.process.rulebook import build_rulebook
+rule = own_rules.plain if sys.argv[1] == "module" else own_rules.plain.own
+print(build_rulebook([rule], {}).identity)
 """
 
 

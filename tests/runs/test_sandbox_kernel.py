@@ -351,8 +351,8 @@ import anyio
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.variant import Limits
 from closeloop.sandbox import seccomp
-from closeloop.sandbox.workspace_layout import describe_guards
-from closeloop.sandbox.workspaces import Workspaces
+from closeloop.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.sandbox.workspaces import WorkspacePool
 
 refuse = seccomp.REFUSE | errno.EINVAL
 program = [
@@ -367,10 +367,10 @@ header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
 assert libc.prctl(22, 2, header, 0, 0) == 0
 
 async def main():
-    async with Workspaces(Path(sys.argv[1]), SandboxSettings()) as workspaces:
+    async with WorkspacePool(Path(sys.argv[1]), SandboxSettings()) as workspaces:
         async with workspaces.open(None, Limits()) as workspace:
             print((await workspace.cage.run("echo ran")).output, end="")
-            print(describe_guards(workspaces.guards))
+            print(describe_sandbox_limits(workspaces.guards))
 
 anyio.run(main)
 """

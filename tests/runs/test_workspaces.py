@@ -213,9 +213,9 @@ def test_two_who_want_the_same_base_make_it_once(repo: Path, tmp_path: Path) -> 
 import anyio
 from pathlib import Path
 from closeloop.records.settings import SandboxSettings
-from closeloop.sandbox.workspaces import Workspaces
-workspaces = Workspaces(Path({str(tmp_path / "cache")!r}), SandboxSettings(kind="none"))
-print(anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r}).folder)
+from closeloop.sandbox.workspaces import WorkspacePool
+workspaces = WorkspacePool(Path({str(tmp_path / "cache")!r}), SandboxSettings(kind="none"))
+print(anyio.run(workspaces.prepare_base, {str(repo)!r}, {commit!r}, {setup!r}).folder)
 """
     both = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)
@@ -234,9 +234,9 @@ def test_a_base_half_made_by_a_killed_process_is_made_anew(repo: Path, tmp_path:
 import anyio
 from pathlib import Path
 from closeloop.records.settings import SandboxSettings
-from closeloop.sandbox.workspaces import Workspaces
-workspaces = Workspaces(Path({str(cache)!r}), SandboxSettings(kind="none"))
-anyio.run(workspaces.base, {str(repo)!r}, {commit!r}, {setup!r})
+from closeloop.sandbox.workspaces import WorkspacePool
+workspaces = WorkspacePool(Path({str(cache)!r}), SandboxSettings(kind="none"))
+anyio.run(workspaces.prepare_base, {str(repo)!r}, {commit!r}, {setup!r})
 """
     killed = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     while not started.exists():

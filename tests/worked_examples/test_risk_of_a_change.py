@@ -174,7 +174,7 @@ def history(*steps: PastChange) -> History:
     """With one step that touches no sources long after, so that all others are old enough."""
     end = past(9999, added=None)
     paths = ("src/a.py", ".github/workflows/ci.yml")
-    return History(head="h", paths=paths, past=(*steps, end), labelled=len(steps) + 1)
+    return History(code="c", head="h", paths=paths, past=(*steps, end), labelled=len(steps) + 1)
 
 
 def test_each_level_is_held_against_how_often_it_went_wrong() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from agent_desk import Desk, ToolCall, says
+from agent_desk import Desk, ModelToolCall, says
 
 from closeloop.records.trace import Trace
 
 
-def call(name: str, **arguments: object) -> ToolCall:
-    return ToolCall(id=f"{name}-1", name=name, arguments=arguments)
+def call(name: str, **arguments: object) -> ModelToolCall:
+    return ModelToolCall(id=f"{name}-1", name=name, arguments=arguments)
 
 
 def shown(trace: Trace) -> dict[str, object]:

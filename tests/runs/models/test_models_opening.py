@@ -223,12 +223,12 @@ import sys, anyio
 from pathlib import Path
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.variant import Limits
-from closeloop.gateway import local
-from closeloop.providers import settings_of
-settings = settings_of("scripted:a.yaml", {})
+from closeloop.gateway import open_local_proxy
+from closeloop.providers import find_model_settings
+settings = find_model_settings("scripted:a.yaml", {})
 request = ModelRequest(messages=(ChatMessage(role="user", text="?"),))
 async def go():
-    async with local(settings, Limits(), Path(sys.argv[1])) as door:
+    async with open_local_proxy(settings, Limits(), Path(sys.argv[1])) as door:
         return await door.reply(request)
 assert anyio.run(go).text == "Hi"
 heavy = {"httpx", "starlette", "uvicorn"} & set(sys.modules)
