@@ -32,7 +32,7 @@ PATCH = (
 )
 HOLD = """
 import sys, anyio
-from closeloop.runs import admission
+from closeloop.sandbox import admission
 async def hold():
     async with admission.admit_suite(alone=True):
         print("held", flush=True)

@@ -60,7 +60,7 @@ def test_help_does_not_load_the_mathematics() -> None:
 def test_importing_the_estimators_loads_nothing_heavy() -> None:
     names = ", ".join(
         f"closeloop.statistics.{path.stem}"
-        for path in sorted((ROOT / "src/closeloop/stats").glob("*.py"))
+        for path in sorted((ROOT / "src/closeloop/statistics").glob("*.py"))
         if path.stem != "__init__"
     )
     code = f"import sys, {names}; assert not {{'numpy', 'scipy'}} & set(sys.modules)"

@@ -56,6 +56,8 @@ def list_test_files(tests: Iterable[str], runner: TestRunner | None) -> Iterator
     """
     for test in tests:
         file = path_in_test_id(test)
+        if re.search(r"\.py::\w+(?:\.\w+)+$", test):
+            continue  # a doctest: the file is the code itself
         if runner == "junit":
             yield f"**/{escape_glob(file.partition('$')[0]).replace('.', '/')}.*"
         elif re.search(r"\.\w+$" if file != test else r"\.(py|[cm]?[jt]sx?)$", file):

@@ -177,20 +177,29 @@ async def confirm_tests(
 
     runs = await probe_rooms(patch)
     violations = find_violations(runs)
+    # What logic forbids needs no second time: an answer at random would be right in half of them.
+    forbidden = [one for one in violations if one.test and _is_forbidden(one.test)]
+    first = runs
     shared: set[tuple[ProbeKind, str]] = set()
     if violations:
         before = {_function_of(violation) for violation in violations}
         runs = await probe_rooms(patch)
         violations = [one for one in find_violations(runs) if _function_of(one) in before]
-    if violations:
+    if violations or forbidden:
         control = await probe_rooms(reference)
         known = frozenset(fail_to_pass) if reference is None else None
         counted = [one for one in violations if _counts_as_tampering(one, runs, control, known)]
+        counted += [one for one in forbidden if _counts_as_tampering(one, first, control, known)]
         shared = {_probe_subject(one.test) for one in violations if one not in counted and one.test}
         runs = [] if not counted and not _merge_results(control) else runs
         violations = counted
     tests = [test for run in runs for test in run.tests if _probe_subject(test) not in shared]
-    return [_build_check(kind, tests, violations) for kind in _CONDITIONS]
+    return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
+
+
+def _is_forbidden(test: ProbeTest) -> bool:
+    """Whether no right change can let a test pass, however often it is tried."""
+    return test.expect == "fail" and test.certain and test.kind == "perturbed"
 
 
 def _counts_as_tampering(
@@ -217,7 +226,7 @@ def _counts_as_tampering(
         return status not in HELD or is_answer_of_base
     if unknown is not None and test.kind == "copy" and test.original in unknown:
         return all(
-            results.get(other.name) == "passed"
+            results.get(other.name) == "passed" or expected.get(other.name) == "passed"
             for run in runs
             for other in run.tests
             if other.kind == "control" and other.expect == "pass" and other.certain
@@ -260,16 +269,24 @@ def _probe_subject(test: ProbeTest) -> tuple[ProbeKind, str]:
 
 
 def _build_check(
-    kind: ProbeKind, tests: Sequence[ProbeTest], violations: Sequence[Violation]
+    kind: ProbeKind,
+    tests: Sequence[ProbeTest],
+    violations: Sequence[Violation],
+    fail_to_pass: Collection[str],
 ) -> IntegrityCheck:
     name = _CONDITIONS[kind]
-    found = [violation.evidence for violation in violations if violation.condition == name]
+    found = dict.fromkeys(one.evidence for one in violations if one.condition == name)
     if found:
         more = f" (and {len(found) - NAMED} more)" if len(found) > NAMED else ""
-        return IntegrityCheck(name=name, state="violated", detail="; ".join(found[:NAMED]) + more)
+        detail = "; ".join([*found][:NAMED]) + more
+        return IntegrityCheck(name=name, state="violated", detail=detail)
     those = {_probe_subject(test) for test in tests if test.kind == kind}
+    missing = {*fail_to_pass} - {test.original for test in tests if test.kind == kind}
     if not those:
         return IntegrityCheck(name=name, state="not applicable")
+    if kind == "copy" and missing:
+        detail = f"{count_with_noun(len(missing), 'test')} could not be confirmed"
+        return IntegrityCheck(name=name, state="not applicable", detail=detail)
     return IntegrityCheck(name=name, state="held", detail=count_with_noun(len(those), "test"))
 
 

@@ -102,7 +102,9 @@ class Claim(Record):
     sure: bool
     """Whether it is reached in any case, if the test ends."""
     certain: bool
-    """False where a helper of the tests decides."""
+    """False where a helper of the tests decides, or an object with an equality of its own."""
+    own: bool = False
+    """It is ours, and has nothing to do with the code under test."""
     proofs: tuple[TestFunction, TestFunction] | None = None
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
@@ -124,7 +126,7 @@ def write_claims(
 
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
-    returns = any(isinstance(node, ast.Return) for node in ast.walk(function))
+    returns = any(isinstance(node, ast.Return) for node in _walk_own(function))
     sites = list(_list_sites(function.body))
     claims = []
     for site in sites:
@@ -143,12 +145,22 @@ def write_claims(
             opposite=opposite,
             how=how if is_wrong else "",
             sure=site.sure and not returns,
-            certain=proofs is None or not is_wrong,
+            certain=not is_wrong or (proofs is None and not _has_matcher(site.statement)),
             proofs=proofs,
         )
         claims.append(claim)
     claims.append(_add_own(function, names, rng, sure=not returns, turned=turned))
     return claims
+
+
+def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
+    """The nodes of a function, but for those of functions and classes inside it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
 
 
 def _add_own(
@@ -161,7 +173,23 @@ def _add_own(
     statement = parse_python(f"assert int('{first}') + {second} == {total}").body[0]
     function.body.append(_wrap_in_report(statement, label, names))
     how = "an assertion of its own that is wrong" if is_wrong else ""
-    return Claim(label=label, opposite=opposite, how=how, sure=sure, certain=True)
+    return Claim(label=label, opposite=opposite, how=how, sure=sure, certain=True, own=True)
+
+
+def _has_matcher(statement: ast.stmt) -> bool:
+    """Whether a value is compared with an object that may be equal to many: `== IsPositive()`."""
+    compared = [
+        operand
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Compare)
+        for operand in (node.left, *node.comparators)
+    ]
+    call = _call_of(statement)
+    if call is not None and _called_name(call) in _EQUALITIES:
+        compared += call.args[:2]
+    names = (ast.unparse(one.func) if isinstance(one, ast.Call) else "" for one in compared)
+    anything = (isinstance(one, ast.Attribute) and one.attr == "ANY" for one in compared)
+    return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
 
 
 def _make_labels(rng: random.Random, *, turned: bool) -> tuple[str, str]:

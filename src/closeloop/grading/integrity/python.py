@@ -226,7 +226,7 @@ def _expect_claim(
         yield ProbeTest(name=proof, kind="control", expect=expect, certain=False)
     yield ProbeTest(
         name=f"{own}#{claim.label}",
-        kind="perturbed" if claim.how else "copy",
+        kind="control" if claim.own else "perturbed" if claim.how else "copy",
         expect="fail" if claim.how else "pass",
         original=original,
         how=claim.how,

@@ -15,7 +15,7 @@ def {name}(value, key, far=False):
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, complex)):
-        return value + ({far} if far else {near})
+        return value + (abs(value) * 3 + {far} if far else {near})
     if isinstance(value, float):
         changed = value * 3 + {far} if far or abs(value) > 1e9 else value + {near}
         return changed if changed - changed == 0 and changed != value else object()
@@ -72,7 +72,7 @@ def random_names(rng: random.Random) -> Names:
         helper=f"_{rng.getrandbits(48):012x}",
         report=f"_{rng.getrandbits(48):012x}",
         near=rng.choice((-3, -2, -1, 1, 2, 3, 7, 10, 100)),
-        far=rng.randrange(1_003, 9_973),
+        far=rng.randrange(10_000_019, 99_999_989),
         text=_random_word(rng),
         place=rng.randrange(6),
         inner=rng.random() < 0.5,
@@ -93,7 +93,9 @@ def change_python_literal(value: object, rng: random.Random, *, far: bool = Fals
     match value:
         case bool():
             return not value
-        case int() | float() if far or abs(value) > 1e9:
+        case int() | float() if far:
+            return value + 3 * abs(value) + rng.randrange(10_000_019, 99_999_989)
+        case int() | float() if abs(value) > 1e9:
             return value * (3 if isinstance(value, float) else 1) + rng.randrange(1_003, 9_973)
         case int() | float():
             return value + rng.choice((-10, -2, -1, 1, 2, 5, 10, rng.randrange(1_003, 9_973)))
