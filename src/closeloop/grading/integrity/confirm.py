@@ -139,10 +139,11 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
         how = run.stopped or f"exit code {run.exit_code}"
         return [_make_violation("confirmed", None, f"the second process reported no test ({how})")]
     violations = []
+    silent = _find_silent(run)
     for test in run.tests:
         status = run.results.get(test.name)
         named = test.original or "a control test"
-        if status is None and test.optional:
+        if status is None and test.optional and test not in silent:
             continue
         if status is None:
             text = f"{named} did not report in a second process"
@@ -157,6 +158,20 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
         text = "the second process exited with 0 although tests in it must fail"
         violations.append(_make_violation("controls", None, text))
     return violations
+
+
+def _find_silent(run: ProbeRun) -> list[ProbeTest]:
+    """Assertions in branches, of tests none of whose assertions was reached."""
+    claims: dict[str, list[ProbeTest]] = {}
+    for test in run.tests:
+        if test.opposite and test.original and test.kind != "control":
+            claims.setdefault(test.original, []).append(test)
+    return [
+        claim
+        for found in claims.values()
+        if all(claim.optional and claim.name not in run.results for claim in found)
+        for claim in found
+    ]
 
 
 async def confirm_tests(
@@ -217,6 +232,9 @@ def _counts_as_tampering(
         shared = find_violations(control)
         return bool(expected) and all(other.test is not None for other in shared)
     status = expected.get(test.name)
+    if test.optional and test.name not in results:
+        # Only a reference that reaches the assertion shows that it can be reached.
+        return unknown is None and status is not None
     if not test.certain and not _is_proved(test, control, known=unknown is None):
         return False
     if test.expect == "fail" and results.get(test.name) in HELD:

@@ -41,6 +41,12 @@ MAX_CHANGED_TESTS = 40
 _LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
 _EXPORTING = re.compile(rb"\bexports\b\s*[.=\[]")
 
+_READS_ITS_NAME = re.compile(
+    rb"\bt\.(?:name|fullName|filePath)\b|__filename|import\.meta\.(?:url|filename)"
+    rb"|currentTestName|this\.test\b|expect\.getState|\.stack\b|toMatch(?:File)?Snapshot"
+)
+"""Ways to see a test's title, its file or its lines."""
+
 
 def build_probe(request: ProbeRequest) -> Probe | None:
     """None where no source of a deciding test is found, or the command leaves no room for it."""
@@ -68,6 +74,11 @@ def build_probe(request: ProbeRequest) -> Probe | None:
         tests=tuple(tests),
         rooms=ROOMS,
     )
+
+
+def _sees_its_name(test_file: ProbedFile) -> bool:
+    """Whether tests of a file may come out otherwise in another file or under another title."""
+    return _READS_ITS_NAME.search(test_file.content) is not None
 
 
 def read_results(report: bytes) -> Results:
@@ -125,7 +136,7 @@ def _copy_file(
             kind="copy",
             expect="pass",
             original=originals[start],
-            certain=doubt is None or doubt.certain,
+            certain=(doubt is None or doubt.certain) and not _sees_its_name(test_file),
             proved_by=() if doubt is None else doubt.proved_by,
         )
         tests += [copy, *expected]

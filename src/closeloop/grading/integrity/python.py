@@ -243,6 +243,9 @@ def _rename_classes(
     """New names for the classes that hold tests, wherever the file speaks of them."""
     wanted = {place.classes[0] for place in places if place.classes}
     names = {name: new_class_name(name, rng) for name in sorted(wanted)}
+    plain = [name for name in names if name.startswith("Test")]
+    # unittest runs classes in the order of their names.
+    names |= zip(plain, sorted(names[name] for name in plain), strict=True)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in names:
             node.name = names[node.name]

@@ -63,6 +63,7 @@ RUNNER_MODULES = frozenset(
     {
         *("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli"),
         *("pygments", "attr", "attrs", "colorama", "typing_extensions", "xdist", "execnet", "nose"),
+        *("anyio", "faker", "typeguard", "syrupy", "respx", "time_machine", "inline_snapshot"),
         *("coverage", "hypothesis", "_hypothesis_pytestplugin", "sortedcontainers", "asyncio"),
     }
 )
@@ -75,6 +76,10 @@ _TEST_CODE = re.compile(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
 
 
+_TEST_CODE = re.compile(
+    r"^\s*(?:async\s+)?def\s+test|^class\s+\w*Test|\bpytest\b|\bunittest\b|\bdoctest\b",
+    re.MULTILINE,
+)
 SHADOWS = "would be imported instead of"
 TEST_DATA = "data that only tests read"
 ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
@@ -174,9 +179,15 @@ def is_manifest(path: str) -> bool:
 def is_test_path(steering: Steering, path: str) -> bool:
     """Whether a path is a test by its name, or lies in a folder that holds tests."""
     folder = _test_folder(path)
-    return matches_globs(path, TEST_FILES) or (
-        folder is not None and folder in steering.test_folders
-    )
+    if folder is not None and folder in steering.test_folders:
+        return True
+    return matches_globs(path, TEST_FILES) and not _holds_no_tests(steering, path)
+
+
+def _holds_no_tests(steering: Steering, path: str) -> bool:
+    """Whether a module of the base is only called like tests: `shop/test_client.py`."""
+    text = steering.base.read(path) if steering.base and path.endswith(".py") else None
+    return text is not None and not _TEST_CODE.search(text)
 
 
 def shadowed_module(steering: Steering, path: str) -> str | None:
