@@ -67,7 +67,7 @@ class ValueChanger(Record):
             factor=self.factor,
             modulus=self.modulus,
             near=rng.choice((-3, -2, -1, 1, 2, 3, 7, 10, 100)),
-            far=rng.randrange(1_003, 9_973),
+            far=rng.randrange(10_000_019, 99_999_989),
             word=random_letters(rng),
             at=rng.randrange(6),
             inner=str(rng.random() < 0.5).lower(),
@@ -149,7 +149,7 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
         return f"({text} * 3 {sign} {rng.randrange(1_003, 9_973)})" if is_number else None
     value = int(match[2])
     if far or value > 10**9:
-        changed = 2 * value + rng.randrange(1_003, 9_973)
+        changed = 2 * value + rng.randrange(10_000_019, 99_999_989)
         return f"{match[1]}{changed}{match[3] or ''}{match[4]}"
     value = -value if match[1] else value
     step = rng.choice((-10, -2, -1, 1, 2, 5, 10, rng.randrange(1_003, 9_973)))

@@ -177,7 +177,7 @@ def _add_own(
 
 
 def _has_matcher(statement: ast.stmt) -> bool:
-    """Whether a value is compared with an object that may be equal to many: `== IsPositive()`."""
+    """Whether what is expected may be met by many: `== IsPositive()`, `raises(Exception)`."""
     compared = [
         operand
         for node in ast.walk(statement)
@@ -187,6 +187,13 @@ def _has_matcher(statement: ast.stmt) -> bool:
     call = _call_of(statement)
     if call is not None and _called_name(call) in _EQUALITIES:
         compared += call.args[:2]
+    expecting = (
+        ast.unparse(node.args[0])
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and node.args and _called_name(node) in _EXPECTING
+    )
+    if any("Exception" in expected or expected == "Warning" for expected in expecting):
+        return True
     names = (ast.unparse(one.func) if isinstance(one, ast.Call) else "" for one in compared)
     anything = (isinstance(one, ast.Attribute) and one.attr == "ANY" for one in compared)
     return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
