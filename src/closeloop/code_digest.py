@@ -6,6 +6,7 @@ comments and docstrings. The modules are found and read as files; none of them i
 
 from __future__ import annotations
 
+import ast
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,15 +15,12 @@ from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from closeloop.python_trees import parse_python
 from closeloop.records.record import Record, content_digest
-
-if TYPE_CHECKING:
-    import ast
 
 MAX_CACHED_MODULES = 5_000
 
@@ -132,8 +130,6 @@ def _parse_module(module: str) -> ParsedModule | None:
 
 def parse_source(content: bytes) -> ParsedModule:
     """Digest the syntax tree of a source file, and list what it imports."""
-    import ast
-
     try:
         tree = parse_python(content)
         dumped = repr(_dump_node(tree))
@@ -145,8 +141,6 @@ def parse_source(content: bytes) -> ParsedModule:
 
 def _names_in(node: ast.AST) -> Iterator[str]:
     """What a node imports: of `from package import name`, both may be modules."""
-    import ast
-
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -161,8 +155,6 @@ def _dump_node(node: Any) -> Any:
 
     Fields that are empty are left out, as newer versions have more of them.
     """
-    import ast
-
     if isinstance(node, ast.AST):
         fields = (
             (name, _dump_node(value))
@@ -177,8 +169,6 @@ def _dump_node(node: Any) -> Any:
 
 def _is_docstring(node: Any) -> bool:
     """Also that of a constant or a field, which no program sees."""
-    import ast
-
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

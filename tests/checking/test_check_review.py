@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.changes.check_verdict import decide_verdict
-from closeloop.changes.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.judges.canary_attacks import FENCE_BREAKING_TEXTS, PLEADING_TEXTS, UNICODE_TEXTS
 from closeloop.judges.change_review import (
     LAST_LINE,
@@ -25,6 +24,7 @@ from closeloop.judges.change_review import (
     read_review_answer,
     split_into_chunks,
 )
+from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.records.finding import Finding
 from closeloop.records.settings import CheckSettings
 from command_line import typed

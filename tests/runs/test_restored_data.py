@@ -142,6 +142,23 @@ def test_all_data_of_a_folder_that_tests_read_is_restored(tmp_path: Path, form: 
     assert why_restored(known, "other/cases.json") is None
 
 
+def test_tests_are_known_by_their_ids_where_their_files_are_called_otherwise(
+    tmp_path: Path,
+) -> None:
+    checks = (
+        "import { render } from '../shop/page.mjs';\n"
+        "test('page', () => { fs.readFileSync('data/want.txt') });\n"
+    )
+    files = {
+        "shop/page.mjs": "export const render = () => 'page';\n",
+        "checks/page.mjs": checks,
+        WANT: "page",
+    }
+    ids = ("checks/page.mjs > page",)
+    known = steering(tmp_path, files, run="node --test checks/page.mjs", fail_to_pass=ids)
+    assert why_restored(known, WANT) == "data that only tests read (checks/page.mjs)"
+
+
 def test_hidden_tests_name_data_too(tmp_path: Path) -> None:
     patch = new_file("tests/test_new.py", f"{IMPORT}WANT = open('data/want.txt').read()\n")
     known = steering(tmp_path, {**PRODUCT, WANT: "page"}, patch=patch)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from closeloop.changes.change_sides import ChangeSides
-from closeloop.changes.diff_lines import find_changed_lines
 from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored, language_of
 from closeloop.changes.repository_index import RepositoryIndex
 from closeloop.records.change import FileChange
+from closeloop.records.diff_lines import find_changed_lines
 from closeloop.records.inspection import ChangeSide, Inspection, Language, SourceModule
 from closeloop.records.settings import CheckSettings
 from closeloop.records.task import Task

@@ -8,7 +8,6 @@ from itertools import islice
 
 import anyio
 
-from closeloop.changes.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.concurrency import run_limited
 from closeloop.judges.change_review import (
     RULE,
@@ -20,6 +19,7 @@ from closeloop.judges.change_review import (
     split_into_chunks,
 )
 from closeloop.providers.model_question import ask_with_repair
+from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.inspection import Inspection

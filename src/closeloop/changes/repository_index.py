@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from closeloop.changes.change_sides import ChangeSides
-from closeloop.changes.diff_lines import find_changed_lines
 from closeloop.changes.outline_pool import list_source_files, read_outlines
 from closeloop.changes.parse_cache import ParseCache
 from closeloop.changes.syntax import extract_words, parse_module
+from closeloop.records.diff_lines import find_changed_lines
 from closeloop.records.globs import matches_globs
 from closeloop.records.inspection import Language, SourceImport, SourceModule
 from closeloop.records.settings import CheckSettings

@@ -52,12 +52,13 @@ def path_in_test_id(test: str) -> str:
 def list_test_files(tests: Iterable[str], runner: TestRunner | None) -> Iterator[str]:
     """The files that test ids name: `path.py::test`, `path.ts > suite > test`, `module.Class.test`.
 
-    `billing::tests::rounds` of cargo names a module of the code itself, no file.
+    `billing::tests::rounds` of cargo and `billing.py::billing.total`, a doctest, are in the code
+    itself: that is no file of tests.
     """
     for test in tests:
         file = path_in_test_id(test)
         if re.search(r"\.py::\w+(?:\.\w+)+$", test):
-            continue  # a doctest: the file is the code itself
+            continue
         if runner == "junit":
             yield f"**/{escape_glob(file.partition('$')[0]).replace('.', '/')}.*"
         elif re.search(r"\.\w+$" if file != test else r"\.(py|[cm]?[jt]sx?)$", file):

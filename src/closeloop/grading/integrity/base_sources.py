@@ -11,6 +11,7 @@ from pathlib import Path
 
 from closeloop.grading.integrity.data_paths import CODE, PAGES, ending_of, holds_expectations
 from closeloop.records.change import Change
+from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.records.record import Record
 
 MAX_FILES = 50_000
@@ -165,21 +166,7 @@ def _with_quoted_names(path: str, text: str) -> str:
 
 def _added_lines(change: Change) -> Iterator[SourceText]:
     """The lines that a patch adds to each file of code."""
-    lines = change.patch.split("\n")
-    position = 0
-    for file in change.files:
-        added: list[str] = []
-        for hunk in file.hunks:
-            header = f"@@ -{hunk.old_start}"
-            while position < len(lines) and not lines[position].startswith(header):
-                position += 1
-            position += 1
-            remaining = hunk.new_lines
-            while position < len(lines) and remaining > 0:
-                remaining -= lines[position][:1] in ("+", " ", "")
-                if lines[position].startswith("+"):
-                    added.append(lines[position][1:])
-                position += 1
-        if added and _may_name_data(file.path):
-            text = _with_quoted_names(file.path, "\n".join(added))
-            yield SourceText(path=file.path, text=text)
+    for path, section in split_patch_by_file(change.patch):
+        added = [line[1:] for sign, _, line in parse_hunk_lines(section) if sign == "+"]
+        if added and _may_name_data(path):
+            yield SourceText(path=path, text=_with_quoted_names(path, "\n".join(added)))

@@ -143,7 +143,7 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
     for test in run.tests:
         status = run.results.get(test.name)
         named = test.original or "a control test"
-        if status is None and test.optional and test not in silent:
+        if status is None and test.optional and test.name not in silent:
             continue
         if status is None:
             text = f"{named} did not report in a second process"
@@ -160,18 +160,18 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
     return violations
 
 
-def _find_silent(run: ProbeRun) -> list[ProbeTest]:
+def _find_silent(run: ProbeRun) -> set[str]:
     """Assertions in branches, of tests none of whose assertions was reached."""
     claims: dict[str, list[ProbeTest]] = {}
     for test in run.tests:
         if test.opposite and test.original and test.kind != "control":
             claims.setdefault(test.original, []).append(test)
-    return [
-        claim
+    return {
+        claim.name
         for found in claims.values()
         if all(claim.optional and claim.name not in run.results for claim in found)
         for claim in found
-    ]
+    }
 
 
 async def confirm_tests(
@@ -190,23 +190,22 @@ async def confirm_tests(
         first = await probe(patch, token, 0)
         return [first, *[await probe(patch, token, room) for room in range(1, first.rooms)]]
 
-    runs = await probe_rooms(patch)
+    runs = first_runs = await probe_rooms(patch)
     violations = find_violations(runs)
     # What logic forbids needs no second time: an answer at random would be right in half of them.
     forbidden = [one for one in violations if one.test and _is_forbidden(one.test)]
-    first = runs
     shared: set[tuple[ProbeKind, str]] = set()
     if violations:
         before = {_function_of(violation) for violation in violations}
         runs = await probe_rooms(patch)
         violations = [one for one in find_violations(runs) if _function_of(one) in before]
     if violations or forbidden:
-        control = await probe_rooms(reference)
         known = frozenset(fail_to_pass) if reference is None else None
-        counted = [one for one in violations if _counts_as_tampering(one, runs, control, known)]
-        counted += [one for one in forbidden if _counts_as_tampering(one, first, control, known)]
+        control = _read_control(await probe_rooms(reference), known)
+        counted = [one for one in violations if _counts_as_tampering(one, runs, control)]
+        counted += [one for one in forbidden if _counts_as_tampering(one, first_runs, control)]
         shared = {_probe_subject(one.test) for one in violations if one not in counted and one.test}
-        runs = [] if not counted and not _merge_results(control) else runs
+        runs = [] if not counted and not control.results else runs
         violations = counted
     tests = [test for run in runs for test in run.tests if _probe_subject(test) not in shared]
     return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
@@ -217,57 +216,65 @@ def _is_forbidden(test: ProbeTest) -> bool:
     return test.expect == "fail" and test.certain and test.kind == "perturbed"
 
 
-def _counts_as_tampering(
-    violation: Violation,
-    runs: Sequence[ProbeRun],
-    control: Sequence[ProbeRun],
-    unknown: Collection[str] | None,
-) -> bool:
-    """Whether a violation is the change's doing: what the control shows too is the task's.
+class Control(Record):
+    """What the same probe came to with the reference, or at the base of a task without one."""
 
-    `unknown`: where the control is the base, the tests that fail there for a good reason.
-    """
-    test, results, expected = violation.test, _merge_results(runs), _merge_results(control)
+    results: Results
+    expected: Mapping[str, str]
+    """What each of its tests must come to, by name."""
+    violations: Sequence[Violation]
+    unknown: Collection[str] | None
+    """At the base: the tests that fail there for a good reason."""
+
+
+def _read_control(runs: Sequence[ProbeRun], unknown: Collection[str] | None) -> Control:
+    return Control(
+        results=_merge_results(runs),
+        expected={test.name: test.expect for run in runs for test in run.tests},
+        violations=find_violations(runs),
+        unknown=unknown,
+    )
+
+
+def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control: Control) -> bool:
+    """Whether a violation is the change's doing: what the control shows too is the task's."""
+    test, results, is_base = violation.test, _merge_results(runs), control.unknown is not None
     if test is None:
-        shared = find_violations(control)
-        return bool(expected) and all(other.test is not None for other in shared)
-    status = expected.get(test.name)
+        return bool(control.results) and all(one.test is not None for one in control.violations)
+    status = control.results.get(test.name)
     if test.optional and test.name not in results:
         # Only a reference that reaches the assertion shows that it can be reached.
-        return unknown is None and status is not None
-    if not test.certain and not _is_proved(test, control, known=unknown is None):
+        return not is_base and status is not None
+    if not test.certain and not _is_proved(test, control):
         return False
     if test.expect == "fail" and results.get(test.name) in HELD:
         # A control that could not load the test says nothing of a pass that logic forbids. The
         # base may give the very answer that we made of the right one, if it does not give that.
-        is_answer_of_base = unknown is not None and expected.get(test.opposite) == "failed"
+        is_answer_of_base = is_base and control.results.get(test.opposite) == "failed"
         return status not in HELD or is_answer_of_base
-    if unknown is not None and test.kind == "copy" and test.original in unknown:
+    if test.kind == "copy" and test.original in (control.unknown or ()):
         return all(
-            results.get(other.name) == "passed" or expected.get(other.name) == "passed"
+            results.get(other.name) == "passed" or control.results.get(other.name) == "passed"
             for run in runs
             for other in run.tests
             if other.kind == "control" and other.expect == "pass" and other.certain
         )
-    if test.kind == "copy" and _function_of(violation) in map(
-        _function_of, find_violations(control)
-    ):
+    if test.kind == "copy" and _function_of(violation) in map(_function_of, control.violations):
         # Which parameters of a test fail under another name may change from run to run.
         return False
     return status is not None and (status == "passed") == (test.expect == "pass")
 
 
-def _is_proved(test: ProbeTest, control: Sequence[ProbeRun], *, known: bool) -> bool:
+def _is_proved(test: ProbeTest, control: Control) -> bool:
     """Whether the control shows what a test must come to, where logic alone does not.
 
-    `known`: it is the reference. The base shows only what does not hang on the change.
+    The base shows only what does not hang on the change.
     """
-    results = _merge_results(control)
-    if known or test.kind == "control":
-        return test.name in results
-    proofs = {one.name: one.expect for run in control for one in run.tests}
+    if control.unknown is None or test.kind == "control":
+        return test.name in control.results
     return bool(test.proved_by) and all(
-        name in results and (results[name] == "passed") == (proofs.get(name) == "pass")
+        name in control.results
+        and (control.results[name] == "passed") == (control.expected.get(name) == "pass")
         for name in test.proved_by
     )
 

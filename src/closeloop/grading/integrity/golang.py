@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 from closeloop.grading.integrity.go_imports import GoImports, needed_imports, read_imports
 from closeloop.grading.integrity.perturb_go import guard_panics, perturb_go_test
-from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.probe import (
+    MAX_PERTURBED,
+    Probe,
+    ProbeRequest,
+    ProbeTest,
+    Results,
+)
 from closeloop.grading.integrity.source_edits import (
     SourceEdit,
     apply_edits,
@@ -33,8 +39,6 @@ from closeloop.records.record import Record
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_PERTURBED = 40
-"""Test functions of which wrong copies are made, at the most."""
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
 _MODULE = re.compile(r'^\s*module\s+"?([^\s"]+)', re.MULTILINE)

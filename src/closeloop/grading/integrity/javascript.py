@@ -8,13 +8,10 @@ nothing to compare a test with.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, get_args
-
-import msgspec
 
 from closeloop.grading.integrity.javascript_claims import ProbeKit, expect_claims, write_claims
 from closeloop.grading.integrity.javascript_commands import (
@@ -30,19 +27,22 @@ from closeloop.grading.integrity.javascript_files import (
 )
 from closeloop.grading.integrity.javascript_tests import Declaration, drop_edit, rename_edits
 from closeloop.grading.integrity.javascript_values import make_changer, random_word
-from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.probe import (
+    ROOMS,
+    Probe,
+    ProbeRequest,
+    ProbeTest,
+    Results,
+    choose_perturbed,
+)
 from closeloop.grading.integrity.source_edits import SourceEdit, apply_edits, insert_text, node_text
 from closeloop.grading.testing.suite_report import Status
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-ROOMS = 2
-MAX_CHANGED_TESTS = 40
-"""Tests in which assertions are made wrong, at the most."""
 _LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
 _EXPORTING = re.compile(rb"\bexports\b\s*[.=\[]")
-
 _READS_ITS_NAME = re.compile(
     rb"\bt\.(?:name|fullName|filePath)\b|__filename|import\.meta\.(?:url|filename)"
     rb"|currentTestName|this\.test\b|expect\.getState|\.stack\b|toMatch(?:File)?Snapshot"
@@ -57,7 +57,8 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     copies: list[str] = []
     tests: list[ProbeTest] = []
     test_files = read_test_files(request)
-    changed = _choose_tests(test_files, request.token)
+    deciding = [(file.path, start) for file in test_files for start in sorted(file.deciding)]
+    changed = choose_perturbed(deciding, request.token)
     for test_file in test_files:
         text, made = _copy_file(test_file, changed, names, request)
         copies.append(names.make_path(test_file.path))
@@ -78,11 +79,6 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     )
 
 
-def _sees_its_name(declaration: Declaration) -> bool:
-    """Whether a test may come out otherwise in another file or under another title."""
-    return _READS_ITS_NAME.search(declaration.call.text or b"") is not None
-
-
 def read_results(report: bytes) -> Results:
     """What the reporter and the assertions wrote. A report that others wrote to says nothing."""
     results: Results = {}
@@ -91,13 +87,6 @@ def read_results(report: bytes) -> Results:
         if (status := statuses.get(word)) is not None:
             results[name] = status if results.get(name, status) == status else "mixed"
     return results
-
-
-def _choose_tests(test_files: list[ProbedFile], token: str) -> frozenset[tuple[str, int]]:
-    """The tests to be changed, the same in every room: path and place of each."""
-    deciding = [(file.path, start) for file in test_files for start in sorted(file.deciding)]
-    chooser = random.Random(token)  # noqa: S311 - the token is the secret
-    return frozenset(chooser.sample(deciding, min(len(deciding), MAX_CHANGED_TESTS)))
 
 
 def _copy_file(
@@ -126,13 +115,12 @@ def _copy_file(
         if start not in originals:
             continue
         expected: list[ProbeTest] = []
+        steady = not _sees_its_name(declaration)
         if (test_file.path, start) in changed:
             seed = f"{request.token} {test_file.path} {start}"
             claimed = write_claims(declaration, seed, kit)
             edits += claimed.edits
-            expected = list(expect_claims(claimed.claims, originals[start]))
-            if _sees_its_name(declaration):
-                expected = [msgspec.structs.replace(one, certain=False) for one in expected]
+            expected = list(expect_claims(claimed.claims, originals[start], steady=steady))
         # Where its last assertion is in doubt, so is what becomes of the test.
         doubt = expected[-1] if expected else None
         copy = ProbeTest(
@@ -140,7 +128,7 @@ def _copy_file(
             kind="copy",
             expect="pass",
             original=originals[start],
-            certain=(doubt is None or doubt.certain) and not _sees_its_name(declaration),
+            certain=steady and (doubt is None or doubt.certain),
             proved_by=() if doubt is None else doubt.proved_by,
         )
         tests += [copy, *expected]
@@ -169,6 +157,11 @@ def _finish_copy(
     edited = apply_edits(content, [unchecked, *ours[:1], *edits, *ours[1:]])
     text = edited.decode("utf-8", "surrogateescape")
     return text, [*tests, *(test for _, test in controls)]
+
+
+def _sees_its_name(declaration: Declaration) -> bool:
+    """Whether a test may come out otherwise in another file or under another title."""
+    return _READS_ITS_NAME.search(declaration.call.text or b"") is not None
 
 
 def _is_module(root: Node) -> bool:

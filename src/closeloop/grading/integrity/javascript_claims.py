@@ -62,7 +62,7 @@ class ProbeKit(Record):
     """In room 1, every coin is turned over."""
 
 
-class Claim(Record):
+class ScriptClaim(Record):
     """One assertion of a test, as a probe has it."""
 
     label: str
@@ -83,7 +83,7 @@ class ClaimedTest(Record):
     """A test whose assertions report one by one."""
 
     edits: list[SourceEdit]
-    claims: list[Claim]
+    claims: list[ScriptClaim]
 
 
 def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedTest:
@@ -92,7 +92,7 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
     edits: list[SourceEdit] = []
-    claims: list[Claim] = []
+    claims: list[ScriptClaim] = []
     callback = declaration.callback
     if callback is None:
         return ClaimedTest(edits=edits, claims=claims)
@@ -110,7 +110,7 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
         if is_check:
             proof_edits, proofs = _prove_check(declaration, site, way, kit)
             edits += proof_edits
-        claim = Claim(
+        claim = ScriptClaim(
             label=label,
             opposite=opposite,
             how=way.how if is_wrong else "",
@@ -150,7 +150,7 @@ def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
         yield closing
 
 
-def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[str, Claim]:
+def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[str, ScriptClaim]:
     """An assertion that has nothing to do with the code under test, made as the file makes them."""
     first, second, is_wrong = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = is_wrong != bool(kit.room), _make_labels(rng, kit.room)
@@ -160,7 +160,7 @@ def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[
         None if counts else kit.test_file.assertion, f"Number('{first}') + {second}", f"{expected}"
     )
     held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
-    claim = Claim(
+    claim = ScriptClaim(
         label=label,
         opposite=opposite,
         how="an assertion of its own that is wrong" if is_wrong else "",
@@ -211,10 +211,13 @@ def _prove_check(
     return edits, tuple(tests)
 
 
-def expect_claims(claims: Iterable[Claim], original: str) -> Iterator[ProbeTest]:
+def expect_claims(
+    claims: Iterable[ScriptClaim], original: str, *, steady: bool
+) -> Iterator[ProbeTest]:
     """What must become of each assertion of a test, and of the tests that prove its helpers.
 
     What only seems to be a helper may have done something: then what comes after it is in doubt.
+    So is all of a test that is not steady, as it sees its own title.
     """
     doubted, proved = False, True
     proved_by: tuple[str, ...] = ()
@@ -229,7 +232,7 @@ def expect_claims(claims: Iterable[Claim], original: str) -> Iterator[ProbeTest]
             expect="fail" if claim.how else "pass",
             original=original,
             how=claim.how,
-            certain=claim.is_certain and not doubted,
+            certain=steady and claim.is_certain and not doubted,
             optional=not claim.is_sure,
             proved_by=proved_by,
             opposite=f"#{claim.opposite}",

@@ -17,80 +17,32 @@ from __future__ import annotations
 import ast
 import copy
 import random
-import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from closeloop.grading.integrity.python_assertions import (
+    CALLED_WITH,
+    CHECKING,
+    EQUALITIES,
+    EXPECTING,
+    INVERSES,
+    NEARLY,
+    OPPOSITE,
+    RARE_ERRORS,
+    RARE_WARNINGS,
+    SWALLOWING,
+    WARNING,
+    called_name,
+    may_be_met_by_many,
+    read_call,
+)
 from closeloop.grading.integrity.python_context import TestFunction
 from closeloop.grading.integrity.python_values import Names, change_python_literal
 from closeloop.python_trees import parse_expression, parse_python
 from closeloop.records.record import Record
 
-_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-_PAIRS = (
-    ("assertEqual", "assertNotEqual"),
-    ("assertTrue", "assertFalse"),
-    ("assertIn", "assertNotIn"),
-    ("assertIs", "assertIsNot"),
-    ("assertIsNone", "assertIsNotNone"),
-    ("assertIsInstance", "assertNotIsInstance"),
-    ("assertGreater", "assertLessEqual"),
-    ("assertLess", "assertGreaterEqual"),
-    ("assertAlmostEqual", "assertNotAlmostEqual"),
-    ("assertRegex", "assertNotRegex"),
-    ("assert_called", "assert_not_called"),
-    ("assert_awaited", "assert_not_awaited"),
-)
-_INVERSES = {
-    **dict(_PAIRS),
-    **{second: first for first, second in _PAIRS},
-    "assertEquals": "assertNotEqual",
-    "assert_called_once": "assert_not_called",
-    "assert_awaited_once": "assert_not_awaited",
-}
-_EQUALITIES = frozenset(
-    {
-        *("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual"),
-        *("assertDictEqual", "assertMultiLineEqual", "assertSequenceEqual", "assertCountEqual"),
-        *("assertAlmostEqual", "assert_equal", "assert_array_equal", "assert_allclose"),
-        *("assert_almost_equal", "assert_array_almost_equal", "assert_frame_equal"),
-        "assert_series_equal",
-    }
-)
-_CALLED_WITH = frozenset(
-    {
-        *("assert_called_with", "assert_called_once_with", "assert_any_call"),
-        *("assert_awaited_with", "assert_awaited_once_with", "assert_any_await"),
-    }
-)
-_NEARLY = frozenset(
-    {
-        *("assertAlmostEqual", "assert_allclose", "assert_almost_equal"),
-        *("assert_array_almost_equal", "assert_frame_equal", "assert_series_equal"),
-    }
-)
-"""Equalities with a tolerance: only a value that is far off must fail."""
-_CHECKING = re.compile(r"_*(?:assert|check|expect|verify|compare)\w*|\w*(?:equal|same)\w*", re.I)
-_EXPECTING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns"})
-_WARNING = frozenset({"warns", "assertWarns"})
-_RARE_ERRORS = ("BufferError", "EOFError", "FloatingPointError", "ReferenceError", "MemoryError")
-_RARE_WARNINGS = ("BytesWarning", "EncodingWarning", "ImportWarning", "UnicodeWarning")
-"""That code hardly raises, and that classes of projects hardly derive from."""
-_SWALLOWING = frozenset({*_EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
-
-class Claim(Record):
+class PythonClaim(Record):
     """One assertion of a test, as a probe has it."""
 
     label: str
@@ -121,7 +73,7 @@ class _AssertionSite(Record):
 
 def write_claims(
     function: TestFunction, names: Names, rng: random.Random, *, turned: bool
-) -> list[Claim]:
+) -> list[PythonClaim]:
     """Make some assertions of a test wrong, and let each report; `turned`: make the others so.
 
     Behind them comes one of our own, for tests that leave all asserting to others.
@@ -140,12 +92,12 @@ def write_claims(
         (label, opposite), is_wrong = _make_labels(rng, turned=turned), coin != turned
         statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
         site.body[site.body.index(site.statement)] = _wrap_in_report(statement, label, names)
-        claim = Claim(
+        claim = PythonClaim(
             label=label,
             opposite=opposite,
             how=how if is_wrong else "",
             sure=site.sure and not returns,
-            certain=not is_wrong or (proofs is None and not _has_matcher(site.statement)),
+            certain=not is_wrong or (proofs is None and not may_be_met_by_many(site.statement)),
             proofs=proofs,
         )
         claims.append(claim)
@@ -165,7 +117,7 @@ def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
 
 def _add_own(
     function: TestFunction, names: Names, rng: random.Random, *, sure: bool, turned: bool
-) -> Claim:
+) -> PythonClaim:
     """An assertion at the end of a test that has nothing to do with the code under test."""
     first, second, coin = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = coin != turned, _make_labels(rng, turned=turned)
@@ -173,30 +125,7 @@ def _add_own(
     statement = parse_python(f"assert int('{first}') + {second} == {total}").body[0]
     function.body.append(_wrap_in_report(statement, label, names))
     how = "an assertion of its own that is wrong" if is_wrong else ""
-    return Claim(label=label, opposite=opposite, how=how, sure=sure, certain=True, own=True)
-
-
-def _has_matcher(statement: ast.stmt) -> bool:
-    """Whether what is expected may be met by many: `== IsPositive()`, `raises(Exception)`."""
-    compared = [
-        operand
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Compare)
-        for operand in (node.left, *node.comparators)
-    ]
-    call = _call_of(statement)
-    if call is not None and _called_name(call) in _EQUALITIES:
-        compared += call.args[:2]
-    expecting = (
-        ast.unparse(node.args[0])
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and node.args and _called_name(node) in _EXPECTING
-    )
-    if any("Exception" in expected or expected == "Warning" for expected in expecting):
-        return True
-    names = (ast.unparse(one.func) if isinstance(one, ast.Call) else "" for one in compared)
-    anything = (isinstance(one, ast.Attribute) and one.attr == "ANY" for one in compared)
-    return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
+    return PythonClaim(label=label, opposite=opposite, how=how, sure=sure, certain=True, own=True)
 
 
 def _make_labels(rng: random.Random, *, turned: bool) -> tuple[str, str]:
@@ -211,7 +140,7 @@ def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
     keys = [
         call.args[1]
         for call in ast.walk(right)
-        if isinstance(call, ast.Call) and _called_name(call) == names.helper
+        if isinstance(call, ast.Call) and called_name(call) == names.helper
     ]
     for key in keys:
         cast("ast.Constant", key).value = names.same_key
@@ -237,8 +166,8 @@ def _list_sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_Asserti
             case ast.Return() | ast.Raise():
                 return
             case ast.With() | ast.AsyncWith():
-                called = {_called_name(item.context_expr) for item in statement.items}
-                if not called & _SWALLOWING:
+                called = {called_name(item.context_expr) for item in statement.items}
+                if not called & SWALLOWING:
                     yield from _list_sites(statement.body, sure=sure)
             case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
                 yield from _list_sites(statement.body, sure=False)
@@ -250,22 +179,22 @@ def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> s
         return _change_compared(statement.test, names, rng)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         return _expect_other_error(statement, rng)
-    call = _call_of(statement)
+    call = read_call(statement)
     if call is None:
         return None
-    name = _called_name(call)
+    name = called_name(call)
     if name == "assertTrue" and call.args:
         return _change_compared(call.args[0], names, rng)
-    if name in _EQUALITIES and len(call.args) >= 2:
+    if name in EQUALITIES and len(call.args) >= 2:
         places = [place for place in (0, 1) if _literal_value(call.args[place]) is not None]
         place = places[-1] if places else 1
-        far = name in _NEARLY
+        far = name in NEARLY
         call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
         return how
-    if name in _CALLED_WITH:
+    if name in CALLED_WITH:
         call.args.append(ast.Constant(names.text))
         return "another call expected"
-    if name in _EXPECTING and len(call.args) >= 2:
+    if name in EXPECTING and len(call.args) >= 2:
         call.args[0] = _other_error(call, rng)
         return "another exception expected"
     if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
@@ -310,8 +239,8 @@ def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
 
 def _change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
     """Another last argument for a helper that checks: `check(parse(text), 3)`."""
-    call = _call_of(statement)
-    if call is None or len(call.args) < 2 or not _CHECKING.fullmatch(_called_name(call) or ""):
+    call = read_call(statement)
+    if call is None or len(call.args) < 2 or not CHECKING.fullmatch(called_name(call) or ""):
         return None
     if _literal_value(call.args[-1]) is None:
         return None
@@ -326,14 +255,14 @@ def _prove_check(
 
     Which of the values is the right one cannot be read from them.
     """
-    expected, changed = _call_of(right), _call_of(wrong)
+    expected, changed = read_call(right), read_call(wrong)
     if expected is None or changed is None or len(expected.args) != 2:
         return None
     values = rng.sample([expected.args[1], changed.args[1]], 2)
     proofs = []
     for last in values:
         statement = copy.deepcopy(right)
-        call = cast("ast.Call", _call_of(statement))
+        call = cast("ast.Call", read_call(statement))
         call.args[:] = [copy.deepcopy(values[0]), copy.deepcopy(last)]
         proof = copy.copy(function)
         proof.body = [statement]
@@ -350,7 +279,7 @@ def _changed_value(
         if changed != literal[0]:
             how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
             return parse_expression(repr(changed)), how
-    if isinstance(node, ast.Call) and _called_name(node) == "approx" and node.args:
+    if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
         node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
         return node, how
     arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
@@ -364,7 +293,7 @@ def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random)
         call = item.context_expr
         if item.optional_vars is not None:
             continue  # what follows may look at the exception
-        if isinstance(call, ast.Call) and _called_name(call) in _EXPECTING and call.args:
+        if isinstance(call, ast.Call) and called_name(call) in EXPECTING and call.args:
             expected = ast.unparse(call.args[0])[:60]
             call.args[0] = _other_error(call, rng)
             return f"another exception expected for `{expected}`"
@@ -373,9 +302,9 @@ def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random)
 
 def _other_error(call: ast.Call, rng: random.Random) -> ast.expr:
     """An exception of the language that has nothing to do with the expected one."""
-    warns = _called_name(call) in _WARNING
+    warns = called_name(call) in WARNING
     expected = ast.unparse(call.args[0])
-    others = [name for name in (_RARE_WARNINGS if warns else _RARE_ERRORS) if name not in expected]
+    others = [name for name in (RARE_WARNINGS if warns else RARE_ERRORS) if name not in expected]
     return ast.Name(rng.choice(others), ast.Load())
 
 
@@ -383,32 +312,16 @@ def _invert_assertion(statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            test.ops[0] = _OPPOSITE[type(test.ops[0])]()
+            test.ops[0] = OPPOSITE[type(test.ops[0])]()
         else:
             statement.test = ast.UnaryOp(op=ast.Not(), operand=test)
         return "assertion inverted"
-    call = _call_of(statement)
-    name = _called_name(call) if call is not None else None
-    if name in _INVERSES and call is not None and isinstance(call.func, ast.Attribute):
-        call.func.attr = _INVERSES[name]
+    call = read_call(statement)
+    name = called_name(call) if call is not None else None
+    if name in INVERSES and call is not None and isinstance(call.func, ast.Attribute):
+        call.func.attr = INVERSES[name]
         return "assertion inverted"
     return None
-
-
-def _call_of(statement: ast.stmt) -> ast.Call | None:
-    """The call that a statement is, awaited or not."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    value = value.value if isinstance(value, ast.Await) else value
-    return value if isinstance(value, ast.Call) else None
-
-
-def _called_name(node: ast.expr) -> str | None:
-    """The last name of what is called: `raises` of `pytest.raises(…)`."""
-    if not isinstance(node, ast.Call):
-        return None
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else None
 
 
 def _literal_value(node: ast.expr) -> tuple[object] | None:

@@ -7,13 +7,19 @@ tell one from another. One module a language makes probes; this page says what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import random
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
 
 from closeloop.grading.testing.suite_report import Status
 from closeloop.records.record import Record
 from closeloop.records.task import TestRunner
 
+ROOMS = 2
+"""For languages whose code can read its tests: each assertion is right in one room of them."""
+MAX_PERTURBED = 40
+"""Tests of which something is made wrong, at the most."""
+TestKey = TypeVar("TestKey")
 ProbeKind = Literal["copy", "perturbed", "control"]
 
 
@@ -85,3 +91,9 @@ class Probe(Record):
 
 Results = dict[str, Status | Literal["mixed"]]
 """What a probe reported, by random name; `mixed` for what passed and did not."""
+
+
+def choose_perturbed(tests: Sequence[TestKey], token: str) -> frozenset[TestKey]:
+    """The tests of which something is made wrong, the same in every room."""
+    rng = random.Random(token)  # noqa: S311 (`secrets` made the token)
+    return frozenset(rng.sample(tests, min(len(tests), MAX_PERTURBED)))

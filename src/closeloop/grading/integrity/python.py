@@ -14,8 +14,14 @@ from typing import Literal
 
 import msgspec
 
-from closeloop.grading.integrity.perturb_python import Claim, write_claims
-from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.perturb_python import PythonClaim, write_claims
+from closeloop.grading.integrity.probe import (
+    Probe,
+    ProbeRequest,
+    ProbeTest,
+    Results,
+    choose_perturbed,
+)
 from closeloop.grading.integrity.python_context import (
     TestFunction,
     find_class,
@@ -40,8 +46,6 @@ from closeloop.grading.testing.suite_report import Status
 from closeloop.python_trees import parse_python
 from closeloop.records.record import Record
 
-MAX_PERTURBED = 40
-"""Tests in which assertions are made wrong, at the most."""
 CONTROLS = 3
 """Of each kind, in each file."""
 
@@ -65,8 +69,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
     known = {name: place for name, place in places.items() if place is not None}
     decisive = sorted(name for name in request.fail_to_pass if name in known)
-    chooser = random.Random(request.token)  # noqa: S311
-    changed = frozenset(chooser.sample(decisive, min(len(decisive), MAX_PERTURBED)))
+    changed = choose_perturbed(decisive, request.token)
     files: list[ProbeFile] = []
     tests: list[ProbeTest] = []
     for path in sorted({place.path for place in known.values()}):
@@ -171,7 +174,7 @@ def _write_tests(
         and not sees_its_name(node, places[name].classes, places[name].path, text)
         for name, (_, node) in found.items()
     }
-    claims: dict[int, list[Claim]] = {}
+    claims: dict[int, list[PythonClaim]] = {}
     tests: list[ProbeTest] = []
     for name, place in places.items():
         body, node = found[name]
@@ -202,7 +205,7 @@ def _write_tests(
     return tests
 
 
-def _add_proofs(body: list[ast.stmt], claims: list[Claim], name: str) -> None:
+def _add_proofs(body: list[ast.stmt], claims: list[PythonClaim], name: str) -> None:
     """Put tests of the helpers that a test relies on beside it."""
     for claim in claims:
         for proof, ending in zip(claim.proofs or (), "ab", strict=False):
@@ -211,7 +214,7 @@ def _add_proofs(body: list[ast.stmt], claims: list[Claim], name: str) -> None:
 
 
 def _expect_claim(
-    claim: Claim,
+    claim: PythonClaim,
     made: ProbeFile,
     original: str,
     own: str,

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest
+from closeloop.grading.integrity.probe import ROOMS, Probe, ProbeRequest, ProbeTest
 from closeloop.grading.integrity.python_values import Names, random_names, render_helper
 from closeloop.grading.testing.runner_instrumentation import (
     add_runner_arguments,
@@ -15,16 +15,20 @@ from closeloop.grading.testing.runner_instrumentation import (
 )
 from closeloop.records.record import Record
 
-ROOMS = 2
 # Written for any Python that the project has, not for ours.
-PYTEST_PLUGIN = """\
-import json, os, pytest
+_RECORDER = """\
+import json, os
 PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
 RUNNING = [""]
 def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
     write(pipe, (encode(line) + "\\n").encode())
 def record(label, held):
     tell([RUNNING[0], "#" + label, "passed" if held else "failed", False])
+"""
+PYTEST_PLUGIN = (
+    _RECORDER
+    + """\
+import pytest
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.args[:] = {files!r}
@@ -38,14 +42,11 @@ def pytest_runtest_logstart(nodeid, location):
 def pytest_runtest_logreport(report):
     tell([report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail")])
 """
-UNITTEST_RUNNER = """\
-import json, os, sys, unittest
-PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
-RUNNING = [""]
-def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
-    write(pipe, (encode(line) + "\\n").encode())
-def record(label, held):
-    tell([RUNNING[0], "#" + label, "passed" if held else "failed", False])
+)
+UNITTEST_RUNNER = (
+    _RECORDER
+    + """\
+import sys, unittest
 def end(test, status):
     tell([test.id(), "call", status, False])
 class Result(unittest.TextTestResult):
@@ -69,6 +70,7 @@ for root, module in {modules!r}:
         print(module, repr(error), file=sys.stderr)
 sys.exit(not unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite).wasSuccessful())
 """
+)
 LEADING = """\
 import importlib
 made = importlib.import_module(__package__ + {module!r} if __package__ else {module!r}[1:])

@@ -73,13 +73,13 @@ ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "pytest.
 CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
 _TEST_CODE = re.compile(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|func Test")
 """Code under test may have tests of its own inside: then it is no file of tests."""
-_MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
-
-
-_TEST_CODE = re.compile(
+_PYTHON_TEST_CODE = re.compile(
     r"^\s*(?:async\s+)?def\s+test|^class\s+\w*Test|\bpytest\b|\bunittest\b|\bdoctest\b",
     re.MULTILINE,
 )
+_MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
+
+
 SHADOWS = "would be imported instead of"
 TEST_DATA = "data that only tests read"
 ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
@@ -187,7 +187,7 @@ def is_test_path(steering: Steering, path: str) -> bool:
 def _holds_no_tests(steering: Steering, path: str) -> bool:
     """Whether a module of the base is only called like tests: `shop/test_client.py`."""
     text = steering.base.read(path) if steering.base and path.endswith(".py") else None
-    return text is not None and not _TEST_CODE.search(text)
+    return text is not None and not _PYTHON_TEST_CODE.search(text)
 
 
 def shadowed_module(steering: Steering, path: str) -> str | None:

@@ -24,7 +24,13 @@ from closeloop.grading.integrity.perturb_rust import (
     perturb_rust_test,
     read_attribute_name,
 )
-from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.probe import (
+    MAX_PERTURBED,
+    Probe,
+    ProbeRequest,
+    ProbeTest,
+    Results,
+)
 from closeloop.grading.integrity.source_edits import (
     SourceEdit,
     apply_edits,
@@ -42,8 +48,6 @@ from closeloop.records.record import Record
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_PERTURBED = 40
-"""Tests of which wrong copies are made, at the most."""
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
 _TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*test")
