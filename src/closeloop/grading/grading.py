@@ -20,7 +20,8 @@ from closeloop.grading.integrity.believe import (
     doubt_pass,
     evidence_of,
 )
-from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests, run_probe
+from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.probe_run import ProbeRun, run_probe
 from closeloop.grading.integrity.restore import ADDED_TEST, CHANGED_TEST, Steering, restored_paths
 from closeloop.grading.task_proof import (
     UnfitChange,
@@ -135,7 +136,9 @@ def _make_probe_runner(
         async def run(clock: int) -> ProbeRun:
             timed = scale_test_timeout(task, clock)
             async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
-                return await run_probe(workspace.cage, timed.acceptance, chosen, token, number)
+                return await run_probe(
+                    workspace.cage, timed.acceptance, chosen, steering.test_folders, token, number
+                )
 
         result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
         if oversubscribed:

@@ -1,70 +1,25 @@
-"""Run a probe in clean rooms and say what did not come out as it must."""
+"""Say what of a probe did not come out as it must, and whether that is the change's doing."""
 
 from __future__ import annotations
 
-import io
-import re
 import secrets
-import shlex
-import tarfile
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from types import ModuleType
 from typing import Literal
 
-import anyio.to_thread
-
-from closeloop.grading.integrity.probe import Probe, ProbeKind, ProbeRequest, ProbeTest, Results
-from closeloop.grading.testing.runner_instrumentation import detect_runner
-from closeloop.grading.testing.suite_run import MAX_REPORT_BYTES
-from closeloop.grading.touched_paths import path_in_test_id
+from closeloop.grading.integrity.probe import ProbeKind, ProbeTest, Results
+from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.attempt import IntegrityCheck
 from closeloop.records.plural import count_with_noun
-from closeloop.records.record import Record, content_digest
-from closeloop.records.task import Acceptance, TestRunner
-from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.records.record import Record
 
-SOURCE_LIMIT = 64 << 20
 NAMED = 3
 HELD = ("passed", "mixed")
 Condition = Literal["controls", "confirmed", "perturbed"]
-WHOLE_LANGUAGE = {"go": ("*_test.go", "go.mod"), "cargo": ("*.rs", "Cargo.toml")}
-"""Where a test's id does not name its file: what to look through."""
-# The pipe's other end is ours: whatever a test does, what was written there stays written.
-PIPED = """
-mkfifo -- {pipe} && exec 3>&1 || exit 125
-cat {pipe} >&3 & reader=$!
-exec 4>{pipe}
-(
-{command}
-) >{output} 2>&1 3>&- 4>&-
-code=$?
-exec 4>&-
-( sleep 5; kill $reader ) >/dev/null 2>&1 3>&- & killer=$!
-wait $reader; kill $killer 2>/dev/null
-exit $code
-"""
-
-
 _CONDITIONS: dict[ProbeKind, Condition] = {
     "control": "controls",
     "copy": "confirmed",
     "perturbed": "perturbed",
 }
-
-
-class ProbeRun(Record):
-    """What a probe came to in one room."""
-
-    tests: tuple[ProbeTest, ...] = ()
-    """None: no probe could be made of these tests."""
-    results: Results = {}
-    exit_code: int | None = None
-    stopped: str | None = None
-    output: str = ""
-    """The last of what it printed."""
-    rooms: int = 1
-    """How many rooms the whole probe takes."""
 
 
 class Violation(Record):
@@ -74,58 +29,6 @@ class Violation(Record):
     test: ProbeTest | None
     """None where the run as a whole is wrong."""
     evidence: str
-
-
-async def run_probe(
-    cage: WorkspaceSandbox,
-    acceptance: Acceptance,
-    chosen: tuple[Sequence[str], Sequence[str]],
-    token: str,
-    room: int,
-) -> ProbeRun:
-    """Make one room's part of a probe of these tests (those that a pass hangs on, and others)."""
-    assert acceptance.run is not None
-    fail_to_pass, others = chosen
-    runner = detect_runner(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
-    if runner is None or runner == "junit":
-        return ProbeRun()
-    # Everything random follows from the token: nothing in the workspace may show it.
-    folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
-    request = ProbeRequest(
-        command=acceptance.run,
-        runner=runner,
-        fail_to_pass=tuple(fail_to_pass),
-        others=tuple(others),
-        sources=await _read_sources(cage, runner, (*fail_to_pass, *others)),
-        folder=f"{cage.root}/{folder}",
-        root=cage.root,
-        pipe=f"{cage.root}/{folder}/pipe",
-        token=token,
-        room=room,
-    )
-    maker = _find_probe_maker(runner)
-    probe = await anyio.to_thread.run_sync(maker.build_probe, request)
-    if probe is None:
-        return ProbeRun()
-    await _write_files(cage, {**probe.files, f"{folder}/output": ""})
-    ended = await cage.execute_command(
-        _build_command_line(probe, request),
-        seconds=2 * acceptance.timeout,
-        env=probe.env,
-        keep=MAX_REPORT_BYTES,
-    )
-    try:
-        output = (await cage.read(f"{folder}/output", MAX_REPORT_BYTES)).decode(errors="replace")
-    except OSError:
-        output = ""
-    return ProbeRun(
-        tests=probe.tests,
-        results=await anyio.to_thread.run_sync(maker.read_results, ended.output.content),
-        exit_code=ended.exit_code,
-        stopped=ended.stopped,
-        output=output[-2_000:],
-        rooms=probe.rooms,
-    )
 
 
 def find_violations(runs: Iterable[ProbeRun]) -> list[Violation]:
@@ -194,7 +97,7 @@ async def confirm_tests(
     violations = find_violations(runs)
     # What logic forbids needs no second time: an answer at random would be right in half of them.
     forbidden = [one for one in violations if one.test and _is_forbidden(one.test)]
-    shared: set[tuple[ProbeKind, str]] = set()
+    excused: set[tuple[ProbeKind, str]] = set()
     if violations:
         before = {_function_of(violation) for violation in violations}
         runs = await probe_rooms(patch)
@@ -204,10 +107,20 @@ async def confirm_tests(
         control = _read_control(await probe_rooms(reference), known)
         counted = [one for one in violations if _counts_as_tampering(one, runs, control)]
         counted += [one for one in forbidden if _counts_as_tampering(one, first_runs, control)]
-        shared = {_probe_subject(one.test) for one in violations if one not in counted and one.test}
+        excused = {
+            _excused_part(one.test, reference)
+            for one in violations
+            if one not in counted and one.test
+        }
         runs = [] if not counted and not control.results else runs
         violations = counted
-    tests = [test for run in runs for test in run.tests if _probe_subject(test) not in shared]
+    tests = [
+        test
+        for run in runs
+        for test in run.tests
+        if _excused_part(test, reference) not in excused
+        and (test.kind != "perturbed" or test.name in run.results)
+    ]
     return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
 
 
@@ -288,8 +201,14 @@ def _function_of(violation: Violation) -> str | None:
     return violation.test.name.partition("[")[0] if violation.test else None
 
 
-def _probe_subject(test: ProbeTest) -> tuple[ProbeKind, str]:
-    """What a part of a probe is about: several may be about one test."""
+def _excused_part(test: ProbeTest, reference: str | None) -> tuple[ProbeKind, str]:
+    """What counts for nothing when a violation is not the change's doing.
+
+    The reference shows that a single assertion cannot be made wrong. Without one, nothing that
+    was made wrong in its test is believed.
+    """
+    if test.kind == "perturbed" and reference is not None:
+        return test.kind, test.name
     return test.kind, test.original or test.name
 
 
@@ -300,96 +219,20 @@ def _build_check(
     fail_to_pass: Collection[str],
 ) -> IntegrityCheck:
     name = _CONDITIONS[kind]
-    found = dict.fromkeys(one.evidence for one in violations if one.condition == name)
-    if found:
-        more = f" (and {len(found) - NAMED} more)" if len(found) > NAMED else ""
-        detail = "; ".join([*found][:NAMED]) + more
+    evidence = dict.fromkeys(one.evidence for one in violations if one.condition == name)
+    if evidence:
+        more = f" (and {len(evidence) - NAMED} more)" if len(evidence) > NAMED else ""
+        detail = "; ".join([*evidence][:NAMED]) + more
         return IntegrityCheck(name=name, state="violated", detail=detail)
-    those = {_probe_subject(test) for test in tests if test.kind == kind}
-    missing = {*fail_to_pass} - {test.original for test in tests if test.kind == kind}
-    if not those:
+    subjects = {test.original or test.name for test in tests if test.kind == kind}
+    if not subjects:
         return IntegrityCheck(name=name, state="not applicable")
-    if kind == "copy" and missing:
-        detail = f"{count_with_noun(len(missing), 'test')} could not be confirmed"
+    missing = count_with_noun(len({*fail_to_pass} - subjects), "test")
+    if kind != "control" and not subjects.issuperset(fail_to_pass):
+        lacking = {"copy": "could not be confirmed", "perturbed": "could not be made to fail"}
+        detail = f"{missing} {lacking[kind]}"
         return IntegrityCheck(name=name, state="not applicable", detail=detail)
-    return IntegrityCheck(name=name, state="held", detail=count_with_noun(len(those), "test"))
-
-
-async def _read_sources(
-    cage: WorkspaceSandbox, runner: TestRunner, tests: Sequence[str]
-) -> dict[str, str]:
-    """The texts of the files that tests are in, as they stand in the clean room."""
-    if runner in WHOLE_LANGUAGE:
-        patterns = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
-    else:
-        files = {_file_of(test, runner) for test in tests}
-        patterns = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
-    if not patterns:
-        return {}
-    skipped = " -o ".join(f"-name {name}" for name in (".git", "node_modules", "target", "vendor"))
-    search = f"find . \\( {skipped} \\) -prune -o -type f \\( {' -o '.join(patterns)} \\) -print0"
-    ended = await cage.execute_command(f"{search} | tar --null -T - -cf -", keep=SOURCE_LIMIT)
-    return await anyio.to_thread.run_sync(_unpack_texts, ended.output.content)
-
-
-def _unpack_texts(archive: bytes) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            for member in tar:
-                file = tar.extractfile(member) if member.isreg() else None
-                if file is not None:
-                    with suppress(UnicodeDecodeError):
-                        texts[member.name.removeprefix("./")] = file.read().decode()
-    except tarfile.TarError:
-        return {}
-    return texts
-
-
-async def _write_files(cage: WorkspaceSandbox, files: Mapping[str, str]) -> None:
-    """All at once, as an archive that is unpacked inside."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for path, text in files.items():
-            content = text.encode("utf-8", "surrogateescape")
-            about = tarfile.TarInfo(path)
-            about.size, about.mode = len(content), 0o644
-            tar.addfile(about, io.BytesIO(content))
-    ran = await cage.run("tar --no-same-owner -xf -", stdin=packed.getvalue())
-    if ran.exit_code != 0:
-        raise OSError(f"A probe could not be written: {ran.output.strip()[-300:]}")
-
-
-def _build_command_line(probe: Probe, request: ProbeRequest) -> str:
-    return PIPED.format(
-        pipe=shlex.quote(request.pipe),
-        output=shlex.quote(f"{request.folder}/output"),
-        command=probe.command,
-    )
-
-
-def _find_probe_maker(runner: TestRunner) -> ModuleType:
-    """The module that makes probes for a runner; grammars are loaded with it."""
-    from closeloop.grading.integrity import golang, javascript, python, rust
-
-    return {"pytest": python, "unittest": python, "go": golang, "cargo": rust}.get(
-        runner, javascript
-    )
-
-
-def _guess_runner(tests: Sequence[str]) -> TestRunner | None:
-    """Whose ids these are, where the command hides its runner."""
-    return "pytest" if any(".py::" in test for test in tests) else None
-
-
-def _file_of(test: str, runner: TestRunner) -> str:
-    if runner == "unittest":
-        return "/".join(test.split(".")[:-2]) + ".py"
-    return path_in_test_id(test)
-
-
-def _escape_glob(file: str) -> str:
-    return re.sub(r"([*?\[\\])", r"\\\1", file)
+    return IntegrityCheck(name=name, state="held", detail=count_with_noun(len(subjects), "test"))
 
 
 def _make_violation(condition: Condition, test: ProbeTest | None, evidence: str) -> Violation:

@@ -17,7 +17,7 @@ from closeloop.records.task import TestRunner
 
 ROOMS = 2
 """For languages whose code can read its tests: each assertion is right in one room of them."""
-MAX_PERTURBED = 40
+MAX_PERTURBED = 400
 """Tests of which something is made wrong, at the most."""
 TestKey = TypeVar("TestKey")
 ProbeKind = Literal["copy", "perturbed", "control"]
@@ -59,6 +59,8 @@ class ProbeRequest(Record):
     sources: Mapping[str, str]
     """The test files' texts as they stand in the clean room, by path from the root. Also the
     files beside them that a maker may need, such as `go.mod`."""
+    helpers: Mapping[str, str] = {}
+    """Modules in the folders of these tests, where fixtures and functions that assert may be."""
     folder: str
     """A folder of our own in the workspace, as commands see it, under a random name. It lies
     below the root, and may hold plug-ins and reporters of the probe."""
