@@ -158,7 +158,7 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
     if test.optional and test.name not in results:
         # Only a reference that reaches the assertion shows that it can be reached.
         return not is_base and status is not None
-    if not test.certain and not _is_proved(test, control):
+    if not test.certain and not _is_proved(test, control) and not _holds_both_ways(test, results):
         return False
     if test.expect == "fail" and results.get(test.name) in HELD:
         # A control that could not load the test says nothing of a pass that logic forbids. The
@@ -170,7 +170,8 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
             results.get(other.name) == "passed" or control.results.get(other.name) == "passed"
             for run in runs
             for other in run.tests
-            if other.kind == "control" and other.expect == "pass" and other.certain
+            if other.kind == "control" and other.expect == "pass"
+            if other.certain and not other.original
         )
     if test.kind == "copy" and _function_of(violation) in map(_function_of, control.violations):
         # Which parameters of a test fail under another name may change from run to run.
@@ -189,6 +190,16 @@ def _is_proved(test: ProbeTest, control: Control) -> bool:
         name in control.results
         and (control.results[name] == "passed") == (control.expected.get(name) == "pass")
         for name in test.proved_by
+    )
+
+
+def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
+    """Whether an assertion held as it is in one room, and made wrong in the other, each time."""
+    return (
+        test.expect == "fail"
+        and not test.met_by_many
+        and results.get(test.name) == "passed"
+        and results.get(test.opposite) == "passed"
     )
 
 

@@ -42,6 +42,8 @@ class ProbeTest(Record):
     """It may stay away: an assertion in a branch."""
     proved_by: tuple[str, ...] = ()
     """Names of control tests: if they come out at the base as they must, this test is certain."""
+    met_by_many: bool = False
+    """One value may satisfy an assertion both as it was and made wrong: a pattern, a matcher."""
     opposite: str = ""
     """The name of the same assertion in the other room, right where this one is wrong."""
 
