@@ -8,8 +8,9 @@ nothing to compare a test with.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -115,31 +116,39 @@ def _change_tests(
         edits += rename_edits(declaration, title)
         if start not in originals:
             continue
-        expected: list[ProbeTest] = []
-        steady, original = not _sees_its_name(declaration), originals[start]
+        expected, found = list[ProbeTest](), list[ProbeTest]()
+        steady, first = not _sees_its_name(declaration), originals[start][0]
         if (test_file.path, start) in changed:
             claimed = write_claims(declaration, kit)
             edits += claimed.edits
-            expected = list(expect_claims(claimed.claims, original, steady=steady))
+            expected += expect_claims(claimed.claims, first, steady=steady)
+            found += shared.expect_shared(names_in(declaration.call), first, steady=steady)
         # Where its last assertion is in doubt, so is what becomes of the test.
         doubt = expected[-1] if expected else None
         copy = ProbeTest(
             name=title,
             kind="copy",
             expect="pass",
-            original=original,
+            original=first,
             certain=steady and (doubt is None or doubt.certain),
             proved_by=() if doubt is None else doubt.proved_by,
         )
-        tests += [copy, *expected]
-        if (test_file.path, start) in changed:
-            named = names_in(declaration.call)
-            tests += shared.expect_shared(named, original, steady=steady)
-            for parent in declaration.parents:
-                if (test_file.path, parent.call.start_byte) in changed:
-                    above = originals[parent.call.start_byte]
-                    tests += [msgspec.structs.replace(one, original=above) for one in expected]
+        tests += [copy, *expected, *found]
+        # A table makes several tests of one; what a part asserts, the whole does.
+        above = [parent.call.start_byte for parent in declaration.parents]
+        wholes = [
+            name for one in above if (test_file.path, one) in changed for name in originals[one]
+        ]
+        tests += _repeat_for(originals[start][1:], [copy, *expected, *found])
+        tests += _repeat_for(wholes, expected)
     return edits, tests
+
+
+def _repeat_for(originals: Iterable[str], tests: Iterable[ProbeTest]) -> Iterator[ProbeTest]:
+    """The same for other tests that hang on it."""
+    for original, test in itertools.product(originals, tests):
+        if test.original is not None:
+            yield msgspec.structs.replace(test, original=original)
 
 
 def _render_file(

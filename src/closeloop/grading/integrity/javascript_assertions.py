@@ -185,7 +185,7 @@ def change_expectation(
     if name in {*TEXTS, *CLASSES, "match"} and arguments:
         return _change_choice(assertion, arguments[0], rng)
     if name in CALLED_WITH:
-        return _add_argument(assertion, 0, rng)
+        return _change_call(assertion, 0, rng, changer)
     return None
 
 
@@ -226,6 +226,17 @@ def _rename(assertion: Assertion, name: str) -> Perturbation | None:
     edit = SourceEdit(start=old.start_byte, end=old.end_byte, text=name)
     how = f"{name} for {assertion.name}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
+
+
+def _change_call(
+    assertion: Assertion, start: int, rng: random.Random, changer: ValueChanger
+) -> Perturbation | None:
+    """Expect a call with another argument, one of those from here on."""
+    arguments = assertion.arguments[start:]
+    rng.shuffle(arguments)
+    changes = (_change_argument(assertion, argument, rng, changer) for argument in arguments)
+    way = next((way for way in changes if way is not None), None)
+    return way or _add_argument(assertion, start, rng)
 
 
 def _add_argument(assertion: Assertion, at: int, rng: random.Random) -> Perturbation | None:
@@ -278,7 +289,7 @@ def _change_assert(
 ) -> Perturbation | None:
     arguments, name = assertion.arguments, assertion.name
     if name in CALLED_WITH and arguments:
-        return _add_argument(assertion, 1, rng)
+        return _change_call(assertion, 1, rng, changer)
     if len(arguments) < 2:
         return None
     if name == "propertyVal":

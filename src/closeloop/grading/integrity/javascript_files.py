@@ -38,9 +38,9 @@ _NAME_PATTERN = re.compile(
 class ProbedFile(ScriptModule):
     """A test file, and the tests in it that a probe is to hold."""
 
-    deciding: dict[int, str]
+    deciding: dict[int, list[str]]
     """Ids of the tests that decide, by where their declaration starts."""
-    others: dict[int, str]
+    others: dict[int, list[str]]
     assert_names: dict[str, str]
     test_function: str
     """How the file calls its runner: `it`."""
@@ -114,12 +114,12 @@ def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, di
 
 def _locate(
     declarations: list[Declaration], titles: Mapping[str, str], separator: str
-) -> dict[int, str]:
-    found: dict[int, str] = {}
+) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
     for test, title in titles.items():
         for declaration in match_declarations(declarations, title, separator):
             if declaration.is_fit:
-                found.setdefault(declaration.call.start_byte, test)
+                found.setdefault(declaration.call.start_byte, []).append(test)
     return found
 
 
