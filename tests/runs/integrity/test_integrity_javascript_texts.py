@@ -73,11 +73,12 @@ def test_each_assertion_is_right_in_one_room_and_wrong_in_the_other(token: str) 
     for assertion in (r"toBe\(100\)", r"toEqual\('seven'\)", r"add\(4\), RangeError\)"):
         assert [bool(re.search(assertion, text)) for _, text in rooms] in ([1, 0], [0, 1])
     kinds = [[test.kind for test in probe.tests if test.name.startswith("#")] for probe, _ in rooms]
-    assert [{*pair} for pair in zip(*kinds, strict=True)] == [{"copy", "perturbed"}] * 4
+    pairs = [{*pair} for pair in zip(*kinds, strict=True)]
+    assert pairs == [*([{"copy", "perturbed"}] * 3), {"control"}, {"control"}]
     names = [{test.name for test in probe.tests} for probe, _ in rooms]
     assert not names[0] & names[1]
     optional = [test.optional for test in rooms[0][0].tests if test.name.startswith("#")]
-    assert optional == [False, False, True, False]
+    assert optional == [False, False, True, False, False]
 
 
 def test_a_room_holds_a_test_once_and_nothing_to_compare_it_with() -> None:
@@ -95,10 +96,10 @@ def test_values_that_only_a_run_shows_go_through_the_same_function_right_or_wron
 @pytest.mark.parametrize(
     "body",
     [
-        "expect.soft(add(1)).toBe(2)",
-        "expect(add(1)).toMatchInlineSnapshot(`2`)",
         "expect(add(1)).resolves.toBe(2)",
         "wait(() => { expect(add(1)).toBe(2) })",
+        "retry(() => { expect(add(1)).toBe(2) })",
+        "expectFailure(() => { expect(add(1)).toBe(2) })",
         "try { expect(add(1)).toBe(2) } catch {}",
         "const done = expect(add(1)).toBe(2)",
     ],
@@ -106,6 +107,75 @@ def test_values_that_only_a_run_shows_go_through_the_same_function_right_or_wron
 def test_assertions_whose_failure_others_see_stay_as_they_are(body: str) -> None:
     for _, text in build_rooms(f"it('adds', () => {{ {body} }})"):
         assert body in text
+
+
+@pytest.mark.parametrize(
+    ("body", "assertion"),
+    [
+        ("expect.soft(add(1)).toBe(200)", "expect(add(1)).toBe(200)"),
+        ("expect(add(1)).toMatchInlineSnapshot(`200`)", "toMatchInlineSnapshot(`200`)"),
+        ("try { expect(add(1)).toBe(200) } finally { end() }", "toBe(200)"),
+        ("try { expect(add(1)).toBe(200) } catch (e) { done(e) }", "toBe(200)"),
+        ("try { add(1) } catch (e) { expect(e.code).toBe(200) }", "toBe(200)"),
+        ("switch (add(0)) { case 0: expect(add(1)).toBe(200); break }", "toBe(200)"),
+        ("load((value) => { expect(value).toBe(200) })", "toBe(200)"),
+        ("load((value) => expect(value).toBe(200))", "toBe(200)"),
+        ("new Promise((end) => { later(() => { expect(1).toBe(200); end() }) })", "toBe(200)"),
+        ("const check = () => { expect(add(1)).toBe(200) }; check()", "toBe(200)"),
+        ("function check() { expect(add(1)).toBe(200) }; check()", "toBe(200)"),
+        ("t.test('a', () => { expect(add(1)).toBe(200) })", "toBe(200)"),
+        ("t.assert.equal(add(1), 200)", "t.assert.equal(add(1), 200)"),
+        ("expect(add).toHaveBeenCalledExactlyOnceWith(200)", "OnceWith(200)"),
+        ("expect(add(1)).toHaveProperty('a', 200)", "('a', 200)"),
+        ("sinon.assert.calledWith(add, 200)", "calledWith(add, 200)"),
+    ],
+)
+def test_assertions_anywhere_in_a_test_are_made_wrong_in_one_room(
+    body: str, assertion: str
+) -> None:
+    texts = [text for _, text in build_rooms(f"it('adds', (t) => {{ {body} }})")]
+    assert sorted(assertion in text for text in texts) == [False, True], texts
+
+
+HELPERS = {
+    "in the file": {"a.test.js": "function check(n) { expect(add(n)).toBe(200) }\n"},
+    "hooks": {"a.test.js": "afterEach(() => { expect(add(1)).toBe(200) })\n"},
+    "of another module": {
+        "a.test.js": "import { check } from './support'\n",
+        "support.ts": "export const check = (n) => { expect(add(n)).toBe(200) }\n",
+    },
+    "of a module behind it, by another name": {
+        "a.test.js": "const { check: checks } = require('./support/index.js')\n",
+        "support/index.js": "exports.check = (n) => require('./deep').verify(n)\n",
+        "support/deep.js": "exports.verify = (n) => expect(add(n)).toBe(200)\n",
+    },
+}
+
+
+@pytest.mark.parametrize("files", HELPERS.values(), ids=HELPERS)
+def test_assertions_beside_a_test_are_made_wrong_in_one_room(files: dict[str, str]) -> None:
+    body = "it('adds', () => { check(1); checks(2) })\n"
+    sources = {"a.test.js": files["a.test.js"] + body}
+    helpers = {path: text for path, text in files.items() if path not in sources}
+    rights = []
+    for room in range(ROOMS):
+        probe = build_probe(request(sources=sources, helpers=helpers, room=room))
+        assert probe is not None
+        rights.append(sum("toBe(200)" in text for text in probe.files.values()))
+        claims = [test for test in probe.tests if test.kind in ("copy", "perturbed")]
+        assert [(one.original, one.optional, one.certain) for one in claims if one.opposite] == [
+            ("a.test.js > adds", True, False)
+        ]
+    assert sorted(rights) == [0, 1]
+
+
+def test_a_helper_that_something_expects_to_fail_stays_as_it_is() -> None:
+    source = """
+        function check(n) { expect(add(n)).toBe(200) }
+        it('adds', () => { expect(() => check(1)).toThrow() })
+        """
+    for _, text in build_rooms(source):
+        assert "{ expect(add(n)).toBe(200) }" in text
 
 
 def test_a_test_of_a_helper_does_not_show_which_value_is_right() -> None:
@@ -169,7 +239,11 @@ def test_a_probe_is_the_same_for_the_same_token_and_another_for_another() -> Non
     assert first is not None
     assert other is not None
     assert not {test.name for test in first.tests} & {test.name for test in other.tests}
-    assert {*first.files} & {*other.files} == {"a.test.js", ".probe/reporter.cjs"}
+    assert {*first.files} & {*other.files} == {
+        "a.test.js",
+        ".probe/reporter.cjs",
+        ".probe/early.cjs",
+    }
 
 
 @pytest.mark.parametrize(
@@ -228,8 +302,11 @@ def test_a_report_is_believed_only_whole_and_from_one_hand() -> None:
         b"\xff\xff\n" + good,
     ):
         assert read_results(bad) == {}
-    claimed = b"# passed c\n5 begin\n# failed d\n5 passed a\n# passed d\n5 end 1\n# failed e\n"
-    assert read_results(claimed) == {"a": "passed", "#c": "passed", "#d": "mixed", "#e": "failed"}
-    assert read_results(claimed + b"# passed\n") == {}
+    claimed = b"# x 1 passed c\n5 begin\n# x 2 failed d\n5 passed a\n# y 1 passed d\n5 end 1\n"
+    results = {"a": "passed", "#c": "passed", "#d": "mixed"}
+    assert read_results(claimed) == results
+    assert read_results(claimed + b"# x 3 failed e\n") == {**results, "#e": "failed"}
+    for bad in (b"# passed\n", b"# x 4 failed e\n", b"# x 2 failed e\n", b"# z 2 failed e\n"):
+        assert read_results(claimed + bad) == {}
     twice = b"5 begin\n5 passed a\n5 failed a\n5 passed b\n5 passed b\n5 end 4\n"
     assert read_results(twice) == {"a": "mixed", "b": "passed"}

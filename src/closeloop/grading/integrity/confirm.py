@@ -202,7 +202,8 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
             results.get(other.name) == "passed" or control.results.get(other.name) == "passed"
             for run in runs
             for other in run.tests
-            if other.kind == "control" and other.expect == "pass" and other.certain
+            if other.kind == "control" and other.expect == "pass"
+            if other.certain and not other.original
         )
     if test.kind == "copy" and _function_of(violation) in map(_function_of, control.violations):
         # Which parameters of a test fail under another name may change from run to run.

@@ -8,25 +8,27 @@ nothing to compare a test with.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, get_args
 
+import msgspec
+
 from closeloop.grading.integrity.javascript_claims import ProbeKit, expect_claims, write_claims
-from closeloop.grading.integrity.javascript_commands import (
-    invoke_runner,
-    read_lines,
-    render_recorder,
-)
+from closeloop.grading.integrity.javascript_commands import invoke_runner, read_lines
 from closeloop.grading.integrity.javascript_files import (
     NameMaker,
     ProbedFile,
     assert_equal,
     read_test_files,
 )
+from closeloop.grading.integrity.javascript_helpers import SharedClaims
+from closeloop.grading.integrity.javascript_recorder import Recorder
+from closeloop.grading.integrity.javascript_shared import ScriptModule, names_in
 from closeloop.grading.integrity.javascript_tests import Declaration, drop_edit, rename_edits
-from closeloop.grading.integrity.javascript_values import make_changer, random_word
+from closeloop.grading.integrity.javascript_values import random_word
 from closeloop.grading.integrity.probe import (
     ROOMS,
     Probe,
@@ -59,15 +61,24 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     test_files = read_test_files(request)
     deciding = [(file.path, start) for file in test_files for start in sorted(file.deciding)]
     changed = choose_perturbed(deciding, request.token)
+    shared = SharedClaims(test_files, changed, names, request)
+    recorder = Recorder(word=random_word(names.rng), pipe=request.pipe)
+    written = {file.path: _change_tests(file, changed, shared) for file in test_files}
     for test_file in test_files:
-        text, made = _copy_file(test_file, changed, names, request)
+        edits, made = written[test_file.path]
+        kit = shared.kits[test_file.path]
+        controls = list(_make_controls(test_file, names))
+        edits += [*shared.list_edits(test_file.path), *(edit for edit, _ in controls)]
         copies.append(names.make_path(test_file.path))
-        files[copies[-1]] = text
-        tests += made
+        files |= _render_file(test_file, copies[-1], edits, kit, recorder)
+        tests += [*made, *(control for _, control in controls)]
         if test_file.deciding:
             files[test_file.path] = _lead_to(copies[-1], test_file)
+    for path, module in shared.helpers.items():
+        if edits := shared.list_edits(path):
+            files |= _render_file(module, path, edits, shared.kits[path], recorder)
     names.rng.shuffle(copies)
-    invocation = invoke_runner(request, copies, names.prefix)
+    invocation = invoke_runner(request, copies, names.prefix, recorder.render_early())
     if invocation is None or not any(test.kind == "copy" for test in tests):
         return None
     return Probe(
@@ -89,20 +100,11 @@ def read_results(report: bytes) -> Results:
     return results
 
 
-def _copy_file(
-    test_file: ProbedFile,
-    changed: Collection[tuple[str, int]],
-    names: NameMaker,
-    request: ProbeRequest,
-) -> tuple[str, list[ProbeTest]]:
+def _change_tests(
+    test_file: ProbedFile, changed: Collection[tuple[str, int]], shared: SharedClaims
+) -> tuple[list[SourceEdit], list[ProbeTest]]:
     """All tests of a file under other titles, but those that their titles decide."""
-    kit = ProbeKit(
-        test_file=test_file,
-        names=names,
-        record=random_word(names.rng),
-        changer=make_changer(names.rng),
-        room=request.room,
-    )
+    kit = shared.kits[test_file.path]
     edits: list[SourceEdit] = []
     tests: list[ProbeTest] = []
     originals = {**test_file.others, **test_file.deciding}
@@ -110,53 +112,60 @@ def _copy_file(
         if declaration.kind == "test" and not declaration.is_fit:
             edits.append(drop_edit(declaration))
             continue
-        title, start = names.make_title(), declaration.call.start_byte
+        title, start = kit.names.make_title(), declaration.call.start_byte
         edits += rename_edits(declaration, title)
         if start not in originals:
             continue
-        expected: list[ProbeTest] = []
-        steady = not _sees_its_name(declaration)
+        expected, found = list[ProbeTest](), list[ProbeTest]()
+        steady, first = not _sees_its_name(declaration), originals[start][0]
         if (test_file.path, start) in changed:
-            seed = f"{request.token} {test_file.path} {start}"
-            claimed = write_claims(declaration, seed, kit)
+            claimed = write_claims(declaration, kit)
             edits += claimed.edits
-            expected = list(expect_claims(claimed.claims, originals[start], steady=steady))
+            expected += expect_claims(claimed.claims, first, steady=steady)
+            found += shared.expect_shared(names_in(declaration.call), first, steady=steady)
         # Where its last assertion is in doubt, so is what becomes of the test.
         doubt = expected[-1] if expected else None
         copy = ProbeTest(
             name=title,
             kind="copy",
             expect="pass",
-            original=originals[start],
+            original=first,
             certain=steady and (doubt is None or doubt.certain),
             proved_by=() if doubt is None else doubt.proved_by,
         )
-        tests += [copy, *expected]
-    return _finish_copy(test_file, edits, tests, kit, request.pipe)
+        tests += [copy, *expected, *found]
+        # A table makes several tests of one; what a part asserts, the whole does.
+        above = [parent.call.start_byte for parent in declaration.parents]
+        wholes = [
+            name for one in above if (test_file.path, one) in changed for name in originals[one]
+        ]
+        tests += _repeat_for(originals[start][1:], [copy, *expected, *found])
+        tests += _repeat_for(wholes, expected)
+    return edits, tests
 
 
-def _finish_copy(
-    test_file: ProbedFile, edits: list[SourceEdit], tests: list[ProbeTest], kit: ProbeKit, pipe: str
-) -> tuple[str, list[ProbeTest]]:
-    """The text with control tests and our functions, and no type checker that would mind."""
-    content, names = test_file.content, kit.names
-    places = [
-        node.start_byte for node in test_file.root.named_children if _declares(node, test_file)
-    ]
-    places.append(len(content))
-    controls = _make_controls(test_file, names)
-    for text, _ in controls:
-        edits.append(insert_text(names.rng.choice(places), text))
+def _repeat_for(originals: Iterable[str], tests: Iterable[ProbeTest]) -> Iterator[ProbeTest]:
+    """The same for other tests that hang on it."""
+    for original, test in itertools.product(originals, tests):
+        if test.original is not None:
+            yield msgspec.structs.replace(test, original=original)
+
+
+def _render_file(
+    module: ScriptModule, path: str, edits: list[SourceEdit], kit: ProbeKit, recorder: Recorder
+) -> dict[str, str]:
+    """A file with our functions, and no type checker that would mind; and what it needs."""
+    content = module.content
     comment = _LEADING_COMMENT.match(content)
     unchecked = insert_text(comment.end() if comment is not None else 0, "// @ts-nocheck\n")
-    ours = []
-    if any(test.name.startswith("#") for test in tests):
-        recorder = render_recorder(kit.record, pipe, is_module=_is_module(test_file.root))
-        ours.append(insert_text(_find_first_statement(test_file.root), recorder))
-        ours.append(insert_text(len(content), kit.changer.render_source(names.rng)))
-    edited = apply_edits(content, [unchecked, *ours[:1], *edits, *ours[1:]])
-    text = edited.decode("utf-8", "surrogateescape")
-    return text, [*tests, *(test for _, test in controls)]
+    beside: dict[str, str] = {}
+    if any(kit.record in edit.text for edit in edits):
+        first, beside = recorder.bind_in_file(kit.record, path, is_module=_is_module(module.root))
+        opening = insert_text(_find_first_statement(module.root), first)
+        ending = insert_text(len(content), kit.changer.render_source(kit.names.rng))
+        edits = [opening, *edits, ending]
+    edited = apply_edits(content, [unchecked, *edits])
+    return {path: edited.decode("utf-8", "surrogateescape"), **beside}
 
 
 def _sees_its_name(declaration: Declaration) -> bool:
@@ -198,7 +207,9 @@ def _declares(node: Node, test_file: ProbedFile) -> bool:
     )
 
 
-def _make_controls(test_file: ProbedFile, names: NameMaker) -> list[tuple[str, ProbeTest]]:
+def _make_controls(
+    test_file: ProbedFile, names: NameMaker
+) -> Iterator[tuple[SourceEdit, ProbeTest]]:
     """Tests that must pass or fail whatever the code does, in the way that the file asserts."""
     word, other = random_word(names.rng), random_word(names.rng)
     bodies: list[tuple[str, Literal["pass", "fail"]]] = [
@@ -206,9 +217,11 @@ def _make_controls(test_file: ProbedFile, names: NameMaker) -> list[tuple[str, P
         (assert_equal(test_file.assertion, f"'{word}'", f"'{other}'"), "fail"),
         (f"throw new Error('{word}')", "fail"),
     ]
-    controls = []
+    nodes = test_file.root.named_children
+    places = [node.start_byte for node in nodes if _declares(node, test_file)]
+    places.append(len(test_file.content))
     for body, expect in bodies:
         title = names.make_title()
         text = f";{test_file.test_function}('{title}', async () => {{ {body} }});\n"
-        controls.append((text, ProbeTest(name=title, kind="control", expect=expect)))
-    return controls
+        control = ProbeTest(name=title, kind="control", expect=expect)
+        yield insert_text(names.rng.choice(places), text), control

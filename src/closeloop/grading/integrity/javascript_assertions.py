@@ -6,7 +6,7 @@ Where the original passes, its changed form must fail.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.grading.integrity.javascript_matchers import (
@@ -16,9 +16,11 @@ from closeloop.grading.integrity.javascript_matchers import (
     CHAI_WORDS,
     CLASSES,
     EQUALITIES,
+    INLINE_SNAPSHOTS,
     OPPOSITES,
     PROMISED,
     TEXTS,
+    VALUED,
 )
 from closeloop.grading.integrity.javascript_tests import arguments_of
 from closeloop.grading.integrity.javascript_values import ERROR_CLASSES, ValueChanger, change_value
@@ -82,9 +84,22 @@ class Assertion(Record):
         return self.name in CERTAIN | ASSERT_TURNED.keys() and not promised
 
     @property
-    def is_soft(self) -> bool:
-        """Whether it fails its test without ending it: nothing around it notices."""
-        return any(link.name == "soft" for link in self.links)
+    def is_promised(self) -> bool:
+        return bool(PROMISED & {self.name, *(link.name for link in self.links)})
+
+    @property
+    def shown_by(self) -> str:
+        """A statement that throws where this does not hold, if jest would keep that for later."""
+        if self.name not in INLINE_SNAPSHOTS:
+            return ""
+        kept = "globalThis.expect?.getState?.().suppressedErrors?.splice(0)"
+        return f"if ({kept}?.length) throw new Error(); "
+
+    def harden(self) -> Iterator[SourceEdit]:
+        """Let `expect.soft` throw as others do: else nothing around it notices a failure."""
+        for link in self.links:
+            if link.name == "soft":
+                yield SourceEdit(start=link.before, end=link.place.end_byte, text="")
 
 
 def read_assertion(
@@ -107,22 +122,28 @@ def read_assertion(
         return Assertion(style="assert", root=root, name=name)
     if not links:
         return None
-    style: Style
-    if assert_names.get(node_text(root), node_text(root)) in _WHOLE_ASSERT:
-        if links[-1].call is None or not set(names[:-1]) <= {"strict"}:
-            return None
-        style = "assert"
-    elif "should" in names[:-1]:
-        style = "should"
-    elif called == "expect" or (node_text(root) == "expect" and names[0] == "soft" and names[1:]):
-        style = "chai" if CHAI_WORDS & set(names) or links[-1].call is None else "jest"
-    else:
-        return None
-    if style == "jest" and not set(names[:-1]) <= {"soft", "not", "resolves", "rejects"}:
-        return None
-    if "Snapshot" in names[-1]:
+    style = _find_style(root, links, assert_names)
+    if style is None or ("Snapshot" in names[-1] and names[-1] not in INLINE_SNAPSHOTS):
         return None
     return Assertion(style=style, root=root, links=tuple(links), matcher=links[-1], name=names[-1])
+
+
+def _find_style(root: Node, links: list[Link], assert_names: Mapping[str, str]) -> Style | None:
+    """By which library a chain asserts; None where it does nothing of the kind."""
+    *before, last = (link.name for link in links)
+    text, is_called = node_text(root), links[-1].call is not None
+    if assert_names.get(text, text) in _WHOLE_ASSERT:
+        return "assert" if is_called and set(before) <= {"strict"} else None
+    if before == ["assert"] and root.type == "identifier" and is_called:
+        return "assert"  # of a test's context, or of a library of mocks
+    if "should" in before:
+        return "should"
+    called = node_text(root.child_by_field_name("function"))
+    if called != "expect" and (text != "expect" or before[:1] != ["soft"]):
+        return None
+    if CHAI_WORDS & {*before, last} or not is_called:
+        return "chai"
+    return "jest" if set(before) <= {"soft", "not", "resolves", "rejects"} else None
 
 
 def read_chain(expression: Node) -> tuple[Node, list[Link]]:
@@ -153,21 +174,26 @@ def change_expectation(
     if assertion.style == "assert":
         return _change_assert(assertion, rng, changer)
     arguments, name = assertion.arguments, assertion.name
+    if name in INLINE_SNAPSHOTS:
+        return _change_choice(assertion, arguments[-1], rng) if arguments else None
     if name in OPPOSITES:
         return _rename(assertion, OPPOSITES[name])
     if name in EQUALITIES and arguments:
         return _change_argument(assertion, arguments[0], rng, changer)
+    if name in VALUED and len(arguments) == 2:
+        return _change_argument(assertion, arguments[1], rng, changer)
     if name in {*TEXTS, *CLASSES, "match"} and arguments:
         return _change_choice(assertion, arguments[0], rng)
     if name in CALLED_WITH:
-        listed = ", ".join([str(rng.randrange(1_003, 9_973)), *map(node_text, arguments)])
-        return _replace_arguments(assertion, listed)
+        return _change_call(assertion, 0, rng, changer)
     return None
 
 
 def invert_assertion(assertion: Assertion) -> Perturbation | None:
     """Assert the opposite."""
     how = "assertion inverted"
+    if assertion.name in INLINE_SNAPSHOTS:
+        return None
     if assertion.style == "assert":
         if assertion.name in ("ok", "assert") and assertion.arguments:
             value = assertion.arguments[0]
@@ -202,11 +228,25 @@ def _rename(assertion: Assertion, name: str) -> Perturbation | None:
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
 
 
-def _replace_arguments(assertion: Assertion, text: str) -> Perturbation | None:
+def _change_call(
+    assertion: Assertion, start: int, rng: random.Random, changer: ValueChanger
+) -> Perturbation | None:
+    """Expect a call with another argument, one of those from here on."""
+    arguments = assertion.arguments[start:]
+    rng.shuffle(arguments)
+    changes = (_change_argument(assertion, argument, rng, changer) for argument in arguments)
+    way = next((way for way in changes if way is not None), None)
+    return way or _add_argument(assertion, start, rng)
+
+
+def _add_argument(assertion: Assertion, at: int, rng: random.Random) -> Perturbation | None:
+    """Expect a call with one argument more, before those from here on."""
     call = assertion.root if assertion.matcher is None else assertion.matcher.call
     listed = call.child_by_field_name("arguments") if call is not None else None
     if listed is None:
         return None
+    arguments, value = [*map(node_text, assertion.arguments)], str(rng.randrange(1_003, 9_973))
+    text = ", ".join([*arguments[:at], value, *arguments[at:]])
     edit = SourceEdit(start=listed.start_byte, end=listed.end_byte, text=f"({text})")
     how = f"{assertion.name}({text[:60]}) for {assertion.name}{node_text(listed)[:60]}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
@@ -248,8 +288,12 @@ def _change_assert(
     assertion: Assertion, rng: random.Random, changer: ValueChanger
 ) -> Perturbation | None:
     arguments, name = assertion.arguments, assertion.name
+    if name in CALLED_WITH and arguments:
+        return _change_call(assertion, 1, rng, changer)
     if len(arguments) < 2:
         return None
+    if name == "propertyVal":
+        return _change_argument(assertion, arguments[-1], rng, changer)
     if name in EQUALITIES:
         is_first = change_value(arguments[1], rng) is None and change_value(arguments[0], rng)
         return _change_argument(assertion, arguments[0 if is_first else 1], rng, changer)

@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from closeloop.grading.integrity.javascript_assertions import (
+    Assertion,
     change_expectation,
     invert_assertion,
     read_assertion,
 )
-from closeloop.grading.integrity.javascript_files import NameMaker, ProbedFile, assert_equal
+from closeloop.grading.integrity.javascript_files import NameMaker, assert_equal
 from closeloop.grading.integrity.javascript_sites import (
     Site,
+    SiteFinder,
     always_ends,
     append_statement,
-    list_sites,
     statement_around,
     wrap_site,
 )
 from closeloop.grading.integrity.javascript_tests import Declaration, arguments_of
 from closeloop.grading.integrity.javascript_values import ValueChanger, change_value
-from closeloop.grading.integrity.probe import ProbeTest
+from closeloop.grading.integrity.probe import ProbeKind, ProbeTest
 from closeloop.grading.integrity.source_edits import (
     Perturbation,
     SourceEdit,
@@ -46,20 +49,31 @@ _CHECKING = re.compile(
     r"(?:^|\.)(?:(?:assert|check|expect|verify|compare)(?:[A-Z_\d]\w*)?|\w*(?:[eE]qual|[sS]ame)\w*)$"
 )
 """Functions of the tests that seem to assert something."""
-_COUNTING = re.compile(rb"\b(?:assertions|hasAssertions|plan)\s*\(")
-"""How a test says how many assertions it makes."""
 
 
 class ProbeKit(Record):
-    """What the tests of one file are rewritten with."""
+    """What the functions of one file are rewritten with."""
 
-    test_file: ProbedFile
+    path: str
+    """Of the file as it is found."""
+    is_counting: bool
+    """Whether it says how many assertions there are."""
+    assert_names: Mapping[str, str]
+    assertion: Assertion | None
+    """One as the file makes them."""
     names: NameMaker
     record: str
     """The function by which an assertion reports."""
     changer: ValueChanger
     room: int
     """In room 1, every coin is turned over."""
+    token: str
+    skipped: frozenset[int | str]
+    """Where tests begin that are claimed by themselves, and names of functions that may fail."""
+    tests: frozenset[int]
+    """Where the function of any test begins."""
+    claimed: frozenset[str] = frozenset()
+    """Functions beside the tests whose own assertions report: their calls stay as they are."""
 
 
 class ScriptClaim(Record):
@@ -73,8 +87,14 @@ class ScriptClaim(Record):
     """What was made wrong; empty where nothing was."""
     is_sure: bool
     is_certain: bool
+    is_watched: bool = False
+    """Whether something that we do not know may see it fail."""
     is_check: bool = False
     """Whether a helper of the tests asserts."""
+    is_own: bool = False
+    """Whether it is ours, and has nothing to do with the code under test."""
+    met_by_many: bool = False
+    """Whether the same value may satisfy it as it was and as it is."""
     proofs: tuple[ProbeTest, ...] = ()
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
@@ -86,28 +106,53 @@ class ClaimedTest(Record):
     claims: list[ScriptClaim]
 
 
-def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedTest:
-    """Make some assertions of a test wrong, and let each report; all coins follow from the seed.
+def write_claims(declaration: Declaration, kit: ProbeKit) -> ClaimedTest:
+    """Make some assertions of a test wrong, and let each report; all coins follow from the token.
 
-    Behind them comes one of our own, for tests that leave all asserting to others.
+    Behind them come some of our own, for tests that leave all asserting to others.
     """
-    edits: list[SourceEdit] = []
-    claims: list[ScriptClaim] = []
     callback = declaration.callback
     if callback is None:
-        return ClaimedTest(edits=edits, claims=claims)
-    body_is_wrapped = False
-    for site in list_sites(callback):
-        rng = random.Random(f"{seed} {site.node.start_byte}")  # noqa: S311 (holds the token)
+        return ClaimedTest(edits=[], claims=[])
+    sites = SiteFinder(callback, kit.skipped).list_sites()
+    edits, claims, wrapped = _claim_sites(sites, kit, declaration)
+    seed = f"{kit.token} {kit.path} {declaration.call.start_byte}"
+    text, own = _make_own_claims(callback, random.Random(seed), kit)  # noqa: S311
+    is_wrapped = callback.child_by_field_name("body") in wrapped
+    before, behind = append_statement(callback, text, body_is_wrapped=is_wrapped)
+    claims += own if behind else []
+    return ClaimedTest(edits=[*dict.fromkeys([*before, *edits, *behind])], claims=claims)
+
+
+def write_shared_claims(function: Node, kit: ProbeKit) -> ClaimedTest:
+    """The same for a function that tests call: what it asserts may be meant to fail."""
+    finder = SiteFinder(function, kit.skipped | kit.tests)
+    edits, claims, _ = _claim_sites(finder.list_sites(sure=False, watched=True), kit, None)
+    return ClaimedTest(edits=[*dict.fromkeys(edits)], claims=claims)
+
+
+def _claim_sites(
+    sites: Iterable[Site], kit: ProbeKit, declaration: Declaration | None
+) -> tuple[list[SourceEdit], list[ScriptClaim], list[Node]]:
+    """Edits and claims of all that can be made wrong, and the nodes that they stand at."""
+    edits: list[SourceEdit] = []
+    claims: list[ScriptClaim] = []
+    wrapped: list[Node] = []
+    for site in sites:
+        seed = f"{kit.token} {kit.path} {site.node.start_byte} {site.node.end_byte}"
+        rng = random.Random(seed)  # noqa: S311 (holds the token)
         is_wrong, proofs = (rng.random() < 0.5) != bool(kit.room), tuple[ProbeTest, ...]()
-        way = _perturb_assertion(site, rng, kit)
+        assertion, way = _perturb_assertion(site, rng, kit)
         is_check = way is None
-        if way is None and (way := _change_check(site, rng)) is None:
+        if way is None and (way := _change_check(site, rng, kit)) is None:
             continue
         label, opposite = _make_labels(rng, kit.room)
-        edits += wrap_site(site, kit.record, label)
+        promised = site.is_waited if assertion is None else assertion.is_promised
+        behind = "" if assertion is None else assertion.shown_by
+        edits += wrap_site(site, kit.record, label, promised=promised, behind=behind)
         edits += way.edits if is_wrong else _write_unchanged(way, kit)
-        if is_check:
+        edits += assertion.harden() if assertion is not None else ()
+        if is_check and declaration is not None:
             proof_edits, proofs = _prove_check(declaration, site, way, kit)
             edits += proof_edits
         claim = ScriptClaim(
@@ -115,16 +160,15 @@ def write_claims(declaration: Declaration, seed: str, kit: ProbeKit) -> ClaimedT
             opposite=opposite,
             how=way.how if is_wrong else "",
             is_sure=site.is_sure,
-            is_certain=way.certain or not is_wrong,
+            is_certain=not site.is_watched and (way.certain or not is_wrong),
+            is_watched=site.is_watched,
             is_check=is_check,
+            met_by_many=is_check or not way.certain,
             proofs=proofs,
         )
         claims.append(claim)
-        body_is_wrapped |= site.node == callback.child_by_field_name("body")
-    text, claim = _make_own_claim(callback, random.Random(seed), kit)  # noqa: S311
-    before, behind = append_statement(callback, text, body_is_wrapped=body_is_wrapped)
-    claims += [claim] if behind else []
-    return ClaimedTest(edits=[*dict.fromkeys([*before, *edits, *behind])], claims=claims)
+        wrapped.append(site.node)
+    return edits, claims, wrapped
 
 
 def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
@@ -133,12 +177,14 @@ def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
     return f"{stem}{room}", f"{stem}{1 - room}"
 
 
-def _perturb_assertion(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation | None:
-    assert_names = kit.test_file.assert_names
-    assertion = read_assertion(site.expression, assert_names, waited=site.is_waited)
-    if assertion is None or assertion.is_soft:
-        return None
-    return change_expectation(assertion, rng, kit.changer) or invert_assertion(assertion)
+def _perturb_assertion(
+    site: Site, rng: random.Random, kit: ProbeKit
+) -> tuple[Assertion | None, Perturbation | None]:
+    assertion = read_assertion(site.expression, kit.assert_names, waited=site.is_waited)
+    if assertion is None:
+        return None, None
+    way = change_expectation(assertion, rng, kit.changer) or invert_assertion(assertion)
+    return assertion, way
 
 
 def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
@@ -150,32 +196,44 @@ def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
         yield closing
 
 
-def _make_own_claim(callback: Node, rng: random.Random, kit: ProbeKit) -> tuple[str, ScriptClaim]:
-    """An assertion that has nothing to do with the code under test, made as the file makes them."""
+def _make_own_claims(
+    callback: Node, rng: random.Random, kit: ProbeKit
+) -> tuple[str, list[ScriptClaim]]:
+    """Assertions that have nothing to do with the code under test, made as the file makes them.
+
+    The last of them holds as long as nobody replaced what asserts.
+    """
     first, second, is_wrong = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = is_wrong != bool(kit.room), _make_labels(rng, kit.room)
     expected = first + second + (rng.randrange(1, 99) if is_wrong else 0)
-    counts = _COUNTING.search(kit.test_file.content) is not None
-    statement = assert_equal(
-        None if counts else kit.test_file.assertion, f"Number('{first}') + {second}", f"{expected}"
-    )
+    style = None if kit.is_counting else kit.assertion
+    statement = assert_equal(style, f"Number('{first}') + {second}", f"{expected}")
     held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
+    text = f"try {{ {statement}; {held} }} catch (error) {{ {failed} }}"
     claim = ScriptClaim(
         label=label,
         opposite=opposite,
         how="an assertion of its own that is wrong" if is_wrong else "",
         is_sure=always_ends(callback),
         is_certain=True,
+        is_own=True,
     )
-    return f"try {{ {statement}; {held} }} catch (error) {{ {failed} }}", claim
+    label, opposite = _make_labels(rng, kit.room)
+    text += f" {kit.record}('{label}', {kit.record}.isIntact())"
+    intact = msgspec.structs.replace(claim, label=label, opposite=opposite, how="")
+    return text, [claim, intact]
 
 
-def _change_check(site: Site, rng: random.Random) -> Perturbation | None:
+def _change_check(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation | None:
     """Another last argument for a helper that checks: `check(parse(text), 3)`."""
     call = site.expression
     called = node_text(call.child_by_field_name("function"))
     arguments = arguments_of(call) if call.type == "call_expression" else []
-    if len(arguments) < 2 or not _CHECKING.search(called):
+    if (
+        len(arguments) < 2
+        or not _CHECKING.search(called)
+        or called.rpartition(".")[2] in kit.claimed
+    ):
         return None
     change = change_value(arguments[-1], rng)
     if change is None:
@@ -217,7 +275,8 @@ def expect_claims(
     """What must become of each assertion of a test, and of the tests that prove its helpers.
 
     What only seems to be a helper may have done something: then what comes after it is in doubt.
-    So is all of a test that is not steady, as it sees its own title.
+    So is what comes after a function that others call, as they may have looked whether it fails,
+    and all of a test that is not steady, as it sees its own title.
     """
     doubted, proved = False, True
     proved_by: tuple[str, ...] = ()
@@ -226,9 +285,13 @@ def expect_claims(
         if claim.is_check and claim.how:
             doubted, proved = True, proved and bool(claim.proofs)
             proved_by = (*proved_by, *(proof.name for proof in claim.proofs)) if proved else ()
+        if claim.is_own:
+            kind: ProbeKind = "control"
+        else:
+            kind = "perturbed" if claim.how else "copy"
         yield ProbeTest(
             name=f"#{claim.label}",
-            kind="perturbed" if claim.how else "copy",
+            kind=kind,
             expect="fail" if claim.how else "pass",
             original=original,
             how=claim.how,
@@ -236,4 +299,7 @@ def expect_claims(
             optional=not claim.is_sure,
             proved_by=proved_by,
             opposite=f"#{claim.opposite}",
+            met_by_many=claim.met_by_many,
         )
+        if claim.is_watched:
+            doubted, proved, proved_by = True, False, ()

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import PurePosixPath
 
+from closeloop.grading.integrity.javascript_recorder import read_records
 from closeloop.grading.integrity.probe import ProbeRequest
 from closeloop.grading.testing.command_words import ShellWord
 from closeloop.grading.testing.runner_instrumentation import (
@@ -107,15 +108,6 @@ export default async function* (events) {
   end()
 }
 """
-# Tests may replace the modules that they import, and functions of these: what is needed is taken
-# from Node itself where it can be, and before any test runs.
-_RECORDER = """\
-var __NAME__ = (({ openSync, writeSync }, pipe) => {
-  const opened = openSync(pipe, 'a')
-  return (label, held) => writeSync(opened, (held ? '# passed ' : '# failed ') + label + '\\n')
-})((process.getBuiltinModule || (typeof jest === 'object' && jest.requireActual) || __LOAD__)('fs'),
-  __PIPE__);
-"""
 _REPORTERS: dict[TestRunner, tuple[str, str]] = {
     "jest": ("cjs", f"{_REQUIRED}{_PIPE}{_JEST}"),
     "mocha": ("cjs", f"{_REQUIRED}{_PIPE}{_MOCHA}"),
@@ -171,10 +163,12 @@ class RunnerInvocation(Record):
     files: dict[str, str] = {}
 
 
-def invoke_runner(request: ProbeRequest, files: list[str], prefix: str) -> RunnerInvocation | None:
+def invoke_runner(
+    request: ProbeRequest, files: list[str], prefix: str, early: str
+) -> RunnerInvocation | None:
     """The test command for some files alone, with a reporter of tests whose title has a prefix.
 
-    None for a command that gives no place to say so.
+    `early` runs first in each process. None for a command that gives no place to say so.
     """
     command, runner = request.command, request.runner
     suffix, text = _REPORTERS[runner]
@@ -182,19 +176,23 @@ def invoke_runner(request: ProbeRequest, files: list[str], prefix: str) -> Runne
     text = text.replace("__PIPE__", json.dumps(request.pipe))
     text = text.replace("__PREFIX__", json.dumps(prefix))
     root = request.root.rstrip("/")
-    written = {reporter.removeprefix(f"{root}/"): text}
+    preload = f"{request.folder}/early.cjs"
+    texts = {reporter: text, preload: early}
+    written = {path.removeprefix(f"{root}/"): text for path, text in texts.items()}
+    env = {"NODE_OPTIONS": f"--require {json.dumps(preload)}"}
     paths = [f"{root}/{file}" for file in files]
     options, chosen = _arguments(runner, paths, reporter, prefix)
     calls = [call for call in runner_calls(command) if call.runner == runner]
     if calls:
         for call in reversed(calls):
             command = _rewritten(command, call, options, chosen)
-        return RunnerInvocation(command=command, files=written)
+        return RunnerInvocation(command=command, env=env, files=written)
     if runner == "node":
+        env["NODE_OPTIONS"] += f" {options}"
         changed = add_script_arguments(command, chosen)
-        return RunnerInvocation(command=changed, env={"NODE_OPTIONS": options}, files=written)
+        return RunnerInvocation(command=changed, env=env, files=written)
     changed = add_script_arguments(command, f"{options} {chosen}")
-    return None if changed == command else RunnerInvocation(command=changed, files=written)
+    return None if changed == command else RunnerInvocation(command=changed, env=env, files=written)
 
 
 def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
@@ -274,22 +272,13 @@ def _is_subcommand(call: RunnerCall, word: str) -> bool:
     return call.runner == "vitest" and word in ("run", "related", "dev", "watch")
 
 
-def render_recorder(name: str, pipe: str, *, is_module: bool) -> str:
-    """A function of a test file by which assertions report: it takes a label and a boolean."""
-    text = _RECORDER.replace("__NAME__", name).replace("__PIPE__", json.dumps(pipe))
-    if not is_module:
-        return text.replace("__LOAD__", "require")
-    imported = f"import {{ createRequire as {name}Require }} from 'module';\n"
-    return imported + text.replace("__LOAD__", f"{name}Require(process.cwd() + '/_')")
-
-
 def read_lines(report: bytes) -> list[tuple[str, str]] | None:
     """Status and title of each test, status and `#` with label of each assertion.
 
     None for a report that is cut off, or that others wrote to.
     """
     lines = report.decode("utf-8", "replace").split("\n")
-    records = [line.split(" ") for line in lines if line.startswith("# ")]
+    held = read_records(line for line in lines if line.startswith("# "))
     lines = [line for line in lines if not line.startswith("# ")]
     seal, _, begin = lines[0].partition(" ")
     if begin != "begin" or lines[-1] != "" or len(lines) < 3:
@@ -298,9 +287,6 @@ def read_lines(report: bytes) -> list[tuple[str, str]] | None:
     if any(len(line) != 3 or line[0] != seal for line in words):
         return None
     *results, (_, ending, count) = words
-    if ending != "end" or count != str(len(results)):
+    if held is None or ending != "end" or count != str(len(results)):
         return None
-    if any(len(record) != 3 for record in records):
-        return None
-    held = [(status, f"#{label}") for _, status, label in records]
     return [*held, *((status, title) for _, status, title in results)]

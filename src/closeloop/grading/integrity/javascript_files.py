@@ -9,8 +9,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from closeloop.grading.integrity.javascript_assertions import Assertion, read_assertion
-from closeloop.grading.integrity.javascript_sites import list_sites
+from closeloop.grading.integrity.javascript_shared import ScriptModule
+from closeloop.grading.integrity.javascript_sites import SiteFinder
 from closeloop.grading.integrity.javascript_tests import (
+    ASSERT_MODULES,
     Declaration,
     descendants,
     find_declarations,
@@ -21,30 +23,24 @@ from closeloop.grading.integrity.javascript_tests import (
 from closeloop.grading.integrity.javascript_values import random_word
 from closeloop.grading.integrity.probe import ProbeRequest
 from closeloop.grading.integrity.source_edits import node_text
-from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_OTHER_FILES = 3
 """Files of which no test decides, copied to confirm the tests in them."""
-_ASSERT_MODULES = ("assert", "node:assert", "assert/strict", "node:assert/strict", "chai")
 _EQUALITIES = ("ok", "equal", "strictEqual", "deepEqual", "deepStrictEqual")
 _NAME_PATTERN = re.compile(
     r"(?P<head>(?:test|spec)[-_])?.*?(?P<tail>[-_]?(?:tests?|specs?))?", re.I
 )
 
 
-class ProbedFile(Record):
+class ProbedFile(ScriptModule):
     """A test file, and the tests in it that a probe is to hold."""
 
-    path: str
-    content: bytes
-    root: Node
-    declarations: list[Declaration]
-    deciding: dict[int, str]
+    deciding: dict[int, list[str]]
     """Ids of the tests that decide, by where their declaration starts."""
-    others: dict[int, str]
+    others: dict[int, list[str]]
     assert_names: dict[str, str]
     test_function: str
     """How the file calls its runner: `it`."""
@@ -87,7 +83,7 @@ def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
         declarations = find_declarations(root)
         found = [_locate(declarations, ids.get(path, {}), separator) for ids in (deciding, others)]
         if any(found):
-            assert_names = imported_names(root, _ASSERT_MODULES)
+            assert_names = imported_names(root, ASSERT_MODULES)
             test_file = ProbedFile(
                 path=path,
                 content=content,
@@ -118,12 +114,12 @@ def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, di
 
 def _locate(
     declarations: list[Declaration], titles: Mapping[str, str], separator: str
-) -> dict[int, str]:
-    found: dict[int, str] = {}
+) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
     for test, title in titles.items():
         for declaration in match_declarations(declarations, title, separator):
             if declaration.is_fit:
-                found.setdefault(declaration.call.start_byte, test)
+                found.setdefault(declaration.call.start_byte, []).append(test)
     return found
 
 
@@ -146,6 +142,14 @@ def assert_equal(assertion: Assertion | None, actual: str, expected: str) -> str
             return f"{function}({compared if assertion.name == 'ok' else f'{actual}, {expected}'})"
 
 
+def _works_anywhere(assertion: Assertion) -> bool:
+    """Whether an assertion needs nothing of the test that it stands in: not `t.assert.equal`."""
+    if assertion.style != "assert":
+        return True
+    scoped = [link.name for link in assertion.links[:-1]] == ["assert"]
+    return assertion.name in _EQUALITIES and not scoped
+
+
 def _assertion_in_use(
     root: Node, declarations: list[Declaration], assert_names: Mapping[str, str]
 ) -> Assertion | None:
@@ -155,10 +159,8 @@ def _assertion_in_use(
         return None
     for declaration in declarations:
         if declaration.kind == "test" and declaration.callback is not None:
-            for site in list_sites(declaration.callback):
+            for site in SiteFinder(declaration.callback, ()).list_sites():
                 assertion = read_assertion(site.expression, assert_names, waited=site.is_waited)
-                if assertion is not None and (
-                    assertion.style != "assert" or assertion.name in _EQUALITIES
-                ):
+                if assertion is not None and _works_anywhere(assertion):
                     return assertion
     return None

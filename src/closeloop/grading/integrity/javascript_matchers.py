@@ -6,7 +6,7 @@ EQUALITIES = {
     *("toBe", "toEqual", "toStrictEqual", "toMatchObject", "toHaveLength", "toBeCloseTo"),
     *("toHaveBeenCalledTimes", "toBeCalledTimes", "toHaveReturnedTimes"),
     *("equal", "equals", "eq", "eql", "eqls", "lengthOf", "length"),
-    *("strictEqual", "deepEqual", "deepStrictEqual", "deepEquals"),
+    *("strictEqual", "deepEqual", "deepStrictEqual", "deepEquals", "callCount"),
 }
 TEXTS = {
     *("toThrow", "toThrowError", "toContain", "toContainEqual", "toMatch", "toHaveProperty"),
@@ -14,7 +14,14 @@ TEXTS = {
     *("property", "rejectedWith"),
 }
 """Matchers of which a text that occurs nowhere cannot hold."""
-CALLED_WITH = {"toHaveBeenCalledWith", "toBeCalledWith", "toHaveBeenLastCalledWith", "calledWith"}
+CALLED_WITH = {
+    *("toHaveBeenCalledWith", "toBeCalledWith", "toHaveBeenLastCalledWith", "lastCalledWith"),
+    *("toHaveBeenCalledExactlyOnceWith", "calledWith", "calledWithExactly", "calledOnceWith"),
+    *("calledOnceWithExactly", "alwaysCalledWith", "alwaysCalledWithExactly"),
+}
+VALUED = {"toHaveProperty", "property"}
+"""Matchers whose second argument, if there is one, is what the first must be equal to."""
+INLINE_SNAPSHOTS = {"toMatchInlineSnapshot", "toThrowErrorMatchingInlineSnapshot"}
 CLASSES = {"toBeInstanceOf", "instanceOf", "instanceof"}
 OPPOSITES = {
     "toBeGreaterThan": "toBeLessThanOrEqual",
@@ -33,10 +40,25 @@ OPPOSITES = {
 PLAIN_MATCHERS = {
     *("toBeNull", "toBeNaN", "toHaveBeenCalled", "toBeCalled", "toHaveReturned"),
     *("toBeTypeOf", "toSatisfy", "toHaveBeenNthCalledWith", "toHaveReturnedWith"),
+    *("nthCalledWith", "toHaveBeenCalledOnce", "toBeOneOf", "toHaveLastReturnedWith"),
+    *("toHaveNthReturnedWith", "toHaveResolved", "toHaveResolvedWith"),
     *("true", "false", "null", "undefined", "NaN", "ok", "empty", "exist", "exists", "a", "an"),
-    *("called", "calledOnce", "members", "keys", "key", "match", "within", "oneOf", "satisfy"),
+    *(
+        "called",
+        "calledOnce",
+        "calledTwice",
+        "notCalled",
+        "members",
+        "keys",
+        "key",
+        "match",
+        "within",
+        "oneOf",
+        "satisfy",
+    ),
 }
 CERTAIN = {*EQUALITIES, *TEXTS, *CALLED_WITH, *CLASSES, *OPPOSITES, *PLAIN_MATCHERS}
+CERTAIN |= INLINE_SNAPSHOTS | {"propertyVal"}
 CHAI_WORDS = {
     *("to", "be", "been", "is", "that", "which", "and", "has", "have", "with", "at", "of", "same"),
     *("but", "does", "still", "also", "deep", "nested", "own", "ordered", "any", "all", "itself"),
@@ -67,5 +89,18 @@ ASSERT_OPPOSITES = {
     "include": "notInclude",
     "instanceOf": "notInstanceOf",
     "property": "notProperty",
+    "called": "notCalled",
+    "deepInclude": "notDeepInclude",
+    "isNumber": "isNotNumber",
+    "isString": "isNotString",
+    "isObject": "isNotObject",
+    "isFunction": "isNotFunction",
+    "isEmpty": "isNotEmpty",
+    "typeOf": "notTypeOf",
 }
-ASSERT_TURNED = {**ASSERT_OPPOSITES, **{to: of for of, to in ASSERT_OPPOSITES.items()}}
+ASSERT_TURNED = {
+    "calledOnce": "notCalled",
+    "calledTwice": "notCalled",
+    **ASSERT_OPPOSITES,
+    **{to: of for of, to in ASSERT_OPPOSITES.items()},
+}

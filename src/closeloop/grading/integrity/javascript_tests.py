@@ -22,6 +22,7 @@ _BY_SUFFIX = {
     **dict.fromkeys((".ts", ".mts", ".cts"), (_TYPESCRIPT,)),
     ".tsx": (_TSX,),
 }
+ASSERT_MODULES = ("assert", "node:assert", "assert/strict", "node:assert/strict", "chai")
 LARGEST_SOURCE_BYTES = 1_000_000
 
 _TESTS = {"test", "it", "specify", "fit", "xit", "xtest", "xspecify"}
