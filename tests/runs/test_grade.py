@@ -271,16 +271,58 @@ def test_a_command_that_hides_failures_cannot_be_scored(project, grader):
     assert "hides its exit code" in graded.outcome.cause
 
 
-def test_a_test_that_fails_only_sometimes_is_not_held_against_a_change(project, grader, tmp_path):
-    flag = tmp_path / "ran-before"
-    moody = FIXED.replace(
-        "return text.upper()",
-        f"import pathlib\n    flag = pathlib.Path({str(flag)!r})\n"
-        "    known = flag.exists()\n    flag.touch()\n    return text.upper() if known else ''",
+def moody(name: str, count: Path, *runs: int) -> str:
+    """A Python statement that counts in a file, and fails in the runs of these numbers."""
+    return (
+        f"import pathlib; count = pathlib.Path({str(count)!r}) / {name!r}; "
+        "number = len(count.read_text()) if count.exists() else 0; "
+        f"count.write_text('x' * (number + 1)); assert number not in {runs}"
     )
-    graded = grader.grade(project.task(), project.patch({"billing.py": moody}))
-    assert graded.outcome.result == "pass"
+
+
+def breaking_label(count: Path, *runs: int) -> str:
+    """The right change, with a label that is wrong in some of the runs."""
+    return FIXED.replace("return text.upper()", f"{moody('label', count, *runs)}; return 'A'")
+
+
+def test_a_test_that_a_change_broke_once_is_not_scored(project, grader, tmp_path):
+    change = project.patch({"billing.py": breaking_label(tmp_path, 0)})
+    graded = grader.grade(project.task(), change)
+    assert graded.outcome.result == "unscored"
+    assert f"{LABEL} fails now and then, in 1 of 5 runs with the change" in graded.outcome.cause
+    assert "and in none of 7 without it" in graded.outcome.cause
     assert graded.after.flaky == (LABEL,)
+
+
+def test_a_test_that_a_change_breaks_now_and_then_is_held_against_it(project, grader, tmp_path):
+    change = project.patch({"billing.py": breaking_label(tmp_path, 0, *range(2, 30))})
+    graded = grader.grade(project.task(), change)
+    assert graded.outcome.result == "fail", graded.outcome
+    assert graded.outcome.reasons == (
+        f"{LABEL} fails now and then, in 4 of 5 runs with the change, and in none of 7 without it",
+    )
+
+
+def test_a_fail_to_pass_test_that_fails_now_and_then_is_no_pass(project, grader, tmp_path):
+    shaky = FIXED.replace(
+        "return sum(prices)", f"{moody('total', tmp_path, 1)}; return sum(prices)"
+    )
+    change = project.patch({"billing.py": shaky})
+    with_reference = grader.grade(project.task(), change)
+    assert with_reference.outcome.result == "unscored"
+    assert f"{TOTAL} failed in a second process" in with_reference.outcome.cause
+    (tmp_path / "total").unlink()
+    without = grader.grade(project.task(reference=None), change)
+    assert without.outcome.result == "unscored"
+    assert "no reference shows whether the test is steady" in without.outcome.cause
+
+
+def test_a_test_that_is_flaky_at_the_base_is_not_held_against_a_change(project, grader, tmp_path):
+    flaky = f"\n\ndef test_flaky():\n    {moody('flaky', tmp_path, 1, 3, 9)}\n"
+    task = project.task(acceptance={"patch": project.patch({"test_billing.py": TESTS + flaky})})
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.result == "pass"
+    assert graded.after.flaky == ("test_billing.py::test_flaky",)
     assert graded.broken == ()
 
 

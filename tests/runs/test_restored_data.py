@@ -142,6 +142,63 @@ def test_all_data_of_a_folder_that_tests_read_is_restored(tmp_path: Path, form: 
     assert why_restored(known, "other/cases.json") is None
 
 
+CASE = "data/one/expected.txt"
+COMPUTED_FOLDERS: dict[str, Files] = {
+    "a path of pieces": python_test(
+        "(Path(__file__).parent.parent / DATA / name / 'expected.txt')"
+    ),
+    "a variable and a name": python_test("open(DATA + '/expected.txt').read()"),
+    "a placeholder and a name": python_test("open(f'{DATA}/{name}/expected.txt').read()"),
+    "a name in percent": python_test("open('%s/%s/expected.txt' % (DATA, name)).read()"),
+    "the environment": python_test("open(os.environ.get('X', 'data') + '/expected.txt').read()"),
+    "a list of folders": python_test("[d / 'expected.txt' for d in Path('data').iterdir()]"),
+    "a base folder alone": python_test("Path('data', name, 'expected.txt').read_text()"),
+    "JavaScript": {
+        "test/page.test.js": "const { render } = require('../shop/page');\n"
+        "fs.readFileSync(path.join(__dirname, '..', dir, name, 'expected.txt'));\n"
+        "fs.readFileSync(`${dir}/${name}/expected.txt`);\n"
+    },
+    "Go": {"shop/page_test.go": GO.format('os.ReadFile(filepath.Join(dir, name, "expected.txt"))')},
+    "Go by concatenation": {
+        "shop/page_test.go": GO.format('os.ReadFile(dir + "/" + name + "/expected.txt")')
+    },
+    "Rust": {
+        "tests/page.rs": 'let want = fs::read_to_string(dir.join(name).join("expected.txt"));\n'
+    },
+    "Rust by format": {
+        "tests/page.rs": 'fs::read_to_string(format!("{dir}/{name}/expected.txt"));\n'
+    },
+}
+
+
+@pytest.mark.parametrize("form", COMPUTED_FOLDERS)
+def test_a_file_in_a_folder_that_is_computed_is_restored(tmp_path: Path, form: str) -> None:
+    cases = {CASE: "1", "data/two/expected.txt": "2"}
+    known = steering(tmp_path, {**PRODUCT, **cases, **COMPUTED_FOLDERS[form]})
+    assert why_restored(known, CASE), form
+    assert why_restored(known, "data/three/expected.txt"), "a case that the agent adds"
+    assert why_restored(known, "data/one/notes.txt") is None
+
+
+def test_golden_files_below_testdata_are_restored_however_deep(tmp_path: Path) -> None:
+    line = 'os.ReadFile(filepath.Join("testdata", kind, name+".golden"))'
+    files = {"shop/page_test.go": GO.format(line), "shop/testdata/html/a.golden": "1"}
+    known = steering(tmp_path, {**PRODUCT, **files})
+    assert why_restored(known, "shop/testdata/html/a.golden")
+    assert why_restored(known, "shop/testdata/html/b.golden")
+    assert why_restored(known, "shop/other/a.golden") is None
+
+
+def test_a_file_that_shares_its_name_with_data_is_the_agents(tmp_path: Path) -> None:
+    files = {
+        "api/data.json": "{}",
+        "web/data.json": "{}",
+        **python_test("open(ROOT / 'data.json')"),
+    }
+    known = steering(tmp_path, {**PRODUCT, **files})
+    assert why_restored(known, "web/data.json") is None
+
+
 def test_tests_are_known_by_their_ids_where_their_files_are_called_otherwise(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,8 @@ hidden tests as the task has them. What the machine did is never held against it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import anyio.to_thread
 import msgspec
@@ -23,6 +24,12 @@ from closeloop.grading.integrity.believe import (
 from closeloop.grading.integrity.confirm import confirm_tests
 from closeloop.grading.integrity.probe_run import ProbeRun, run_probe
 from closeloop.grading.integrity.restore import ADDED_TEST, CHANGED_TEST, Steering, restored_paths
+from closeloop.grading.steadiness import (
+    SuiteSeries,
+    extend_series,
+    find_unsteady_tests,
+    hold_unsteady_tests,
+)
 from closeloop.grading.task_proof import (
     UnfitChange,
     find_steering,
@@ -32,8 +39,17 @@ from closeloop.grading.task_proof import (
     run_in_clean_room,
     scale_test_timeout,
 )
-from closeloop.grading.testing.suite_run import KILLED_EXIT_CODES, NOT_FOUND_EXIT_CODE
-from closeloop.grading.testing.suite_verdict import SuiteVerdict, judge_suite
+from closeloop.grading.testing.suite_run import (
+    KILLED_EXIT_CODES,
+    NOT_FOUND_EXIT_CODE,
+    RunMoment,
+)
+from closeloop.grading.testing.suite_verdict import (
+    SuiteVerdict,
+    judge_suite,
+    list_tests_to_keep,
+    tests_to_fix,
+)
 from closeloop.grading.touched_paths import changed_paths, with_failing_tests
 from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
@@ -45,7 +61,7 @@ from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 
 RERUN_COUNT = 2
-"""How often a newly failing test is run again: it counts only if it fails always."""
+"""How often a newly failing test is run again, to see whether it always fails."""
 
 
 class GradedSubmission(Record):
@@ -57,6 +73,31 @@ class GradedSubmission(Record):
     proof: Proof
 
 
+class _GradingContext(Record):
+    """All that the runs of one grade share."""
+
+    workspaces: WorkspacePool
+    base: WorkspaceBase | None
+    task: Task
+    submission: GradedSubmission
+    before: TestRun
+    steering: Steering
+    restored: Mapping[str, str]
+    """Paths of the change that do not count, each with why."""
+
+    async def run_suite(self, patch: str | None) -> TestRun:
+        """Run the tests once, at the base or after a change."""
+        when: RunMoment = "before" if patch is None else "after"
+        return await run_in_clean_room(
+            self.workspaces, self.base, self.task, patch, when, self.steering
+        )
+
+    @property
+    def known_flaky(self) -> set[str]:
+        reference = self.submission.proof.reference
+        return {*self.before.flaky, *(reference.flaky if reference else ())}
+
+
 async def grade_attempt(
     workspaces: WorkspacePool, base: WorkspaceBase | None, task: Task, submission: GradedSubmission
 ) -> Grade:
@@ -65,49 +106,57 @@ async def grade_attempt(
     if attempt.exit == "machine":
         cause = attempt.cause or "the machine failed the attempt"
         steering = find_steering(base, task, before)
-        restoration_reasons = await anyio.to_thread.run_sync(
-            restored_paths, steering, submission.change
-        )
+        restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
         return _with_outcome(
-            _grade_without_running(task, submission, steering, restoration_reasons),
-            _unscored_outcome(cause),
+            _grade_without_running(task, submission, steering, restored), _unscored_outcome(cause)
         )
     if before is None or before.trouble is not None:
         before = await run_base_tests(workspaces, base, task)
     task = with_failing_tests(task, before)
     steering = find_steering(base, task, before)
-    restoration_reasons = await anyio.to_thread.run_sync(
-        restored_paths, steering, submission.change
-    )
+    restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
     partial_grade = msgspec.structs.replace(
-        _grade_without_running(task, submission, steering, restoration_reasons), before=before
+        _grade_without_running(task, submission, steering, restored), before=before
     )
     if defect := find_task_defect(task, before):
         return _with_outcome(partial_grade, _unscored_outcome(defect))
+    context = _GradingContext(
+        workspaces=workspaces,
+        base=base,
+        task=task,
+        submission=submission,
+        before=before,
+        steering=steering,
+        restored=restored,
+    )
+    return await _grade_by_tests(context, partial_grade)
 
-    async def run() -> TestRun:
-        return await run_in_clean_room(
-            workspaces, base, task, submission.change.patch, "after", steering
-        )
 
+async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Grade:
+    """Run the tests with the change, and confirm a pass."""
+    task, before, change = context.task, context.before, context.submission.change
+    with_change = SuiteSeries(runs=[], run_suite=partial(context.run_suite, change.patch))
     try:
-        after = await _run_after_change(run, task, submission.change, before, restoration_reasons)
+        after = await _run_after_change(context, with_change)
     except UnfitChange as unfit:
         return _with_outcome(partial_grade, Outcome(result="fail", reasons=(str(unfit),)))
     except (MachineFailed, OSError) as fault:
         return _with_outcome(partial_grade, _unscored_outcome(str(fault)))
-    reference = submission.proof.reference
-    flaky = {*before.flaky, *after.flaky, *(reference.flaky if reference else ())}
-    verdict = judge_suite(task.acceptance, before, after, answer=attempt.summary or "", flaky=flaky)
-    outcome = _unclear_outcome(task, submission.proof, before, after, verdict) or _decide_outcome(
-        task, submission, after, verdict, restoration_reasons
-    )
-    checks = list(checks_without_running(steering, restoration_reasons, before, after))
+    flaky = {*context.known_flaky, *after.flaky}
+    answer = context.submission.attempt.summary or ""
+    verdict = judge_suite(task.acceptance, before, after, answer=answer, flaky=flaky)
+    outcome = _unclear_outcome(
+        task, context.submission.proof, before, after, verdict
+    ) or _decide_outcome(task, context.submission, after, verdict, context.restored)
+    checks = list(checks_without_running(context.steering, context.restored, before, after))
     if outcome.result == "pass" and task.acceptance.run:
-        chosen = choose_tests(task.acceptance, before, after)
-        probe = _make_probe_runner(workspaces, base, task, steering, chosen)
+        chosen, probes = choose_tests(task.acceptance, before, after), list[ProbeRun]()
+        probe = _make_probe_runner(context, chosen, probes)
         try:
-            checks += await confirm_tests(probe, submission.change.patch, task.reference, chosen[0])
+            checks += await confirm_tests(probe, change.patch, task.reference, chosen[0])
+            outcome = doubt_pass(outcome, checks)
+            if outcome.result == "pass":
+                outcome = await _doubt_unsteady_tests(context, with_change, probes)
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
@@ -124,17 +173,17 @@ async def grade_attempt(
 
 
 def _make_probe_runner(
-    workspaces: WorkspacePool,
-    base: WorkspaceBase | None,
-    task: Task,
-    steering: Steering,
-    chosen: ChosenTests,
+    context: _GradingContext, chosen: ChosenTests, probes: list[ProbeRun]
 ) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
-    """How some tests are run a second time, in a clean room and a process of their own."""
+    """How some tests are run a second time, in a clean room and a process of their own.
+
+    What comes of probes of the change is kept in a list.
+    """
+    workspaces, base, steering = context.workspaces, context.base, context.steering
 
     async def probe(patch: str | None, token: str, number: int) -> ProbeRun:
         async def run(clock: int) -> ProbeRun:
-            timed = scale_test_timeout(task, clock)
+            timed = scale_test_timeout(context.task, clock)
             async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
                 return await run_probe(
                     workspace.cage, timed.acceptance, chosen, steering.test_folders, token, number
@@ -143,28 +192,46 @@ def _make_probe_runner(
         result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
         if oversubscribed:
             raise MachineFailed(OVERSUBSCRIBED_MESSAGE)
+        if patch == context.submission.change.patch:
+            probes.append(result)
         return result
 
     return probe
 
 
-async def _run_after_change(
-    run: Callable[[], Awaitable[TestRun]],
-    task: Task,
-    change: Change,
-    before: TestRun,
-    restored: Collection[str],
-) -> TestRun:
+async def _doubt_unsteady_tests(
+    context: _GradingContext, with_change: SuiteSeries, probes: Sequence[ProbeRun]
+) -> Outcome:
+    """Keep a pass unless a test of it passed in one run and failed in another."""
+    acceptance, before, reference = context.task.acceptance, context.before, context.task.reference
+    to_keep = list_tests_to_keep(acceptance, before, context.known_flaky)
+    to_fix = [name for name in tests_to_fix(acceptance, before) if name not in context.known_flaky]
+    unsteady = find_unsteady_tests(with_change.runs, probes, [*to_fix, *to_keep])
+    if not unsteady:
+        return Outcome(result="pass")
+    at_base = SuiteSeries(runs=[before], run_suite=partial(context.run_suite, None))
+    controls = dict.fromkeys(to_keep, at_base)
+    if reference is not None:
+        repaired = SuiteSeries(runs=[], run_suite=partial(context.run_suite, reference))
+        controls |= dict.fromkeys(to_fix, repaired)
+    weighed = await hold_unsteady_tests(unsteady, with_change, controls)
+    if weighed.outcome is None and to_fix and set(to_fix) <= set(weighed.flaky):
+        return _unscored_outcome("every fail-to-pass test is flaky")
+    return weighed.outcome or Outcome(result="pass")
+
+
+async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) -> TestRun:
     """The tests with a change; newly failing ones again, to tell broken from flaky."""
-    if not _changes_anything(change, restored):
+    task, before = context.task, context.before
+    if not _changes_anything(context.submission.change, context.restored):
         return msgspec.structs.replace(before, when="after", flaky=())
-    after = await run()
+    after = await extend_series(with_change)
     if after.trouble is not None:
-        after = await run()
+        after = await extend_series(with_change)
     broken = judge_suite(task.acceptance, before, after, flaky=before.flaky).broken
     if not broken or not after.ran or after.trouble or after.commands[0].stopped:
         return after
-    reruns = [await run() for _ in range(RERUN_COUNT)]
+    reruns = [await extend_series(with_change) for _ in range(RERUN_COUNT)]
     passed_ids = {test.id for run in reruns for test in run.tests if test.status == "passed"}
     return msgspec.structs.replace(
         after, flaky=tuple(name for name in broken if name in passed_ids)

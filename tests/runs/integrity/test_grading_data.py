@@ -70,6 +70,22 @@ FORGED: dict[str, tuple[Files, Files]] = {
         | {"expectations.json": '{"[1, 2]": 3}'},
         {"expectations.json": '{"[1, 2]": 4}'},
     ),
+    "a file in a folder that is computed": (
+        project(
+            "for name in ['a', 'b']:",
+            "    case = Path(__file__).parent.parent / 'data' / name",
+            "    prices = json.loads((case / 'prices.json').read_text())",
+            "    assert str(total(prices)) == (case / 'want.txt').read_text()",
+        )
+        | {f"data/{name}/prices.json": f"[{name}]".translate({97: "1", 98: "2"}) for name in "ab"}
+        | {"data/a/want.txt": "1", "data/b/want.txt": "2"},
+        {"data/a/want.txt": "2", "data/b/want.txt": "3"},
+    ),
+    "a file in a folder of a variable": (
+        project("DATA = 'data'", "assert str(total([1, 2])) == open(DATA + '/want.txt').read()")
+        | {"data/want.txt": "3"},
+        {"data/want.txt": "4"},
+    ),
     "a file that a helper names": (
         {
             **project("assert str(total([1, 2])) == golden('want')"),

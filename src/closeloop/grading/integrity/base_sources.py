@@ -70,7 +70,7 @@ def read_base_sources(
         return None
     tests: list[SourceText] = []
     product: list[SourceText] = []
-    added = [source for patch in patches for source in _added_lines(patch)]
+    added = [source for patch in patches for source in list_added_sources(patch)]
     for source in (*sources, *added):
         if is_test(source.path, source.text) or holds_expectations(source.path):
             tests.append(source)
@@ -164,7 +164,7 @@ def _with_quoted_names(path: str, text: str) -> str:
     return text
 
 
-def _added_lines(change: Change) -> Iterator[SourceText]:
+def list_added_sources(change: Change) -> Iterator[SourceText]:
     """The lines that a patch adds to each file of code."""
     for path, section in split_patch_by_file(change.patch):
         added = [line[1:] for sign, _, line in parse_hunk_lines(section) if sign == "+"]

@@ -203,7 +203,7 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
             for run in runs
             for other in run.tests
             if other.kind == "control" and other.expect == "pass"
-            if other.certain and not other.original
+            if other.certain and not other.optional and not other.original
         )
     if test.kind == "copy" and _function_of(violation) in map(_function_of, control.violations):
         # Which parameters of a test fail under another name may change from run to run.

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cache
 
 from closeloop.grading.integrity.base_sources import BaseSources, SourceText, folders_above
-from closeloop.grading.integrity.data_paths import is_data_path
+from closeloop.grading.integrity.data_paths import holds_expectations, is_data_path
 from closeloop.grading.integrity.path_literals import (
     OWN_FOLDER,
     find_folder_literals,
     find_literals,
+    fixed_part,
     list_name_patterns,
     reads_subfolders,
 )
@@ -66,7 +67,8 @@ def _make_finder(sources: BaseSources, expected: Collection[str]) -> Callable[[s
         folder, _, name = path.rpartition("/")
         readers = folder_readers(folder)
         reader = next((test for glob, test in readers if fnmatch.fnmatch(name, glob)), None)
-        if reader is None and (path in sources.files or path in expected):
+        # A file beside others of its name may be a case of its own, if tests compute the folder.
+        if reader is None and (path in expected or sources.names[name]):
             reader = _reader_of_file(sources, path)
         return reader if reader is not None and not is_product_data(path) else None
 
@@ -82,6 +84,7 @@ def _reader_of_file(sources: BaseSources, path: str) -> str | None:
 
 
 def _names_file(sources: BaseSources, test: SourceText, path: str) -> bool:
+    """Whether a test names a file; where it computes the folder, by its name and what it shows."""
     folder, _, name = path.rpartition("/")
     for literal in find_literals(test.text, name):
         before, after = literal.groups()
@@ -89,12 +92,18 @@ def _names_file(sources: BaseSources, test: SourceText, path: str) -> bool:
             continue
         if before and _leads_to(sources, test, before + name, path):
             return True
-        if before or "." not in name:
+        if "." not in name or fixed_part(before) not in ("", "/"):
             continue
         only = sources.names[name] <= 1 or folder in (test.folder, "")
-        if only or any(find_literals(test.text, folder.rpartition("/")[2])):
+        if only or holds_expectations(path) or _shows_folder(test, path):
             return True
     return False
+
+
+def _shows_folder(test: SourceText, path: str) -> bool:
+    """Whether a test names one of the folders that a path lies in."""
+    names = (folder.rpartition("/")[2] for folder in folders_above(path))
+    return any(literal for name in names for literal in find_literals(test.text, name))
 
 
 def _readers_of_folder(sources: BaseSources, folder: str) -> Iterator[FolderReader]:
@@ -104,7 +113,8 @@ def _readers_of_folder(sources: BaseSources, folder: str) -> Iterator[FolderRead
             if not _names_folder(sources, test, place) or not _checks_product(sources, test):
                 continue
             for reader in [test] if list_name_patterns(test.text) else _importers(sources, test):
-                if place == folder or reads_subfolders(reader.text):
+                is_deeper = reads_subfolders(reader.text) or holds_expectations(folder)
+                if place == folder or is_deeper:
                     yield from ((glob, test.path) for glob in list_name_patterns(reader.text))
 
 
@@ -130,8 +140,7 @@ def _leads_to(sources: BaseSources, test: SourceText, literal: str, path: str) -
         return True
     if not targets.isdisjoint(sources.files):
         return False
-    fixed = re.split(r"[}*]|%[sdv]", literal)[-1]
-    parts = [part for part in fixed.split("/") if part not in ("", ".", "..")]
+    parts = [part for part in fixed_part(literal).split("/") if part not in ("", ".", "..")]
     tail = "/".join(parts)
     return path == tail or (len(parts) > 1 and path.endswith(f"/{tail}"))
 

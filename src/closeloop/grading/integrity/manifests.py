@@ -22,7 +22,11 @@ _PACKAGE_KEYS = ("scripts", "jest", "mocha", "vitest", "ava", "tap", "nyc", "c8"
 _PYPROJECT_TABLES = re.compile(
     r"tool\.(?:pytest|coverage|tox|nox|hatch\.envs|pdm\.scripts|poe|taskipy)(?:\.|$)"
 )
-_CARGO_TABLES = re.compile(r"(?:test|bench|profile\.(?:test|bench))(?:\.|$)")
+_CARGO_TABLES = re.compile(
+    r"(?:test|bench|profile\.(?:test|bench)|(?:target\.[^.]+\.)?dev-dependencies|patch|replace)"
+    r"(?:\.|$)"
+)
+"""Also what tests are built with: a library of assertions is one of these dependencies."""
 _CARGO_KEYS = {
     "lib": ("test", "harness", "doctest", "bench"),
     "package": ("build", "autotests", "autobenches"),

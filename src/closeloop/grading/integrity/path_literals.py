@@ -28,6 +28,11 @@ def find_literals(text: str, segment: str) -> Iterator[re.Match[str]]:
         yield from re.finditer(expression % re.escape(segment), text)
 
 
+def fixed_part(literal: str) -> str:
+    """What of a path in a literal comes after its last placeholder."""
+    return re.split(r"[}*]|%[sdv]", literal)[-1]
+
+
 def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
     """Literals that may mean a folder of this name, or all the files in it; no keys of mappings."""
     for literal in find_literals(text, name):

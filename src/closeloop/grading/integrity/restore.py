@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 
 from closeloop.grading.integrity.base_sources import BaseSources, read_base_sources
 from closeloop.grading.integrity.data_readers import make_data_finder
 from closeloop.grading.integrity.run_through import SCRIPT_NAMES, BaseTree, run_through
+from closeloop.grading.integrity.test_imports import list_loaded_modules
 from closeloop.grading.touched_paths import (
     changed_paths,
     list_patch_paths,
@@ -46,6 +47,9 @@ MANIFESTS = ("**/pyproject.toml", "**/setup.cfg", "**/package.json", "**/Cargo.t
 INSTALLED = (
     *("**/*.pyc", "**/*.pyo", "**/__pycache__/**", "**/site-packages/**", "**/node_modules/**"),
     *("**/.git/**", "**/.pnp.cjs", "**/.pnp.loader.mjs", "**/*.egg-info/**", "**/*.dist-info/**"),
+    *("**/vendor/github.com/stretchr/testify/**", "**/vendor/github.com/onsi/g*/**"),
+    *("**/vendor/github.com/google/go-cmp/**", "**/vendor/gotest.tools/**"),
+    *("**/vendor/github.com/frankban/quicktest/**", "**/vendor/github.com/matryer/is/**"),
 )
 """Compiled code and installed packages: nobody writes these by hand."""
 TEST_FILES = (
@@ -65,8 +69,11 @@ RUNNER_MODULES = frozenset(
         *("pygments", "attr", "attrs", "colorama", "typing_extensions", "xdist", "execnet", "nose"),
         *("anyio", "faker", "typeguard", "syrupy", "respx", "time_machine", "inline_snapshot"),
         *("coverage", "hypothesis", "_hypothesis_pytestplugin", "sortedcontainers", "asyncio"),
+        *("assertpy", "hamcrest", "expects", "sure", "grappa", "ward", "testfixtures", "mock"),
+        *("dirty_equals", "deepdiff", "approvaltests", "snapshottest", "parameterized", "ddt"),
     }
 )
+OWN_ENDINGS = ("", ".py", ".pyx", ".pyi", ".c", ".cpp")
 SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "pytest.ini", "tox.ini")
 """Beside which modules are imported from."""
@@ -103,6 +110,8 @@ class Steering(Record):
     mentioned: frozenset[str]
     """Words of the commands and of the base's test configuration: folders may be among them."""
     prompt: str
+    list_loaded_modules: Callable[[], frozenset[str]]
+    """What tests import that ran at the base: it is there already. Reads them when first asked."""
     find_data_reader: Callable[[str], str | None]
     """From a path to a test, where only tests read it as data; reads the base when first asked."""
     checked: bool
@@ -130,6 +139,7 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
         called=run_through(commands, base) if base else {},
         mentioned=frozenset(_split_words((*commands, *_read_configuration(base)))),
         prompt=task.prompt,
+        list_loaded_modules=cache(partial(list_loaded_modules, wanted, base, before)),
         find_data_reader=lambda _: None,
         checked=bool(wanted.run or wanted.commands),
         added_tests_count=not wanted.run and task.reference is None,
@@ -143,7 +153,11 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
 def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
     """The paths of a change that do not count, each with why."""
     reasons = {path: why_restored(steering, path) for path in changed_paths(change)}
-    return {path: why for path, why in reasons.items() if why is not None}
+    return {
+        path: why
+        for path, why in reasons.items()
+        if why is not None and not (why.startswith(SHADOWS) and _is_moved(steering, path, change))
+    }
 
 
 def why_restored(steering: Steering, path: str) -> str | None:
@@ -191,25 +205,48 @@ def _holds_no_tests(steering: Steering, path: str) -> bool:
 
 
 def shadowed_module(steering: Steering, path: str) -> str | None:
-    """Which module of the standard library or the runner a new file would stand in for.
+    """Which module a new file would stand in for: of the standard library, the runner or a test.
 
     Only where modules are imported from: a file inside a package is imported by the package's
     name. What the base has under that name already is the project's own.
     """
-    folder, _, file = path.rpartition("/")
-    found = _MODULE.fullmatch(file)
-    if found is None or steering.base is None:
-        return None
-    name = found["name"]
-    if name == "__init__":
-        folder, _, name = folder.rpartition("/")
-    protected = name in sys.stdlib_module_names or name in RUNNER_MODULES
-    if not protected and not name.startswith("pytest_"):
+    folder, name = _module_of(path)
+    if not name or steering.base is None or not _is_import_root(steering, folder):
         return None
     inside = f"{folder}/" if folder else ""
-    if steering.base.has(f"{inside}{name}.py") or steering.base.has(f"{inside}{name}"):
+    if any(steering.base.has(f"{inside}{name}{ending}") for ending in OWN_ENDINGS):
         return None
-    return f"`{name}`" if _is_import_root(steering, folder) else None
+    is_there = _is_runners(name) or name in steering.list_loaded_modules()
+    return f"`{name}`" if is_there else None
+
+
+def _module_of(path: str) -> tuple[str, str]:
+    """The folder that a module is imported from, and its name; '' for what is no module."""
+    folder, _, file = path.rpartition("/")
+    found = _MODULE.fullmatch(file)
+    if found is None:
+        return folder, ""
+    if found["name"] != "__init__":
+        return folder, found["name"]
+    above, _, name = folder.rpartition("/")
+    return above, name
+
+
+def _is_moved(steering: Steering, path: str, change: Change) -> bool:
+    """Whether a new module takes the place of one of the project's own that the change removes."""
+    gone = [file for file in change.files if file.status == "deleted" or file.old_path is not None]
+    places = [_module_of(file.old_path or file.path) for file in gone]
+    name = _module_of(path)[1]
+    roots = [folder for folder, other in places if other == name]
+    return not _is_runners(name) and any(_is_import_root(steering, folder) for folder in roots)
+
+
+def _is_runners(module: str) -> bool:
+    return (
+        module in sys.stdlib_module_names
+        or module in RUNNER_MODULES
+        or module.startswith("pytest_")
+    )
 
 
 def _is_import_root(steering: Steering, folder: str) -> bool:
