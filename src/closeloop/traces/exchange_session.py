@@ -17,12 +17,10 @@ from closeloop.records.provider_streams import read_provider_reply
 from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Turn
-from closeloop.traces.call_results import mark_claim
 from closeloop.traces.codex.codex_patches import files_in_patch
-from closeloop.traces.event_builder import derive_id
 from closeloop.traces.otel.message_parts import MessagePart, parse_message_parts
-from closeloop.traces.request_history import RequestHistoryBuilder, handoff_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
 
 READER, VERSION = "gateway", 2
@@ -55,7 +53,7 @@ def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int
 class _ExchangeLane:
     """One conversation: all requests that begin alike."""
 
-    def __init__(self, name: str, dialogue: RequestHistoryBuilder) -> None:
+    def __init__(self, name: str, dialogue: RequestHistory) -> None:
         self.name = name
         self.dialogue = dialogue
         self.begun = False
@@ -67,7 +65,7 @@ class _ExchangeSessionBuilder:
     def __init__(self, skipped: dict[str, int], *, with_tools: bool) -> None:
         self.skipped = skipped
         self.with_tools = with_tools
-        self.builder = TraceBuilder(READER, VERSION)
+        self.builder = SessionBuilder(READER, VERSION, skipped)
         self.lanes: dict[tuple[Any, ...], _ExchangeLane] = {}
         self.models: Counter[str] = Counter()
         self.times: list[Any] = []
@@ -131,9 +129,7 @@ class _ExchangeSessionBuilder:
             name = f"conversation {len(self.lanes) + 1}"
             self.builder.open_lane(name, ROOT_LANE)
             self._join_handoff(name, first)
-        lane = self.lanes[key] = _ExchangeLane(
-            name, RequestHistoryBuilder(self.builder, self.skipped)
-        )
+        lane = self.lanes[key] = _ExchangeLane(name, RequestHistory(self.builder))
         return lane
 
     def _join_handoff(self, child: str, first: str) -> None:
@@ -213,7 +209,7 @@ class _ExchangeSessionBuilder:
     def build_session(self) -> Session:
         """All of it."""
         finished = self.trouble is None
-        summary = mark_claim(self.builder) if finished else None
+        summary = self.builder.mark_claim() if finished else None
         lanes = self.lanes.values()
         system = next((lane.dialogue.system for lane in lanes if lane.name == ROOT_LANE), None)
         return Session(
@@ -227,7 +223,7 @@ class _ExchangeSessionBuilder:
             cause=None if self.trouble is None else clean_unicode(self.trouble),
             usage=self.builder.total_usage(),
             summary=summary,
-            trace=self.builder.build_trace(self.skipped),
+            trace=self.builder.build_trace(),
         )
 
     def _count_skip(self, why: str) -> None:

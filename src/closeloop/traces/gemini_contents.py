@@ -12,9 +12,8 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read
-from closeloop.traces.call_results import result_fields
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
     as_label,
@@ -159,7 +158,7 @@ def usage_from_gemini(found: object, names: Mapping[str, str]) -> Usage:
 
 
 def finish_gemini_call(
-    builder: TraceBuilder,
+    builder: SessionBuilder,
     event: AnyEvent,
     output: str | None,
     ok: bool | None,
@@ -199,7 +198,7 @@ def _stop_reason(output: str, refused: bool) -> str | None:
     return "out of time" if output.startswith(_TIMED_OUT) else None
 
 
-def add_interrupt(builder: TraceBuilder, said: str, lane: str, at: datetime | None) -> None:
+def add_interrupt(builder: SessionBuilder, said: str, lane: str, at: datetime | None) -> None:
     """The user stops the agent, which each call it was at tells, and a notice once more."""
     near = islice(reversed(builder.events), _MAX_EVENTS_BACK)
     last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)

@@ -13,7 +13,7 @@ from closeloop.records import trace as events
 from closeloop.records.recorded_texts import clean_unicode, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Turn
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
 
 READER, VERSION = "recording", 1
 MAX_VALUE_DEPTH = 12
@@ -24,7 +24,7 @@ class LiveSessionBuilder:
     """A trace in the making, under a lock."""
 
     def __init__(self) -> None:
-        self.builder = TraceBuilder(READER, VERSION)
+        self.builder = SessionBuilder(READER, VERSION)
         self.lock = threading.Lock()
         self.started = utc_now()
 

@@ -20,7 +20,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.session import Session
 from closeloop.records.trace import Turn
 from closeloop.traces.live_session import LiveSessionBuilder, utc_now, write_session_file
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _open_recording: ContextVar[SessionRecording | None] = ContextVar(

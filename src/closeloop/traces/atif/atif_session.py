@@ -22,16 +22,9 @@ from closeloop.traces.atif.trajectory_files import (
     is_trajectory,
     iter_embedded_trajectories,
 )
-from closeloop.traces.call_results import (
-    EXPORT_KEY,
-    SessionExtras,
-    drop_unknown_children,
-    mark_claim,
-    parse_session_extras,
-)
-from closeloop.traces.export_values import clean_text, text_or_json
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
-from closeloop.traces.untrusted_json import as_list, as_mapping
+from closeloop.traces.export_extras import EXPORT_KEY, SessionExtras, parse_session_extras
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.untrusted_json import as_list, as_mapping, clean_text, text_or_json
 
 COPIED_CONTEXT = "copied context"
 
@@ -40,7 +33,7 @@ class AtifSessionBuilder:
     """One run while it is put together."""
 
     def __init__(
-        self, source: RecordingSource, trajectory: Mapping[str, Any], builder: TraceBuilder
+        self, source: RecordingSource, trajectory: Mapping[str, Any], builder: SessionBuilder
     ) -> None:
         self.source = source
         self.top = trajectory
@@ -58,19 +51,19 @@ class AtifSessionBuilder:
         extra = as_mapping(agent.get("extra"))
         self.builder.open_lane(agent=clean_text(agent.get("name")))
         self.add_lane(top, ROOT_LANE, self.source.path)
-        drop_unknown_children(self.builder, self.lanes)
+        self.builder.drop_unknown_children(self.lanes)
         times = [event.at for event in self.builder.events if event.at]
         extras = parse_session_extras(
             as_mapping(top.get("extra")).get(EXPORT_KEY)
         ) or SessionExtras(
             started=min(times, default=None),
             ended=max(times, default=None),
-            summary=mark_claim(self.builder),
+            summary=self.builder.mark_claim(),
             directory=_first_text(extra, "cwds", "cwd"),
             branch=_first_text(extra, "git_branches", "git_branch"),
         )
         if notes := clean_text(top.get("notes")):
-            self.builder.add_note(self.truncate_text(notes), about="notes")
+            self.builder.add_note(notes, "notes")
         stated_version = agent.get("version")
         return Session(
             id=clean_text(top.get("session_id"))
@@ -78,7 +71,7 @@ class AtifSessionBuilder:
             or content_digest(text_or_json(top)),
             agent=clean_text(agent.get("name")) or "unknown",
             agent_version=clean_text(stated_version) if stated_version != "unknown" else None,
-            trace=self.builder.build_trace(self.source.skipped),
+            trace=self.builder.build_trace(),
             model=max(self.models, key=lambda model: self.models[model], default=None)
             or clean_text(agent.get("model_name")),
             system=self.system,

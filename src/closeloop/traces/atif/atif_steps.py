@@ -14,16 +14,17 @@ from closeloop.records.recorded_texts import MAX_NOTE_CHARS
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
 from closeloop.traces.atif.atif_values import atif_content_text, usage_from_atif
 from closeloop.traces.atif.trajectory_files import observation_results, subagent_references
-from closeloop.traces.call_results import EXPORT_KEY, restore_event, result_fields
-from closeloop.traces.export_values import clean_text, text_or_json
+from closeloop.traces.export_extras import EXPORT_KEY, restore_event
 from closeloop.traces.request_history import handoff_from_call
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
     as_list,
     as_mapping,
+    clean_text,
     storable_arguments,
+    text_or_json,
     time_from_text,
 )
 
@@ -34,7 +35,7 @@ class AtifRun(Protocol):
     """What the steps need of the run that they are part of."""
 
     source: RecordingSource
-    builder: TraceBuilder
+    builder: SessionBuilder
     system: str | None
     models: Counter[str]
     asked: set[str]
@@ -96,18 +97,22 @@ class AtifStepReader:
         self._pair_results(step, [])
 
     def _add_system_message(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        said = self.run.truncate_text(atif_content_text(step.get("message")))
+        said = atif_content_text(step.get("message"))
         at = time_from_text(step.get("timestamp"))
         first = self.lane == ROOT_LANE and self.run.system is None and not self.run.asked
         managed = as_mapping(as_mapping(step.get("extra")).get("context_management"))
         if first and not own and self.turn is None:
-            self.run.system = said
+            self.run.system = self.run.truncate_text(said)
         elif managed:
             about = clean_text(managed.get("type")) or "context management"
             self.builder.add_note(said, about=about, lane=self.lane, at=at)
         elif said or own:
             event = Message(
-                number=self.builder.next_number, lane=self.lane, at=at, role="system", text=said
+                number=self.builder.next_number,
+                lane=self.lane,
+                at=at,
+                role="system",
+                text=self.run.truncate_text(said),
             )
             self._restore_event(event, own)
         self._pair_results(step, [])
@@ -214,9 +219,7 @@ class AtifStepReader:
                 event = self._finish_call(event, result, step, alone=len(events) == 1)
             elif said := atif_content_text(result.get("content")):
                 at = time_from_text(step.get("timestamp"))
-                self.builder.add_note(
-                    self.run.truncate_text(said), about="observation", lane=self.lane, at=at
-                )
+                self.builder.add_note(said, "observation", lane=self.lane, at=at)
             self._join_subagents(event, result)
 
     def _finish_call(

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeloop.records.attempt import Usage
-from closeloop.traces.export_values import clean_text, text_or_json, uncached_input_tokens
-from closeloop.traces.untrusted_json import as_amount, as_count, as_mapping
+from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_mapping,
+    clean_text,
+    text_or_json,
+)
 
 
 def atif_content_text(content: Any) -> str:

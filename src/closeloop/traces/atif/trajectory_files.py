@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from closeloop.traces.export_values import clean_text
-from closeloop.traces.untrusted_json import as_list, as_mapping
+from closeloop.traces.untrusted_json import as_list, as_mapping, clean_text
 
 MAX_FILES = 1000
 

@@ -28,8 +28,8 @@ from closeloop.traces.claude.claude_results import (
     with_line_range,
 )
 from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_value
 
 MAX_PLACEHOLDER_TOKENS = 50
@@ -73,7 +73,7 @@ class ClaudeConversationBuilder:
     """Takes records in order; what they say of each other is put together here."""
 
     def __init__(self, reader: str, version: int, skipped: dict[str, int]) -> None:
-        self.builder = TraceBuilder(reader, version)
+        self.builder = SessionBuilder(reader, version, skipped)
         self.skipped = skipped
         self.models: Counter[str] = Counter()
         self.started: datetime | None = None
@@ -122,7 +122,7 @@ class ClaudeConversationBuilder:
     def add_note(
         self, text: str, about: str, lane: str = ROOT_LANE, at: datetime | None = None
     ) -> None:
-        self.builder.add_note(truncate_middle(text, self.skipped), about=about, lane=lane, at=at)
+        self.builder.add_note(text, about, lane=lane, at=at)
 
     def add_compaction(self, text: str, lane: str, at: datetime | None, *, summary: bool) -> None:
         """The conversation was shortened: its mark and its summary are one event."""

@@ -12,7 +12,6 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note
-from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
 from closeloop.traces.claude.claude_results import claude_content_text, is_tool_result
 from closeloop.traces.claude.session_ending import (
@@ -20,7 +19,7 @@ from closeloop.traces.claude.session_ending import (
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE
 from closeloop.traces.untrusted_json import json_excerpt
 
 _FRAME_KEYS = frozenset(
@@ -306,14 +305,14 @@ class ClaudeSessionBuilder:
         talk, first = self.talk, self._first
         self._add_leftovers()
         join_child_lanes(talk)
-        mark_corrections(talk.builder)
+        talk.builder.mark_corrections()
         outcome, cause = session_outcome(talk)
         summary = mark_final_claim(talk, finished=outcome == "finished")
         directory, child = first.get("cwd"), first.get("agentId") or first.get("uuid")
         return Session(
             id=truncate_middle(f"{self.id}/{child}" if self.alone else self.id, most=400),
             agent=agent,
-            trace=talk.builder.build_trace(talk.skipped),
+            trace=talk.builder.build_trace(),
             agent_version=_truncate_label(self._release),
             model=_truncate_label(
                 max(talk.models, key=lambda name: talk.models[name], default=None)

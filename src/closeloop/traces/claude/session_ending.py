@@ -9,7 +9,7 @@ import msgspec
 from closeloop.records.attempt import Exit
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Note, Thought
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE
 
 
 def join_child_lanes(talk: ClaudeConversationBuilder) -> None:

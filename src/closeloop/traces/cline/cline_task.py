@@ -17,8 +17,8 @@ from closeloop.traces.cline.runtime_operations import (
     parse_operation_results,
 )
 from closeloop.traces.cline.view_rows import ClineViewRows, usage_from_cline_metrics
+from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_label,
     as_mapping,
@@ -58,7 +58,7 @@ class ClineTaskBuilder:
 
     def __init__(
         self,
-        builder: TraceBuilder,
+        builder: SessionBuilder,
         lane: str,
         tasks: Mapping[str, ClineTask],
         skipped: dict[str, int],
@@ -92,9 +92,7 @@ class ClineTaskBuilder:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def add_note(self, words: str, about: str, at: datetime | None) -> None:
-        self.builder.add_note(
-            self.truncate_text(words), about=self.truncate_text(about), lane=self.lane, at=at
-        )
+        self.builder.add_note(words, about, lane=self.lane, at=at)
 
     def add_task(self, task: ClineTask) -> None:
         self.told.add(task.id)

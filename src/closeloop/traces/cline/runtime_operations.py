@@ -8,7 +8,7 @@ from shlex import join
 from typing import Any, NamedTuple
 
 from closeloop.records.trace import AnyEvent, Command
-from closeloop.traces.call_results import result_fields
+from closeloop.traces.tool_calls import result_fields
 from closeloop.traces.untrusted_json import (
     as_list,
     as_mapping,

@@ -12,9 +12,8 @@ from typing import Any
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.cline.cline_task import ClineTask, ClineTaskBuilder
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text, time_from_text
 
 _AGENTS = ("lead", "subagent", "teammate")
@@ -61,7 +60,7 @@ def runtime_owner(source: RecordingSource) -> Path | None:
     return path if path != source.path and path.is_file() else None
 
 
-def read_runtime_session(source: RecordingSource, reader: TraceBuilder) -> Iterator[Session]:
+def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Iterator[Session]:
     document = as_mapping(source.document)
     session_id = as_label(document.get("sessionId"))
     if not is_message_file(document) or session_id is None or not document["messages"]:
@@ -70,11 +69,11 @@ def read_runtime_session(source: RecordingSource, reader: TraceBuilder) -> Itera
     children = [(_first_message_text(task.messages), task.id) for task in tasks.values()]
     telling = ClineTaskBuilder(reader, ROOT_LANE, tasks, source.skipped)
     telling.add_task(ClineTask(session_id, document["messages"], (), children))
-    mark_corrections(reader)
+    reader.mark_corrections()
     about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
     about = about if is_session_info(about) else {}
     origin = as_mapping(document.get("origin"))
-    said = mark_claim(reader)
+    said = reader.mark_claim()
     ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
     system = as_text(document.get("system_prompt"))
     times = [at for at in (time_from_text(about.get("started_at")), *telling.times) if at]
@@ -82,7 +81,7 @@ def read_runtime_session(source: RecordingSource, reader: TraceBuilder) -> Itera
         id=session_id,
         agent="cline",
         agent_version=as_label(origin.get("version")),
-        trace=reader.build_trace(source.skipped),
+        trace=reader.build_trace(),
         model=max(telling.models, key=telling.models.__getitem__, default=telling.model)
         or as_label(about.get("model")),
         system=telling.truncate_text(system) if system else None,

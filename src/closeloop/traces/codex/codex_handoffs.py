@@ -7,7 +7,7 @@ from typing import Any
 
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import Handoff
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.untrusted_json import as_mapping
 
 _FAILURE_STATES = ("errored", "not_found")
@@ -16,7 +16,7 @@ _FAILURE_STATES = ("errored", "not_found")
 class CodexHandoffs:
     """The handoffs of one lane."""
 
-    def __init__(self, builder: TraceBuilder, lanes: Mapping[str, str]) -> None:
+    def __init__(self, builder: SessionBuilder, lanes: Mapping[str, str]) -> None:
         self._builder = builder
         self._lanes = lanes
         """The lane of each thread whose file was found."""

@@ -12,12 +12,11 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Command, Edit, Intent, Message, Thought, ToolUse, Turn
-from closeloop.traces.call_results import is_action
 from closeloop.traces.codex import codex_patches
 from closeloop.traces.codex.codex_handoffs import CodexHandoffs
 from closeloop.traces.codex.codex_usage import CodexTokenMeter
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action
 from closeloop.traces.untrusted_json import (
     as_label,
     as_list,
@@ -33,7 +32,7 @@ class CodexLaneBuilder:
     """What is known while a thread is being read, record by record."""
 
     def __init__(
-        self, builder: TraceBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
+        self, builder: SessionBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
     ) -> None:
         self.builder = builder
         self.name = name
@@ -164,9 +163,7 @@ class CodexLaneBuilder:
         )
 
     def add_note(self, text: str, about: str) -> None:
-        self.builder.add_note(
-            self.truncate_text(text), about=about, lane=self.name, at=self.current_time
-        )
+        self.builder.add_note(text, about, lane=self.name, at=self.current_time)
 
     # Calls
 

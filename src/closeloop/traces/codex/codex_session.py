@@ -10,7 +10,7 @@ from closeloop.records.plural import count_with_noun
 from closeloop.traces.codex.codex_lane import CodexLaneBuilder
 from closeloop.traces.codex.codex_messages import CodexMessageBuilder
 from closeloop.traces.codex.codex_outputs import codex_content_text
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, seconds_between, time_from_text
 
 RecordFields = Mapping[str, Any]
@@ -24,7 +24,7 @@ class CodexSessionBuilder:
     """What is known of a rollout so far."""
 
     def __init__(
-        self, builder: TraceBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
+        self, builder: SessionBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
     ) -> None:
         self.lane = CodexLaneBuilder(builder, name, skipped, lanes)
         self.talk = CodexMessageBuilder(self.lane)

@@ -15,7 +15,6 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.trace import AnyEvent, Handoff, Lane, Message, Thought, Trace, Turn
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces.call_results import EXPORT_KEY, extra_fields, session_extras
 from closeloop.traces.export.tool_call_export import (
     ExportSource,
     call_from_event,
@@ -27,6 +26,7 @@ from closeloop.traces.export.tool_call_export import (
     source_model,
     source_system_prompt,
 )
+from closeloop.traces.export_extras import EXPORT_KEY, extra_fields, session_extras
 
 SCHEMA = "ATIF-v1.8"
 

@@ -17,7 +17,6 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.record import content_digest
 from closeloop.records.trace import AnyEvent, Lane, Message, Note, Thought, Trace, Turn
-from closeloop.traces.call_results import EXPORT_KEY, extra_fields, session_extras
 from closeloop.traces.export.tool_call_export import (
     ExportedCall,
     ExportSource,
@@ -30,6 +29,7 @@ from closeloop.traces.export.tool_call_export import (
     source_model,
     source_system_prompt,
 )
+from closeloop.traces.export_extras import EXPORT_KEY, extra_fields, session_extras
 from closeloop.traces.otel.otel_spans import OtelSpan
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

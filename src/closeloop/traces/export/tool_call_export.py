@@ -22,8 +22,8 @@ from closeloop.records.trace import (
     ToolUse,
     Trace,
 )
-from closeloop.traces.call_results import extra_fields, result_fields
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
+from closeloop.traces.export_extras import extra_fields
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 
 ExportSource = Attempt | Session
 

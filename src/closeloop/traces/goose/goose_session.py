@@ -14,9 +14,8 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces.call_results import mark_claim, result_fields
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
     as_exit_code,
@@ -56,10 +55,9 @@ class GooseSessionBuilder:
         reader: tuple[str, int],
         skipped: dict[str, int],
     ) -> None:
-        self.builder = TraceBuilder(*reader)
+        self.builder = SessionBuilder(*reader, skipped, several=True)
         self.children = children
         self.skipped = skipped
-        self.before = dict(skipped)
         self.told: set[str] = set()
         self.usages: list[Usage] = []
         self.asked: set[str] = set()
@@ -74,11 +72,11 @@ class GooseSessionBuilder:
         identity = as_label(about.get("id")) or "unnamed"
         model = as_label(as_mapping(about.get("model_config")).get("model_name"))
         self._add_lane(ROOT_LANE, recorded, model)
-        summary = mark_claim(self.builder)
+        summary = self.builder.mark_claim()
         return Session(
             id=identity,
             agent="goose",
-            trace=self.builder.build_trace(skipped_since(self.before, self.skipped)),
+            trace=self.builder.build_trace(),
             model=model,
             started=_parse_time(about.get("created_at")) or (self.times[0] if self.times else None),
             ended=self.times[-1] if self.times else _parse_time(about.get("updated_at")),
@@ -138,17 +136,15 @@ class GooseSessionBuilder:
             case "toolConfirmationRequest" | "redactedThinking":
                 return
             case _:
-                about = self.truncate_text(f"unknown: {kind}"[:100])
-                self.builder.add_note(json_excerpt(content), about=about, lane=lane, at=at)
+                about = f"unknown: {kind}"[:100]
+                self.builder.add_note(json_excerpt(content), about, lane=lane, at=at)
 
     def _add_text(self, words: str | None, origin: CallOrigin, hidden: bool) -> None:
         if words is None or not words.strip():
             return
         if hidden:
             # Only the agent sees it: the summary that stands for what was taken out.
-            self.builder.add_note(
-                self.truncate_text(words), about="compaction", lane=origin.lane, at=origin.at
-            )
+            self.builder.add_note(words, "compaction", lane=origin.lane, at=origin.at)
             return
         agent = origin.turn is not None
         intent = None if agent or origin.lane in self.asked else "request"

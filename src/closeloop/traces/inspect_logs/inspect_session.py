@@ -14,22 +14,22 @@ from closeloop.records.record import Record
 from closeloop.records.recorded_texts import MAX_NOTE_CHARS, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Intent, Message, Turn
-from closeloop.traces.call_results import mark_claim
-from closeloop.traces.export_values import clean_text, text_or_json
 from closeloop.traces.inspect_logs.inspect_values import (
     inspect_content_text,
     last_solver,
     usage_from_inspect,
 )
 from closeloop.traces.otel.message_parts import MessagePart, PartRole
-from closeloop.traces.request_history import RequestHistoryBuilder, handoff_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since
+from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
     as_exit_code,
     as_list,
     as_mapping,
+    clean_text,
+    text_or_json,
     time_from_text,
 )
 
@@ -58,14 +58,10 @@ class InspectSpan(Record):
 class InspectSessionBuilder:
     """A sample while it is read."""
 
-    def __init__(
-        self, sample: Mapping[str, Any], builder: TraceBuilder, skipped: dict[str, int]
-    ) -> None:
+    def __init__(self, sample: Mapping[str, Any], builder: SessionBuilder) -> None:
         self.sample = sample
         self.builder = builder
-        self.skipped = skipped
-        self.before = dict(skipped)
-        self.dialogue = RequestHistoryBuilder(builder, skipped)
+        self.dialogue = RequestHistory(builder)
         self.places: dict[str, InspectSpan] = {}
         self.steps: list[bool] = []
         self.seen: set[str] = set()
@@ -99,7 +95,7 @@ class InspectSessionBuilder:
         times = [
             time for event in events if (time := time_from_text(as_mapping(event).get("timestamp")))
         ]
-        summary = mark_claim(self.builder)
+        summary = self.builder.mark_claim()
         return Session(
             id=clean_text(self.sample.get("uuid")) or f"{run}/{ident}/{epoch}",
             agent=self.agent
@@ -107,7 +103,7 @@ class InspectSessionBuilder:
             or last_solver(header)
             or "inspect",
             agent_version=clean_text(as_mapping(eval_info.get("packages")).get("inspect_ai")),
-            trace=self.builder.build_trace(skipped_since(self.before, self.skipped)),
+            trace=self.builder.build_trace(),
             model=max(self.models, key=lambda model: self.models[model], default=None)
             or clean_text(eval_info.get("model")),
             system=self.dialogue.system,
@@ -147,7 +143,7 @@ class InspectSessionBuilder:
             return None
         place = self._span_of_event(event)
         if place.outside:
-            self.skipped[SCORING_EVENT] = self.skipped.get(SCORING_EVENT, 0) + 1
+            self.builder.count_skip(SCORING_EVENT)
             return None
         at = time_from_text(event.get("timestamp"))
         match kind:
@@ -186,7 +182,7 @@ class InspectSessionBuilder:
         lane = self.builder.open_lane(own, above.lane, name)
         if above.number is not None:
             call_event = self.builder.events[above.number - 1]
-            self.dialogue.replace_event(handoff_from_call(call_event, lane))
+            self.builder.replace_event(handoff_from_call(call_event, lane))
         return lane
 
     def _add_step(self, event: Mapping[str, Any]) -> None:
@@ -217,7 +213,9 @@ class InspectSessionBuilder:
         for part in self._message_parts(message):
             self.dialogue.add_reply_part(part, lane, ended, turn)
         if error := clean_text(event.get("error")):
-            self.builder.add_note(self._to_text(error), about="model error", lane=lane, at=at)
+            self.builder.add_note(
+                text_or_json(self._expand_attachments(error)), "model error", lane=lane, at=at
+            )
 
     def _iter_new_input(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Messages not met before: kept in the event, or in a pool that events refer to."""
@@ -317,7 +315,7 @@ class InspectSessionBuilder:
             # The agent's own span comes later: the lane is opened for it here.
             self.places[child] = InspectSpan(lane=self.builder.open_lane(child, lane), agent=True)
             finished_event = handoff_from_call(finished_event, child)
-        self.dialogue.replace_event(finished_event)
+        self.builder.replace_event(finished_event)
         self._add_inner_events(event)
 
     def _assign_tool_span(self, event: Mapping[str, Any], called: AnyEvent) -> None:
@@ -350,7 +348,7 @@ class InspectSessionBuilder:
         if event.get("action") != "exec":
             return
         if place.number is None and not place.agent:
-            self.skipped[SCORING_EVENT] = self.skipped.get(SCORING_EVENT, 0) + 1
+            self.builder.count_skip(SCORING_EVENT)
             return
         if place.number is not None:
             call_event = self.builder.events[place.number - 1]
@@ -360,7 +358,7 @@ class InspectSessionBuilder:
                 and code is not None
             ):
                 exit_fields: dict[str, Any] = {"exit_code": code, "exit_from": "stated"}
-                self.dialogue.replace_event(msgspec.structs.replace(call_event, **exit_fields))
+                self.builder.replace_event(msgspec.structs.replace(call_event, **exit_fields))
             return
         self.builder.add(
             Command(
@@ -431,7 +429,8 @@ class InspectSessionBuilder:
 
     def _to_text(self, value: Any) -> str:
         return truncate_middle(
-            text_or_json("" if value is None else self._expand_attachments(value)), self.skipped
+            text_or_json("" if value is None else self._expand_attachments(value)),
+            self.builder.skipped,
         )
 
     def _expand_attachments(self, value: Any) -> Any:

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from closeloop.records.attempt import Usage
-from closeloop.traces.export_values import clean_text, text_or_json, uncached_input_tokens
-from closeloop.traces.untrusted_json import as_amount, as_count, as_list, as_mapping
+from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_list,
+    as_mapping,
+    clean_text,
+    text_or_json,
+)
 
 
 def usage_from_inspect(usage: Mapping[str, Any]) -> Usage:

@@ -12,7 +12,6 @@ from closeloop.records.attempt import Exit
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note, Thought, Turn
-from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.opencode.opencode_parts import (
     REPORT_TAG,
     TASK_TAG,
@@ -20,8 +19,8 @@ from closeloop.traces.opencode.opencode_parts import (
     finish_opencode_call,
     usage_from_opencode,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_label,
     as_list,
@@ -78,7 +77,7 @@ class _OpencodeLane:
     """One session while it is told."""
 
     def __init__(
-        self, builder: TraceBuilder, name: str, family: OpencodeFamily, depth: int
+        self, builder: SessionBuilder, name: str, family: OpencodeFamily, depth: int
     ) -> None:
         self.builder = builder
         self.name = name
@@ -111,7 +110,7 @@ def session_from_opencode(
     recorded: OpencodeRecording, family: OpencodeFamily, reader: tuple[str, int]
 ) -> Session:
     """A session with its children as lanes."""
-    builder = TraceBuilder(*reader)
+    builder = SessionBuilder(*reader, family.skipped)
     info = recorded.info
     builder.open_lane(agent=as_label(info.get("agent")))
     identity = as_label(info.get("id"))
@@ -124,13 +123,13 @@ def session_from_opencode(
         event = builder.events[lane.last - 1]
         builder.events[lane.last - 1] = msgspec.structs.replace(event, intent="claim")
     last_message = builder.events[lane.last - 1] if lane.last is not None else None
-    mark_corrections(builder)
+    builder.mark_corrections()
     exit_, cause = lane.error or ("finished", None)
     time = as_mapping(info.get("time"))
     return Session(
         id=identity or "unnamed",
         agent=AGENT_NAME,
-        trace=builder.build_trace(family.skipped),
+        trace=builder.build_trace(),
         agent_version=as_label(info.get("version")),
         model=max(lane.words, key=lane.words.__getitem__) if lane.words else lane.model,
         system=lane.system,
@@ -176,9 +175,7 @@ def _add_user_message(
             if part.get("synthetic") is True and _finish_background_child(lane, said):
                 continue
             if part.get("synthetic") is True or part.get("ignored") is True:
-                lane.builder.add_note(
-                    lane.truncate_text(said), about="added by agent", lane=lane.name, at=at
-                )
+                lane.builder.add_note(said, "added by agent", lane=lane.name, at=at)
                 continue
             intent = None if lane.asked else "request"
             lane.asked = True
@@ -292,7 +289,7 @@ def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
     )
     lane.error = (_EXITS.get(name, "crashed"), lane.truncate_text(f"{name}: {message}")[:500])
     if name != "MessageAbortedError":
-        lane.builder.add_note(lane.truncate_text(message), about="error", lane=lane.name, at=at)
+        lane.builder.add_note(message, "error", lane=lane.name, at=at)
         return
     number = lane.builder.next_number
     lane.builder.add(
@@ -315,7 +312,7 @@ def _add_part(
         _add_tool_part(lane, part, origin)
     elif kind == "text" and isinstance(said, str) and said.strip():
         if info.get("summary") is True:
-            _add_summary(lane, lane.truncate_text(said), at)
+            _add_summary(lane, said, at)
             return
         model = as_label(info.get("modelID"))
         if model:
@@ -343,7 +340,7 @@ def _add_summary(lane: _OpencodeLane, said: str, at: datetime | None) -> None:
     """What is left of a conversation that was shortened; that it was may be noted already."""
     mark = lane.builder.events[-1] if lane.builder.events else None
     if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
-        lane.builder.finish(mark, text=said)
+        lane.builder.finish(mark, text=lane.truncate_text(said))
     else:
         lane.builder.add_note(said, about="compaction", lane=lane.name, at=at)
 

@@ -13,8 +13,9 @@ from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import Record
 from closeloop.records.recorded_texts import clean_unicode
-from closeloop.traces.event_builder import derive_id, openai_content_text, usage_from_openai
 from closeloop.traces.file_source import FileSource
+from closeloop.traces.provider_values import openai_content_text, usage_from_openai
+from closeloop.traces.session_builder import derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_list,

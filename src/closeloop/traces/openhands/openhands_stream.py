@@ -9,14 +9,9 @@ from typing import Any
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse, Turn
-from closeloop.traces.event_builder import (
-    EventBuilder,
-    openai_content_text,
-    usage_from_openai,
-    with_total_cost,
-)
 from closeloop.traces.openhands.openhands_skills import parse_editor_arguments, parse_skill_call
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -47,7 +42,7 @@ class OpenhandsStreamBuilder:
     """A session in the making. Delegates speak in the same stream until they report."""
 
     def __init__(self, reader: str, version: int, source: RecordingSource) -> None:
-        self.teller = EventBuilder(reader, version, source)
+        self.teller = SessionBuilder(reader, version, source.skipped, several=True)
         self.actions: dict[int, AnyEvent] = {}
         self.waiting: AnyEvent | None = None
         self.delegates: list[tuple[AnyEvent, str, dict[str, float]]] = []
@@ -179,10 +174,8 @@ class OpenhandsStreamBuilder:
     def _add_delegation(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
         inputs = as_mapping(given.get("inputs"))
         brief = as_text(inputs.get("task")) or (json_excerpt(inputs) if inputs else "")
-        lane = f"delegate-{len(self.delegates) + self.teller.builder.next_number}"
-        self.teller.builder.open_lane(
-            lane, self.teller.lane, self.teller.text_or_none(given.get("agent"))
-        )
+        lane = f"delegate-{len(self.delegates) + self.teller.next_number}"
+        self.teller.open_lane(lane, self.teller.lane, self.teller.text_or_none(given.get("agent")))
         handoff = self.teller.add(
             Handoff(
                 **self.teller.event_fields(_call_id(event)),
@@ -334,7 +327,7 @@ class OpenhandsStreamBuilder:
 
     def total_usage(self, metrics: Mapping[str, Any]) -> Usage:
         """Of all turns; where none was told, what the evaluation counted."""
-        turns = self.teller.builder.total_usage()
+        turns = self.teller.total_usage()
         if turns.input_tokens is None and turns.output_tokens is None:
             turns = usage_from_openai(metrics.get("accumulated_token_usage"))
         return with_total_cost(turns, metrics.get("accumulated_cost"))

@@ -9,12 +9,8 @@ from typing import Any, NamedTuple
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Turn
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces.event_builder import (
-    EventBuilder,
-    openai_content_text,
-    usage_from_openai,
-    with_total_cost,
-)
+from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_exit_code,
@@ -55,7 +51,7 @@ class OpenhandsConversationBuilder:
 
     def __init__(
         self,
-        teller: EventBuilder,
+        teller: SessionBuilder,
         metrics: Mapping[str, Any],
         overall: Mapping[str, Any],
         children: list[OpenhandsChild],
@@ -188,7 +184,7 @@ class OpenhandsConversationBuilder:
         """A sub-agent's whole conversation, told where it was started."""
         teller = self.teller
         here = teller.lane, teller.turn, teller.at
-        teller.lane, teller.turn = teller.builder.open_lane(child.lane, teller.lane, agent), None
+        teller.lane, teller.turn = teller.open_lane(child.lane, teller.lane, agent), None
         metrics = as_mapping(as_mapping(child.state.get("stats")).get("usage_to_metrics"))
         inner = OpenhandsConversationBuilder(teller, metrics, {}, child.children)
         inner.usages = self.usages | inner.usages
@@ -358,7 +354,7 @@ class OpenhandsConversationBuilder:
             )
             for one in totals
         )
-        return counted if counted != Usage() else self.teller.builder.total_usage()
+        return counted if counted != Usage() else self.teller.total_usage()
 
     def session_outcome(self, status: str | None, error: str | None) -> tuple[Exit, str | None]:
         """How it ended, by the evaluation's word, an error, or its last state."""

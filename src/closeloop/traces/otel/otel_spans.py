@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
-from closeloop.traces.export_values import clean_text, uncached_input_tokens, unfold_json
 from closeloop.traces.otel.message_parts import MessagePart, PartRole, id_text, parse_message_parts
-from closeloop.traces.untrusted_json import as_amount, as_count
+from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.untrusted_json import as_amount, as_count, clean_text, unfold_json
 
 SpanKind = Literal["agent", "model", "tool"]
 

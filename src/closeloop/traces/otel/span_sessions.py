@@ -11,15 +11,12 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Turn
-from closeloop.traces.call_results import (
+from closeloop.traces.export_extras import (
     EXPORT_KEY,
     SessionExtras,
-    drop_unknown_children,
-    mark_claim,
     parse_session_extras,
     restore_event,
 )
-from closeloop.traces.export_values import clean_text, unfold_json
 from closeloop.traces.otel.message_parts import MessagePart, id_text, result_text
 from closeloop.traces.otel.otel_spans import (
     OtelSpan,
@@ -35,9 +32,9 @@ from closeloop.traces.otel.otel_spans import (
     span_result,
     usage_from_span,
 )
-from closeloop.traces.request_history import RequestHistoryBuilder, handoff_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since
-from closeloop.traces.untrusted_json import as_count
+from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.untrusted_json import as_count, clean_text, unfold_json
 
 NO_AGENT = "a trace without an agent's spans"
 OTHER_SPAN = "a span of something else than an agent"
@@ -63,10 +60,10 @@ def sessions_from_spans(
         kinds = {span.id: kind for span in members if (kind := span_kind(span))}
         if kinds:
             yield _SpanSessionBuilder(
-                members, kinds, TraceBuilder(reader, version), skipped
+                members, kinds, SessionBuilder(reader, version, skipped, several=True)
             ).build_session(name)
         else:
-            skipped[NO_AGENT] = skipped.get(NO_AGENT, 0) + 1
+            count_skip(skipped, NO_AGENT)
 
 
 def _is_own_export(spans: Iterable[OtelSpan]) -> bool:
@@ -81,15 +78,12 @@ class _SpanSessionBuilder:
         self,
         spans: list[OtelSpan],
         kinds: dict[str, SpanKind],
-        builder: TraceBuilder,
-        skipped: dict[str, int],
+        builder: SessionBuilder,
     ) -> None:
         self.spans = {span.id: span for span in spans}
         self.kinds = kinds
-        self.skipped = skipped
-        self.before = dict(skipped)
         self.builder = builder
-        self.dialogue = RequestHistoryBuilder(builder, skipped)
+        self.dialogue = RequestHistory(builder)
         self.own = _is_own_export(spans)
         """Then nothing in it is told twice, and it says more."""
         self.root: OtelSpan | None = None
@@ -104,7 +98,7 @@ class _SpanSessionBuilder:
         """A model's span around another's says the same again; other spans are not an agent's."""
         others = len(self.spans) - len(self.kinds)
         if others:
-            self.skipped[OTHER_SPAN] = self.skipped.get(OTHER_SPAN, 0) + others
+            self.builder.count_skip(OTHER_SPAN, others)
         models = [span for span in self.spans.values() if self.kinds.get(span.id) == "model"]
         for span in models:
             above = self._span_above(span)
@@ -135,14 +129,14 @@ class _SpanSessionBuilder:
             cause=root.error if root and failed else None,
             started=min(times, default=None),
             ended=max(times, default=None),
-            summary=mark_claim(self.builder),
+            summary=self.builder.mark_claim(),
             user=self._find_attribute("user.id", "enduser.id", "langfuse.user.id"),
         )
         return Session(
             id=name,
             agent=self._agent_name(),
             agent_version=self._find_attribute("gen_ai.agent.version", "service.version"),
-            trace=self.builder.build_trace(skipped_since(self.before, self.skipped)),
+            trace=self.builder.build_trace(),
             model=max(self.models, key=lambda model: self.models[model], default=None),
             system=self.dialogue.system,
             usage=self.builder.total_usage(),
@@ -157,7 +151,7 @@ class _SpanSessionBuilder:
                 if usage != Usage() and self.kinds.get(span.id) and self._span_above(span) is None:
                     self.builder.add_turn(self._lane_of_span(span), _turn_from_span(span, usage))
         self._fill_handoffs()
-        drop_unknown_children(self.builder, self.names)
+        self.builder.drop_unknown_children(self.names)
 
     def _fill_handoffs(self) -> None:
         """What agents were asked and said last, where only their own lanes tell it."""
@@ -172,7 +166,7 @@ class _SpanSessionBuilder:
             if isinstance(event, Handoff) and event.child and event.report is None:
                 brief = event.brief or briefs.get(event.child, "")
                 more = {"brief": brief, "report": reports.get(event.child)}
-                self.dialogue.replace_event(msgspec.structs.replace(event, **more))
+                self.builder.replace_event(msgspec.structs.replace(event, **more))
 
     def _agent_name(self) -> str:
         agent_name = span_agent(self.root) if self.root else None
@@ -269,7 +263,7 @@ class _SpanSessionBuilder:
         brief = "\n".join(part.text for part in input_parts(span) if part[:2] == ("user", "text"))
         if above.id in self.tools:
             event = self.builder.events[self.tools[above.id] - 1]
-            self.dialogue.replace_event(handoff_from_call(event, lane, brief))
+            self.builder.replace_event(handoff_from_call(event, lane, brief))
         elif self.kinds[above.id] == "agent":
             said = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
             self.builder.add(
@@ -342,7 +336,7 @@ class _SpanSessionBuilder:
                 MessagePart("tool", "result", output or "", call.name, call.id)
             )
         event = self._with_times(event, span)
-        self.dialogue.replace_event(event)
+        self.builder.replace_event(event)
         self.tools[span.id] = event.number
 
     def _with_times(self, event: AnyEvent, span: OtelSpan) -> AnyEvent:

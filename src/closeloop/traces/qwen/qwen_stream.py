@@ -16,15 +16,13 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Handoff, Message, Thought, Turn
-from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     usage_from_gemini,
 )
-from closeloop.traces.open_turns import OpenTurns
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_label,
     as_list,
@@ -54,14 +52,13 @@ def is_qwen_stream(record: object) -> bool:
 class QwenStreamBuilder:
     """Records as they come."""
 
-    def __init__(self, builder: TraceBuilder, source: RecordingSource) -> None:
+    def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
         self.source = source
         self.about: Mapping[str, Any] = {}
         self.exit: Exit = "crashed"
         self.cause: str | None = "The output ends before its result."
         self.usage: Usage | None = None
-        self._rounds = OpenTurns(builder)
         self._lanes = {ROOT_LANE}
         self._callers: dict[str, str] = {}
         """The lane that each handoff was made in."""
@@ -76,10 +73,10 @@ class QwenStreamBuilder:
             exit=self.exit,
             cause=self.cause,
             usage=self.usage or self.builder.total_usage(),
-            summary=mark_claim(self.builder),
+            summary=self.builder.mark_claim(),
             directory=as_label(self.about.get("cwd")),
             copy="printed",
-            trace=self.builder.build_trace(self.source.skipped),
+            trace=self.builder.build_trace(),
         )
 
     def add_record(self, record: object) -> None:
@@ -117,7 +114,9 @@ class QwenStreamBuilder:
 
     def _add_turn(self, message: Mapping[str, Any], lane: str) -> int:
         usage = usage_from_gemini(message.get("usage"), _TOKEN_KEYS)
-        return self._rounds.add_turn(lane, Turn(usage=usage, model=as_label(message.get("model"))))
+        return self.builder.continue_turn(
+            lane, Turn(usage=usage, model=as_label(message.get("model")))
+        )
 
     def _add_agent_block(self, block: Mapping[str, Any], lane: str, turn: int) -> None:
         place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "turn": turn}
@@ -139,7 +138,7 @@ class QwenStreamBuilder:
                 self._callers[event.call] = lane
 
     def _add_user_block(self, block: Mapping[str, Any], lane: str) -> None:
-        self._rounds.close_turn(lane)
+        self.builder.end_turn(lane)
         if block.get("type") != "tool_result":
             said = truncate_middle(as_text(block.get("text")) or "", self.source.skipped)
             number = self.builder.next_number

@@ -21,8 +21,8 @@ from closeloop.traces.gemini_contents import (
     finish_gemini_call,
     usage_from_gemini,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import as_amount, as_label, as_text, storable_arguments
 
 _TOKEN_KEYS = {
@@ -37,7 +37,9 @@ _TOKEN_KEYS = {
 class QwenTelemetry:
     """Events as they come; `recorded` are the agents that have files of their own."""
 
-    def __init__(self, builder: TraceBuilder, source: RecordingSource, recorded: set[str]) -> None:
+    def __init__(
+        self, builder: SessionBuilder, source: RecordingSource, recorded: set[str]
+    ) -> None:
         self.builder = builder
         self.source = source
         self.fault: str | None = None

@@ -11,7 +11,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import Edit, Read, Turn
 from closeloop.traces import single_file
 from closeloop.traces.edit_blocks import parse_edit_blocks, parse_fenced_changes
-from closeloop.traces.event_builder import EventBuilder, derive_id
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import time_from_text
 
 name = "aider"
@@ -68,7 +68,7 @@ class _AiderSessionBuilder:
     """One session, told line by line: `####` is the user, `>` the console, the rest the model."""
 
     def __init__(self, source: RecordingSource, started: str) -> None:
-        self.teller = EventBuilder(name, version, source)
+        self.teller = SessionBuilder(name, version, source.skipped, several=True)
         self.started = started
         self.state = ""
         self.text: list[str] = []
@@ -270,14 +270,14 @@ class _AiderSessionBuilder:
         said, self.console = "\n".join(self.console).strip(), []
         if kind == "test" and self.test:
             event = self.teller.add_command(self.test)
-            self.teller.builder.finish(event, output=self.teller.truncate_text(said))
+            self.teller.finish(event, output=self.teller.truncate_text(said))
         else:
             self.teller.add_result(self.teller.add_tool_use(kind, None), said, ok=False)
 
     def _add_usage(self, usage: Usage, *, after: bool) -> None:
         if after and self.turns:
             turn = Turn(usage=usage, model=self.model)
-            self.teller.builder.add_turn(self.teller.lane, turn, str(self.turns))
+            self.teller.add_turn(self.teller.lane, turn, str(self.turns))
             return
         self._add_unanswered_usage()
         self.usage = usage
@@ -357,7 +357,7 @@ class _AiderSessionBuilder:
             started=time_from_text(self.started),
             exit=outcome,
             cause=cause and self.teller.truncate_text(cause),
-            usage=self.teller.builder.total_usage(),
+            usage=self.teller.total_usage(),
             summary=summary,
             trace=self.teller.build_trace(),
         )

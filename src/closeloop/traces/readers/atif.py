@@ -18,7 +18,7 @@ from closeloop.traces.atif.trajectory_files import (
     is_trajectory,
     iter_referenced_paths,
 )
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
 
 name = "atif"
 version = 2
@@ -72,7 +72,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     for trajectory in source.records() if document is None else [document]:
         if is_trajectory(trajectory):
             yield AtifSessionBuilder(
-                source, trajectory, TraceBuilder(name, version)
+                source, trajectory, SessionBuilder(name, version, source.skipped)
             ).build_session()
         else:
             key = "a record that is no trajectory"

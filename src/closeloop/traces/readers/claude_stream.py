@@ -17,7 +17,6 @@ from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message
 from closeloop.records.usage_totals import sum_usage
 from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
 from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
 from closeloop.traces.claude.session_ending import (
@@ -25,7 +24,7 @@ from closeloop.traces.claude.session_ending import (
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE
 from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
@@ -202,7 +201,7 @@ class _ClaudeStreamBuilder:
             if isinstance(event, Command) and event.call in self._denied and not event.stopped:
                 talk.builder.finish(event, stopped="not permitted")
         join_child_lanes(talk)
-        mark_corrections(talk.builder)
+        talk.builder.mark_corrections()
         outcome, cause = self._session_outcome()
         words = mark_final_claim(talk, finished=outcome == "finished")
         result_text = self.results[-1].get("result") if self.results else None
@@ -216,7 +215,7 @@ class _ClaudeStreamBuilder:
             for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
         )
         main_model = max(talk.models, key=lambda one: talk.models[one], default=model)
-        trace = talk.builder.build_trace(talk.skipped)
+        trace = talk.builder.build_trace()
         return Session(
             id=truncate_middle(self.id, most=400) or content_digest(msgspec.msgpack.encode(trace)),
             agent="claude-code",

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.cline import runtime_sessions
 from closeloop.traces.cline.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments
 from closeloop.traces.cline.cline_task import ClineTask, ClineTaskBuilder
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_count,
     as_label,
@@ -133,7 +132,9 @@ def owner(source: RecordingSource) -> Path | None:
 def read(source: RecordingSource) -> Iterator[Session]:
     document = source.document
     if isinstance(document, dict):
-        yield from runtime_sessions.read_runtime_session(source, TraceBuilder(name, version))
+        yield from runtime_sessions.read_runtime_session(
+            source, SessionBuilder(name, version, source.skipped)
+        )
         return
     task = _load_task(source, source.path.parent, document)
     if task is None:
@@ -150,11 +151,11 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _build_session(
     source: RecordingSource, task: ClineTask, tasks: Mapping[str, ClineTask]
 ) -> Session:
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     telling = ClineTaskBuilder(builder, ROOT_LANE, tasks, source.skipped)
     about = _read_task_info(source.path.parent)
     telling.add_task(task)
-    mark_corrections(builder)
+    builder.mark_corrections()
     builder.open_lane(agent=telling.mode)
     models = [as_mapping(one).get("model_id") for one in as_list(about.get("model_usage"))]
     stated = next((model for one in models if (model := as_label(one))), None)
@@ -162,7 +163,7 @@ def _build_session(
     return Session(
         id=task.id,
         agent=telling.flavour or ("roo-code" if _is_roo(telling, task, about) else "cline"),
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
         model=max(telling.models, key=telling.models.__getitem__, default=telling.model) or stated,
         started=min(telling.times, default=None),
         ended=max(telling.times, default=None),

@@ -14,7 +14,6 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message
-from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.codex.codex_session import CodexSessionBuilder
 from closeloop.traces.codex.record_dispatch import handle_record
 from closeloop.traces.codex.rollout_files import (
@@ -22,7 +21,7 @@ from closeloop.traces.codex.rollout_files import (
     find_starter_file,
     list_descendant_threads,
 )
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
 
 name = "codex"
@@ -76,7 +75,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     children = list_descendant_threads(source)
     lanes = {child.id: child.id for child in children}
     root = CodexSessionBuilder(builder, ROOT_LANE, source.skipped, lanes)
@@ -98,7 +97,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         reading.finish()
         builder.open_lane(reading.lane.name, agent=_agent_name(reading))
     _join_reviews(builder, readings)
-    mark_corrections(builder)
+    builder.mark_corrections()
     if root.meta or builder.events:
         yield _build_session(source, builder, readings)
 
@@ -133,7 +132,7 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
     return as_label(as_mapping(meta.get("source")).get("subagent"))
 
 
-def _join_reviews(builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]) -> None:
+def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexSessionBuilder]) -> None:
     """A review's thread is told apart only by its first line: the first is for the first."""
     for reading in readings:
         mine = reading.meta.get("id")
@@ -149,7 +148,7 @@ def _join_reviews(builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]
 
 
 def _build_session(
-    source: RecordingSource, builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]
+    source: RecordingSource, builder: SessionBuilder, readings: Sequence[CodexSessionBuilder]
 ) -> Session:
     root = readings[0]
     meta, git = root.meta, as_mapping(root.meta.get("git"))
@@ -182,7 +181,7 @@ def _build_session(
         links={
             key: known for key, value in links.items() if (known := as_label(value)) is not None
         },
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
     )
 
 

@@ -24,9 +24,9 @@ from closeloop.records.trace import (
 from closeloop.traces import single_file
 from closeloop.traces.codex.codex_outputs import mcp_reply_text
 from closeloop.traces.codex.codex_usage import CodexTokenMeter
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.shell_words import split_shell_words as shell_words
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_label,
@@ -104,7 +104,7 @@ class _CodexExecSessionBuilder:
     def __init__(self, skipped: dict[str, int], thread: str | None) -> None:
         self.thread = thread
         self.skipped = skipped
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, skipped)
         self._meter = CodexTokenMeter()
         self._turn = 0
         self._running = False
@@ -129,8 +129,9 @@ class _CodexExecSessionBuilder:
                 self.builder.add_turn(ROOT_LANE, Turn(usage=usage), str(self._turn))
         elif kind == "turn.failed":
             self._running = False
-            self._failure = self._message_text(as_mapping(told.get("error")), told)
-            self._add_note(self._failure, "turn failed")
+            failure = self._message_text(as_mapping(told.get("error")), told)
+            self._failure = truncate_middle(failure)
+            self._add_note(failure, "turn failed")
         elif kind == "error":
             # Often only a connection that is tried again.
             self._add_note(self._message_text(told, told), "error")
@@ -329,7 +330,7 @@ class _CodexExecSessionBuilder:
 
     def _message_text(self, told: Item, record: Any) -> str:
         message = told.get("message")
-        return self._truncate_text(message) if isinstance(message, str) else json_excerpt(record)
+        return message if isinstance(message, str) else json_excerpt(record)
 
     def _add_note(self, text: str, about: str) -> None:
         self.builder.add_note(text, about=about)
@@ -345,7 +346,7 @@ class _CodexExecSessionBuilder:
             usage=self.builder.total_usage() if self.builder.count_turns() else Usage(),
             summary=words.text if isinstance(words, Message) else None,
             copy="printed",
-            trace=self.builder.build_trace(source.skipped),
+            trace=self.builder.build_trace(),
         )
 
     def _session_exit(self) -> tuple[Exit, str | None]:

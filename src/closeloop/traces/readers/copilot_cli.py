@@ -26,15 +26,14 @@ from closeloop.records.trace import (
 )
 from closeloop.records.usage_totals import sum_usage
 from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_corrections, result_fields
 from closeloop.traces.copilot.copilot_calls import (
     events_from_copilot_call,
     exit_from_error,
     running_shell_id,
     usage_from_copilot,
 )
-from closeloop.traces.tool_calls import CallOrigin, find_exit_code
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, find_exit_code, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
     as_exit_code,
@@ -116,7 +115,7 @@ class _CopilotSessionBuilder:
     """A session while its events are read."""
 
     def __init__(self, skipped: dict[str, int]) -> None:
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, skipped)
         self.skipped = skipped
         self.start: dict[str, Any] = {}
         self.result: dict[str, Any] = {}
@@ -193,9 +192,7 @@ class _CopilotSessionBuilder:
             self.builder.events[event.number - 1] = msgspec.structs.replace(event, child=lane)
 
     def add_note(self, words: str, about: str, lane: str, at: datetime | None) -> None:
-        self.builder.add_note(
-            self.truncate_text(words), about=self.truncate_text(about), lane=lane, at=at
-        )
+        self.builder.add_note(words, about, lane=lane, at=at)
 
     def begin_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         if self.start:
@@ -385,7 +382,7 @@ class _CopilotSessionBuilder:
             self.add_note(kind, "permission", lane, at)
 
     def build_session(self, path: Path) -> Session:
-        mark_corrections(self.builder)
+        self.builder.mark_corrections()
         events, context = self.builder.events, as_mapping(self.start.get("context"))
         last_message = events[self.last - 1] if self.last is not None else None
         exit_, cause = self.ending
@@ -403,7 +400,7 @@ class _CopilotSessionBuilder:
         return Session(
             id=session_id or (path.parent.name if path.name == "events.jsonl" else path.stem),
             agent="copilot-cli",
-            trace=self.builder.build_trace(self.skipped),
+            trace=self.builder.build_trace(),
             agent_version=as_label(self.start.get("copilotVersion")),
             model=max(self.words, key=self.words.__getitem__) if self.words else self.model,
             system=self.system,

@@ -17,7 +17,6 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.call_results import mark_claim, mark_corrections
 from closeloop.traces.gemini_contents import (
     add_interrupt,
     event_from_gemini_call,
@@ -28,8 +27,8 @@ from closeloop.traces.gemini_contents import (
     parse_function_response,
     usage_from_gemini,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_label,
     as_list,
@@ -82,11 +81,11 @@ def owner(source: RecordingSource) -> Path | None:
 def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
     about = log.about
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     session_builder = _GeminiSessionBuilder(builder, source, _child_files(source, about))
     session_builder.add_log(log, ROOT_LANE)
     session_builder.add_remaining_children()
-    mark_corrections(builder)
+    builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield Session(
         id=as_label(about.get("sessionId")) or digest,
@@ -102,10 +101,10 @@ def read(source: RecordingSource) -> Iterator[Session]:
         exit="crashed" if session_builder.fault else "finished",
         cause=session_builder.fault,
         usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=_first_directory(about) or session_builder.directory,
         parent=_parent_session(source, about),
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
     )
 
 
@@ -244,7 +243,7 @@ class _GeminiSessionBuilder:
     """Tells the messages of a session and of its sub-agents as events."""
 
     def __init__(
-        self, builder: TraceBuilder, source: RecordingSource, children: dict[str, Path]
+        self, builder: SessionBuilder, source: RecordingSource, children: dict[str, Path]
     ) -> None:
         self.builder = builder
         self.source = source
@@ -259,9 +258,7 @@ class _GeminiSessionBuilder:
         for entry in log.entries:
             if isinstance(entry, tuple):
                 about, said = entry
-                self.builder.add_note(
-                    truncate_middle(said, self.source.skipped), about=about, lane=lane
-                )
+                self.builder.add_note(said, about, lane=lane)
                 continue
             at = time_from_text(entry.get("timestamp"))
             if at is not None:
@@ -312,14 +309,13 @@ class _GeminiSessionBuilder:
         self.fault = None
 
     def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = truncate_middle(gemini_content_text(message.get("content")), self.source.skipped)
-        kind = message["type"]
+        said, kind = gemini_content_text(message.get("content")), message["type"]
         if said in ("Request cancelled.", "User cancelled the request."):
             add_interrupt(self.builder, said, lane, at)
             return
         if kind == "error" and lane == ROOT_LANE:
-            self.fault = said
-        self.builder.add_note(said, about=kind, lane=lane, at=at)
+            self.fault = truncate_middle(said)
+        self.builder.add_note(said, kind, lane=lane, at=at)
 
     def _add_agent_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None

@@ -14,14 +14,13 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message, Read, Turn
 from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     parse_shell_exit_code,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_count,
     as_label,
@@ -74,9 +73,9 @@ def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place:
         exit=stream.exit,
         cause=stream.cause,
         usage=stream.usage,
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         copy="printed",
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
     )
 
 
@@ -110,7 +109,7 @@ class _GeminiStreamBuilder:
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, source.skipped)
         self.session: str | None = None
         self.model: str | None = None
         self.first: datetime | None = None
@@ -153,9 +152,7 @@ class _GeminiStreamBuilder:
             self._end_run(found)
         elif kind == "error":
             severity = as_label(found.get("severity")) or "error"
-            self.builder.add_note(
-                truncate_middle(as_text(found.get("message")) or ""), about=severity, at=at
-            )
+            self.builder.add_note(as_text(found.get("message")) or "", severity, at=at)
         else:
             self.builder.add_note(
                 json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=at

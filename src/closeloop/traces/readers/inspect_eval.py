@@ -13,7 +13,7 @@ from closeloop.records.session import Session
 from closeloop.traces import single_file
 from closeloop.traces.inspect_logs.inspect_session import InspectSessionBuilder
 from closeloop.traces.inspect_logs.log_archive import is_inspect_log, is_log_archive, iter_samples
-from closeloop.traces.trace_builder import TraceBuilder
+from closeloop.traces.session_builder import SessionBuilder
 
 name = "inspect-eval"
 version = 2
@@ -30,5 +30,5 @@ def recognises(source: RecordingSource) -> bool:
 def read(source: RecordingSource) -> Iterator[Session]:
     for header, sample in iter_samples(source):
         yield InspectSessionBuilder(
-            sample, TraceBuilder(name, version), source.skipped
+            sample, SessionBuilder(name, version, source.skipped, several=True)
         ).build_session(header)

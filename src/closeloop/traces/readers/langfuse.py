@@ -8,10 +8,17 @@ from typing import Any
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces import single_file
-from closeloop.traces.export_values import clean_text, text_or_json, unfold_json
 from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
 from closeloop.traces.otel.span_sessions import sessions_from_spans
-from closeloop.traces.untrusted_json import as_amount, as_count, as_mapping, time_from_text
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_mapping,
+    clean_text,
+    text_or_json,
+    time_from_text,
+    unfold_json,
+)
 
 name = "langfuse"
 version = 2

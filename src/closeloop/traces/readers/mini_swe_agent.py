@@ -12,13 +12,8 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Intent, Turn
 from closeloop.traces import single_file
-from closeloop.traces.event_builder import (
-    EventBuilder,
-    derive_id,
-    openai_content_text,
-    usage_from_openai,
-    with_total_cost,
-)
+from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_list,
@@ -68,7 +63,7 @@ def recognises(source: RecordingSource) -> bool:
 def read(source: RecordingSource) -> Iterator[Session]:
     document = as_mapping(source.document)
     info, messages = as_mapping(document.get("info")), as_list(document.get("messages"))
-    teller = EventBuilder(name, version, source)
+    teller = SessionBuilder(name, version, source.skipped, several=True)
     status = as_text(info.get("exit_status"))
     if document.get("trajectory_format") == "mini-swe-agent-1":
         builder: _FenceFormatBuilder | _CallFormatBuilder = _FenceFormatBuilder(teller, status)
@@ -91,7 +86,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _build_session(
     told: Mapping[str, Any],
     info: Mapping[str, Any],
-    teller: EventBuilder,
+    teller: SessionBuilder,
     dialogue: _MiniSweAgentBuilder,
     ended: tuple[Exit, str],
     summary: str | None,
@@ -99,7 +94,7 @@ def _build_session(
     config = as_mapping(info.get("config"))
     stats = as_mapping(info.get("model_stats"))
     instance = as_text(told.get("instance_id"))
-    times = [event.at for event in teller.builder.events if event.at is not None]
+    times = [event.at for event in teller.events if event.at is not None]
     return Session(
         id=derive_id(name, instance, dialogue.opening, times[:1], dialogue.identity),
         agent=name,
@@ -110,7 +105,7 @@ def _build_session(
         ended=dialogue.last,
         exit=ended[0],
         cause=None if ended[0] == "finished" else teller.truncate_text(ended[1]),
-        usage=with_total_cost(teller.builder.total_usage(), stats.get("instance_cost")),
+        usage=with_total_cost(teller.total_usage(), stats.get("instance_cost")),
         summary=summary,
         directory=teller.text_or_none(as_mapping(config.get("environment")).get("cwd")),
         links={"instance": teller.truncate_text(instance)} if instance else {},
@@ -121,7 +116,7 @@ def _build_session(
 class _MiniSweAgentBuilder:
     """What both formats share: the opening, the provider's messages, their usage."""
 
-    def __init__(self, teller: EventBuilder, status: str | None) -> None:
+    def __init__(self, teller: SessionBuilder, status: str | None) -> None:
         self.teller = teller
         self.status = status
         self.system: str | None = None
@@ -171,7 +166,7 @@ class _MiniSweAgentBuilder:
 class _FenceFormatBuilder(_MiniSweAgentBuilder):
     """Format 1: one fence is the command, the next user message its result."""
 
-    def __init__(self, teller: EventBuilder, status: str | None) -> None:
+    def __init__(self, teller: SessionBuilder, status: str | None) -> None:
         super().__init__(teller, status)
         self.waiting: AnyEvent | None = None
 
@@ -187,7 +182,7 @@ class _FenceFormatBuilder(_MiniSweAgentBuilder):
         elif last and self.status == "Submitted":
             if self.waiting is not None:
                 # What the last command printed is what it handed in.
-                self.teller.builder.finish(self.waiting, output=self.teller.truncate_text(content))
+                self.teller.finish(self.waiting, output=self.teller.truncate_text(content))
         elif last and not content and self.status:
             self.teller.add_note(self.status, "limit")
         else:
@@ -214,7 +209,7 @@ class _FenceFormatBuilder(_MiniSweAgentBuilder):
         if code is None and content.startswith("Observation: {"):
             code = _PLAIN_RETURN_CODE.search(content[-40:])
         late = content.startswith("The last command <command>") and "timed out" in content[:20000]
-        self.teller.builder.finish(
+        self.teller.finish(
             command,
             output=self.teller.truncate_text(output_match[1] if output_match else content),
             exit_code=int(code[1]) if code else None,
@@ -227,7 +222,7 @@ class _FenceFormatBuilder(_MiniSweAgentBuilder):
 class _CallFormatBuilder(_MiniSweAgentBuilder):
     """Format 1.1: messages list their actions; results name their call, or follow in order."""
 
-    def __init__(self, teller: EventBuilder, status: str | None) -> None:
+    def __init__(self, teller: SessionBuilder, status: str | None) -> None:
         super().__init__(teller, status)
         self.waiting: list[AnyEvent] = []
         self.left: list[AnyEvent] = []
@@ -284,14 +279,14 @@ class _CallFormatBuilder(_MiniSweAgentBuilder):
         self.waiting.remove(command)
         trouble = as_text(extra.get("exception_info"))
         if trouble == NOT_EXECUTED:
-            self.left.append(self.teller.builder.finish(command, stopped="not executed"))
+            self.left.append(self.teller.finish(command, stopped="not executed"))
             return
         output = extra.get("raw_output")
         said = output if isinstance(output, str) else openai_content_text(message.get("content"))
         # With an exception there is no return code: -1 stands in for it.
         code = None if trouble else as_exit_code(extra.get("returncode"))
         late = extra.get("exception_type") == "TimeoutExpired" or "timed out" in (trouble or "")
-        self.teller.builder.finish(
+        self.teller.finish(
             command,
             output=self.teller.truncate_text(f"{said}\n{trouble}".strip() if trouble else said),
             exit_code=code,

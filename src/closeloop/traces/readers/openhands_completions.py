@@ -11,8 +11,6 @@ from typing import Any
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
-from closeloop.traces.call_results import mark_claim
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
 from closeloop.traces.openhands.completion_log import (
     LoggedCall,
     is_completion_log,
@@ -20,6 +18,8 @@ from closeloop.traces.openhands.completion_log import (
     reply_message,
     request_messages,
 )
+from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_list,
     as_mapping,
@@ -65,7 +65,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
     if attempt[-1].path != source.path:
         attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
     stretches = list(_split_stretches(attempt))
-    builder = _CompletionLogBuilder(EventBuilder(name, version, source), several=len(stretches) > 1)
+    builder = _CompletionLogBuilder(
+        SessionBuilder(name, version, source.skipped, several=True), several=len(stretches) > 1
+    )
     for number, stretch in enumerate(stretches):
         last = stretch[-1].path
         document = source.document if last == source.path else source.beside(last).document
@@ -89,7 +91,7 @@ def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
 
 def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -> Session:
     teller, first = dialogue.teller, attempt[0]
-    summary = mark_claim(teller.builder) if dialogue.finished else dialogue.summary
+    summary = teller.mark_claim() if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
     return Session(
@@ -101,7 +103,7 @@ def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -
         ended=max(times, default=None),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
-        usage=teller.builder.total_usage(),
+        usage=teller.total_usage(),
         summary=summary,
         trace=teller.build_trace(),
     )
@@ -110,7 +112,7 @@ def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -
 class _CompletionLogBuilder:
     """The messages of an attempt, each told once."""
 
-    def __init__(self, teller: EventBuilder, *, several: bool) -> None:
+    def __init__(self, teller: SessionBuilder, *, several: bool) -> None:
         self.teller = teller
         self.several = several
         self.seen: set[tuple[str, ...]] = set()
@@ -194,7 +196,7 @@ class _CompletionLogBuilder:
 
     def _add_result(self, message: dict[str, Any], said: str) -> None:
         call_id = as_text(message.get("tool_call_id"))
-        event = self.teller.builder.find_open_call(self.teller.lane, call_id)
+        event = self.teller.find_open_call(self.teller.lane, call_id)
         if event is None and self.unnamed:
             event = self.unnamed.popleft()
         said = _RESULT_HEADER.sub("", said, count=1)

@@ -9,10 +9,9 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_claim, mark_corrections
-from closeloop.traces.event_builder import derive_id
 from closeloop.traces.openhands.openhands_files import read_first_value
 from closeloop.traces.openhands.openhands_stream import OpenhandsStreamBuilder
+from closeloop.traces.session_builder import derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
 name = "openhands-events"
@@ -140,8 +139,8 @@ def _build_session(
         stream.add_event(event)
     teller = stream.teller
     outcome, cause = stream.session_outcome(as_text(line.get("error")))
-    mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if outcome == "finished" else stream.summary
+    teller.mark_corrections()
+    summary = teller.mark_claim() if outcome == "finished" else stream.summary
     metrics, metadata = as_mapping(line.get("metrics")), as_mapping(line.get("metadata"))
     patch = as_mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")
     if isinstance(patch, str) and patch:

@@ -8,8 +8,6 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_claim, mark_corrections
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
 from closeloop.traces.openhands.conversation_folders import (
     EVENTS,
     MAX_CHILD_DEPTH,
@@ -23,6 +21,8 @@ from closeloop.traces.openhands.conversation_folders import (
 )
 from closeloop.traces.openhands.openhands_files import read_first_value
 from closeloop.traces.openhands.sdk_conversation import OpenhandsChild, OpenhandsConversationBuilder
+from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text
 
 name = "openhands-sdk"
@@ -204,15 +204,15 @@ def _build_session(
     children: list[OpenhandsChild],
 ) -> Session:
     metrics = as_mapping(as_mapping(state.get("stats")).get("usage_to_metrics"))
-    teller = EventBuilder(name, version, source)
+    teller = SessionBuilder(name, version, source.skipped, several=True)
     conversation = OpenhandsConversationBuilder(
         teller, metrics, as_mapping(line.get("metrics")), children
     )
     conversation.add_events(events)
     error = as_text(line.get("error"))
     outcome, cause = conversation.session_outcome(as_text(state.get("execution_status")), error)
-    mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if outcome == "finished" else conversation.summary
+    teller.mark_corrections()
+    summary = teller.mark_claim() if outcome == "finished" else conversation.summary
     if isinstance(patch := as_mapping(line.get("test_result")).get("git_patch"), str) and patch:
         teller.turn = None
         teller.add_note(patch, "submission")

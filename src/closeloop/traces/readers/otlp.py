@@ -14,7 +14,6 @@ from typing import Any
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces import single_file
-from closeloop.traces.export_values import clean_text, text_or_json, time_from_nanos
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, FileSource
 from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
 from closeloop.traces.otel.span_files import (
@@ -24,7 +23,15 @@ from closeloop.traces.otel.span_files import (
     starts_with_span,
 )
 from closeloop.traces.otel.span_sessions import sessions_from_spans
-from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, time_from_text
+from closeloop.traces.untrusted_json import (
+    as_count,
+    as_list,
+    as_mapping,
+    clean_text,
+    text_or_json,
+    time_from_nanos,
+    time_from_text,
+)
 
 name = "otlp"
 version = 2

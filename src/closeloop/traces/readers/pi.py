@@ -18,9 +18,8 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
 from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_claim, mark_corrections, result_fields
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -65,7 +64,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     for record in source.records():
         session_builder.add_record(record)
     builder, header = session_builder.builder, session_builder.header
-    mark_corrections(builder)
+    builder.mark_corrections()
     yield Session(
         id=as_label(header.get("id")) or "unknown",
         agent="pi",
@@ -75,11 +74,11 @@ def read(source: RecordingSource) -> Iterator[Session]:
         exit="crashed" if session_builder.fault else "finished",
         cause=session_builder.fault,
         usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=as_label(header.get("cwd")),
         parent=_forked_from(header)[1],
         copy="printed" if session_builder.printed else None,
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
     )
 
 
@@ -103,7 +102,7 @@ class _PiSessionBuilder:
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, source.skipped)
         self.header: Mapping[str, Any] = {}
         self.models: Counter[str] = Counter()
         self.first: datetime | None = None
@@ -159,7 +158,7 @@ class _PiSessionBuilder:
         if self._copies:
             are = count_with_noun(self._copies, "entry is a copy", "entries are copies")
             said = f"{are} from {self.header.get('parentSession')}."
-            self.builder.add_note(truncate_middle(said), about="fork")
+            self.builder.add_note(said, "fork")
             self._copies = 0
 
     def _note_branch(self, found: Mapping[str, Any], at: datetime | None) -> None:
@@ -179,12 +178,7 @@ class _PiSessionBuilder:
     ) -> None:
         about, key = _NOTE_KINDS.get(kind, (f"unknown: {truncate_middle(kind, most=100)}", ""))
         said = as_text(found.get(key))
-        self.builder.add_note(
-            truncate_middle(said, self.source.skipped) if said else json_excerpt(found),
-            about=about,
-            lane=lane,
-            at=at,
-        )
+        self.builder.add_note(said or json_excerpt(found), about, lane=lane, at=at)
 
     def _add_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         at = at or time_from_millis(message.get("timestamp"))
@@ -200,9 +194,9 @@ class _PiSessionBuilder:
         elif role == "bashExecution":
             self._add_user_command(message, lane, at)
         elif role in ("custom", "hookMessage"):
-            said = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+            said = _content_text(message.get("content"))
             about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
-            self.builder.add_note(said, about=truncate_middle(about, most=200), lane=lane, at=at)
+            self.builder.add_note(said, truncate_middle(about, most=200), lane=lane, at=at)
         else:
             self._add_note(message, str(role), lane, at)
 
@@ -218,8 +212,7 @@ class _PiSessionBuilder:
         code = as_count(message.get("exitCode"))
         if code is not None:
             said += f"\nexit code {code}"
-        said = truncate_middle(said, self.source.skipped)
-        self.builder.add_note(said, about="command of the user", lane=lane, at=at)
+        self.builder.add_note(said, "command of the user", lane=lane, at=at)
 
     def _add_assistant_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None

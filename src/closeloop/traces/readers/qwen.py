@@ -18,7 +18,6 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
@@ -27,11 +26,10 @@ from closeloop.traces.gemini_contents import (
     iter_function_responses,
     usage_from_gemini,
 )
-from closeloop.traces.open_turns import OpenTurns
 from closeloop.traces.qwen.qwen_stream import QwenStreamBuilder, is_qwen_stream
 from closeloop.traces.qwen.qwen_telemetry import QwenTelemetry
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_label,
@@ -95,7 +93,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     if any(is_qwen_stream(line) for line in source.lines):
         stream = QwenStreamBuilder(builder, source)
@@ -120,11 +118,11 @@ def read(source: RecordingSource) -> Iterator[Session]:
         exit="crashed" if chat.final_error else "finished",
         cause=chat.final_error,
         usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=as_label(about.get("cwd")),
         branch=as_label(about.get("gitBranch")),
         parent=session if inside else chat.parent,
-        trace=builder.build_trace(source.skipped),
+        trace=builder.build_trace(),
     )
 
 
@@ -187,7 +185,7 @@ def _is_brief(line: object) -> bool:
 class _QwenSessionBuilder:
     """Records as they come, those of sub-agents where they were started."""
 
-    def __init__(self, builder: TraceBuilder, source: RecordingSource) -> None:
+    def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
         self.source = source
         self.about: Mapping[str, Any] = {}
@@ -196,7 +194,6 @@ class _QwenSessionBuilder:
         self.last: datetime | None = None
         self.parent: str | None = None
         self._children = _list_children(source)
-        self._rounds = OpenTurns(builder)
         recorded = {child.agent for child in self._children}
         self._telemetry = QwenTelemetry(builder, source, recorded)
         self._lanes = {ROOT_LANE}
@@ -259,7 +256,7 @@ class _QwenSessionBuilder:
             self._copies = 0
 
     def _add_user_message(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        self._rounds.close_turn(lane)
+        self.builder.end_turn(lane)
         said = truncate_middle(gemini_content_text(found.get("message")), self.source.skipped)
         if not said.strip():
             return
@@ -274,7 +271,7 @@ class _QwenSessionBuilder:
             self.models[model] += 1
         usage = usage_from_gemini(found.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
-        turn = self._rounds.add_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
+        turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
         message = found.get("message")
         for thought in (True, False):
             if said := truncate_middle(gemini_content_text(message, thought), self.source.skipped):
@@ -317,7 +314,7 @@ class _QwenSessionBuilder:
             self.add_record(record, child.agent)
 
     def _add_result(self, found: Mapping[str, Any], lane: str) -> None:
-        self._rounds.close_turn(lane)
+        self.builder.end_turn(lane)
         call_result = as_mapping(found.get("toolCallResult"))
         status, display = call_result.get("status"), call_result.get("resultDisplay")
         for response in iter_function_responses(found.get("message")):
@@ -352,8 +349,8 @@ class _QwenSessionBuilder:
                 if isinstance(history, list)
                 else ""
             )
-            said = truncate_middle(history_text or json_excerpt(payload), self.source.skipped)
-            self.builder.add_note(said, about="compaction", lane=lane, at=at)
+            said = history_text or json_excerpt(payload)
+            self.builder.add_note(said, "compaction", lane=lane, at=at)
         elif subtype == "parent_session":
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:

@@ -12,7 +12,8 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Edit, Read, Turn
 from closeloop.traces import single_file
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
+from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.shell_words import split_shell_words as shell_words
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -110,7 +111,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
-    teller = EventBuilder(name, version, source)
+    teller = SessionBuilder(name, version, source.skipped, several=True)
     info, history = as_mapping(told.get("info")), as_list(told.get("history"))
     system, request = _opening_messages(history)
     teller.add_user_message(request, "request")
@@ -212,7 +213,7 @@ def _stats_usage(told: object) -> Usage:
     )
 
 
-def _config_fields(told: object, teller: EventBuilder) -> dict[str, Any]:
+def _config_fields(told: object, teller: SessionBuilder) -> dict[str, Any]:
     """What the configuration says; newer versions write it as a text."""
     config = as_mapping(try_decode_json(told) if isinstance(told, str) else told)
     model = as_mapping(as_mapping(config.get("agent")).get("model")).get("name")
@@ -229,7 +230,7 @@ def _config_fields(told: object, teller: EventBuilder) -> dict[str, Any]:
 class _SweAgentShell:
     """The agent's shell, with a file open in its editor."""
 
-    def __init__(self, teller: EventBuilder) -> None:
+    def __init__(self, teller: SessionBuilder) -> None:
         self.teller = teller
         self.directory: str | None = None
         self.place = ""
