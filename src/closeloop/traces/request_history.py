@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
-from closeloop.traces.export_extras import restore_event
-from closeloop.traces.otel.message_parts import MessagePart
+from closeloop.traces.message_parts import MessagePart
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
+from closeloop.traces.trace_export import restore_event
 from closeloop.traces.untrusted_json import storable_arguments, text_or_json
 
 

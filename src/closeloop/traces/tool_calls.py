@@ -65,6 +65,27 @@ _FAILURE_WORDS = re.compile(
 _SUCCESS_WORDS = re.compile(
     r"\bsuccess|\bhas been (?:created|edited|overwritten|replaced|updated|written)\b", re.IGNORECASE
 )
+_RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
+    Command: attrgetter("output", "exit_code", "stopped"),
+    Edit: attrgetter("ok", "error"),
+    Read: attrgetter("ok", "text", "error"),
+    ToolUse: attrgetter("ok", "output"),
+    Handoff: attrgetter("ok", "report"),
+}
+"""What only a result tells."""
+_EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
+_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
+_EXIT_CODE_PATTERNS = (
+    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
+    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
+    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
+    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
+    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
+    re.compile(
+        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
+    ),
+    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
+)
 
 
 class CallOrigin(Record):
@@ -129,16 +150,6 @@ def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: Call
     return ToolUse(**base, name=name, arguments=dict(fields) if arguments is not None else None)
 
 
-_RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
-    Command: attrgetter("output", "exit_code", "stopped"),
-    Edit: attrgetter("ok", "error"),
-    Read: attrgetter("ok", "text", "error"),
-    ToolUse: attrgetter("ok", "output"),
-    Handoff: attrgetter("ok", "report"),
-}
-"""What only a result tells."""
-
-
 def has_result(event: AnyEvent) -> bool | None:
     """Whether the result of a call is known; None for what is no call."""
     facts_of = _RESULT_FIELDS.get(type(event))
@@ -177,21 +188,6 @@ def question_argument(arguments: Mapping[str, Any]) -> str | None:
         texts = [text_argument(one, _QUESTION_KEYS) for one in several if isinstance(one, Mapping)]
         return "\n".join(text for text in texts if text) or None
     return text_argument(arguments, _QUESTION_KEYS)
-
-
-_EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
-_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
-_EXIT_CODE_PATTERNS = (
-    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
-    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
-    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
-    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
-    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
-    re.compile(
-        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
-    ),
-    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
-)
 
 
 def find_exit_code(text: str | None) -> int | None:

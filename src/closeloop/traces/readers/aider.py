@@ -9,14 +9,12 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import Edit, Read, Turn
-from closeloop.traces import single_file
-from closeloop.traces.edit_blocks import parse_edit_blocks, parse_fenced_changes
+from closeloop.traces.edit_texts import parse_edit_blocks, parse_fenced_changes
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import time_from_text
 
 name = "aider"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 START_MARKER = "# aider chat started at "
 MAX_LINE_CHARS = 1 << 20

@@ -16,20 +16,18 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces import single_file
-from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
-from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
-from closeloop.traces.claude.session_ending import (
+from closeloop.traces.readers.claude_conversation import (
+    ClaudeConversationBuilder,
     join_child_lanes,
     mark_final_claim,
     session_outcome,
 )
+from closeloop.traces.readers.claude_results import non_negative_int, usage_from_claude
 from closeloop.traces.session_builder import ROOT_LANE
 from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",

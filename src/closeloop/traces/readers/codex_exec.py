@@ -21,11 +21,10 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
-from closeloop.traces import single_file
-from closeloop.traces.codex.codex_outputs import mcp_reply_text
-from closeloop.traces.codex.codex_usage import CodexTokenMeter
+from closeloop.traces.edit_texts import split_shell_words as shell_words
+from closeloop.traces.readers.codex_lane import CodexTokenMeter
+from closeloop.traces.readers.codex_results import mcp_reply_text
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
-from closeloop.traces.shell_words import split_shell_words as shell_words
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import (
     as_exit_code,
@@ -38,7 +37,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "codex-exec"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 Item = Mapping[str, Any]
 _START_TYPES = ("thread.started", "session.created")

@@ -17,7 +17,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     add_interrupt,
     event_from_gemini_call,
     finish_gemini_call,

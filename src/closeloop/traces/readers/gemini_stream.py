@@ -13,8 +13,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message, Read, Turn
-from closeloop.traces import single_file
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     parse_shell_exit_code,
@@ -35,7 +34,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "gemini-stream"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _BARE_EXIT_CODE = re.compile(r"Command exited with code: (-?\d{1,9})")
 _EXITS: dict[str, Exit] = {

@@ -7,9 +7,8 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
-from closeloop.traces.otel.span_sessions import sessions_from_spans
+from closeloop.traces.readers.otel_sessions import sessions_from_spans
+from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -22,7 +21,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "langfuse"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _OBSERVATION_TYPES = frozenset(
     {
@@ -38,6 +36,12 @@ _OBSERVATION_TYPES = frozenset(
         "GUARDRAIL",
     }
 )
+_COUNT_PREFIXES = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
+_CACHE_READ_KEYS = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
+         "input_cached", "cache_read")  # fmt: skip
+_CACHE_WRITE_KEYS = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
+          "cache_creation")  # fmt: skip
+_REASONING_KEYS = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -136,14 +140,6 @@ def _span_from_observation(observation: Mapping[str, Any], shared: Mapping[str, 
         if failed
         else None,
     )
-
-
-_COUNT_PREFIXES = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
-_CACHE_READ_KEYS = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
-         "input_cached", "cache_read")  # fmt: skip
-_CACHE_WRITE_KEYS = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
-          "cache_creation")  # fmt: skip
-_REASONING_KEYS = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
 def _usage_attributes(observation: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Intent, Turn
-from closeloop.traces import single_file
 from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
@@ -26,7 +25,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "mini-swe-agent"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _FENCE = re.compile(r"```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n```", re.DOTALL)
 _RETURN_CODE = re.compile(r"\A\s*<returncode>(-?\d{1,6})</returncode>")

@@ -7,8 +7,7 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.opencode.opencode_session import (
+from closeloop.traces.readers.opencode_session import (
     OpencodeFamily,
     OpencodeRecording,
     session_from_opencode,
@@ -17,7 +16,6 @@ from closeloop.traces.untrusted_json import as_mapping, as_text
 
 name = "opencode-run"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _PART_TYPES = {
     "tool_use": "tool", "step_start": "step-start", "step_finish": "step-finish",

@@ -9,8 +9,8 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.openhands.openhands_files import read_first_value
-from closeloop.traces.openhands.openhands_stream import OpenhandsStreamBuilder
+from closeloop.traces.readers.openhands_sdk import read_first_value
+from closeloop.traces.readers.openhands_stream import OpenhandsStreamBuilder
 from closeloop.traces.session_builder import derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 

@@ -17,7 +17,6 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
-from closeloop.traces import single_file
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
@@ -35,7 +34,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "pi"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _REDUNDANT_TYPES = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",

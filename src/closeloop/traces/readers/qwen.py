@@ -18,7 +18,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     gemini_content_text,
@@ -26,8 +26,7 @@ from closeloop.traces.gemini_contents import (
     iter_function_responses,
     usage_from_gemini,
 )
-from closeloop.traces.qwen.qwen_stream import QwenStreamBuilder, is_qwen_stream
-from closeloop.traces.qwen.qwen_telemetry import QwenTelemetry
+from closeloop.traces.readers.qwen_stream import QwenStreamBuilder, QwenTelemetry, is_qwen_stream
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (

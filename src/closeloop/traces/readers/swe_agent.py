@@ -11,10 +11,9 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Edit, Read, Turn
-from closeloop.traces import single_file
+from closeloop.traces.edit_texts import split_shell_words as shell_words
 from closeloop.traces.provider_values import openai_content_text
 from closeloop.traces.session_builder import SessionBuilder, derive_id
-from closeloop.traces.shell_words import split_shell_words as shell_words
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -27,7 +26,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "swe-agent"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 MAX_LINE_CHARS = 200_000
 _EDITOR_COMMANDS = frozenset(
