@@ -27,7 +27,7 @@ from closeloop.traces.readers.atif_steps import (
     iter_referenced_paths,
     usage_from_atif,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.trace_export import EXPORT_KEY, SessionExtras, parse_session_extras
 from closeloop.traces.untrusted_json import as_list, as_mapping, clean_text, text_or_json
 
@@ -88,7 +88,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
             ).build_session()
         else:
             key = "a record that is no trajectory"
-            source.skipped[key] = source.skipped.get(key, 0) + 1
+            count_skip(source.skipped, key)
 
 
 class AtifSessionBuilder:

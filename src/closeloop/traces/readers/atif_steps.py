@@ -15,7 +15,7 @@ from closeloop.records.recorded_texts import MAX_NOTE_CHARS
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
 from closeloop.traces.provider_values import uncached_input_tokens
 from closeloop.traces.request_history import handoff_from_call
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.trace_export import EXPORT_KEY, restore_event
 from closeloop.traces.untrusted_json import (
@@ -261,7 +261,7 @@ class AtifStepReader:
             located = self.run.resolve_reference(reference, self.path)
             if located is None:
                 key = "a sub-agent's trajectory that is not there"
-                self.run.source.skipped[key] = self.run.source.skipped.get(key, 0) + 1
+                count_skip(self.run.source.skipped, key)
                 continue
             if event is None:
                 event = self.builder.add(

@@ -16,6 +16,7 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.claude_session import ClaudeSessionBuilder
+from closeloop.traces.session_builder import count_skip
 
 name = "claude-code"
 version = 2
@@ -121,14 +122,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the file, but for those that have a file of their own beside."""
     first = read_first_message(source)
     if is_warmup(first):
-        source.skipped[WARMUP] = source.skipped.get(WARMUP, 0) + 1
+        count_skip(source.skipped, WARMUP)
         return
     children = list_child_files(source, parts(source))
     builders: dict[str, ClaudeSessionBuilder] = {}
     current = None
     for lane, record in merge_records_by_time(source, children):
         if not isinstance(record, dict):
-            source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
+            count_skip(source.skipped, "not a record")
             continue
         session = record.get("sessionId") or None
         if current is None or (isinstance(session, str) and session != current.id):
@@ -196,7 +197,7 @@ def list_child_files(source: RecordingSource, paths: Sequence[Path]) -> list[Chi
         child = source.beside(path)
         first = read_first_message(child)
         if is_warmup(first):
-            source.skipped[WARMUP] = source.skipped.get(WARMUP, 0) + 1
+            count_skip(source.skipped, WARMUP)
         elif first:
             agent, start = first.get("agentId"), first.get("timestamp")
             agent_name = agent if isinstance(agent, str) and agent else path.stem

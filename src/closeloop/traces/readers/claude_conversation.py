@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import deque
 from datetime import UTC, datetime
 from typing import Any
-
-import msgspec
 
 from closeloop.records.attempt import Exit
 from closeloop.records.recorded_texts import truncate_middle
@@ -35,7 +33,7 @@ from closeloop.traces.readers.claude_results import (
 )
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_value
+from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_arguments
 
 MAX_PLACEHOLDER_TOKENS = 50
 """What a message may be said to have before it is counted; measured: such say 1 to 49."""
@@ -79,10 +77,6 @@ class ClaudeConversationBuilder:
 
     def __init__(self, reader: str, version: int, skipped: dict[str, int]) -> None:
         self.builder = SessionBuilder(reader, version, skipped)
-        self.skipped = skipped
-        self.models: Counter[str] = Counter()
-        self.started: datetime | None = None
-        self.ended: datetime | None = None
         self.trouble: str | None = None
         """The client's own error message, as long as it is the last word."""
         self.asked: dict[str, str] = {}
@@ -118,11 +112,7 @@ class ClaudeConversationBuilder:
                 at = at.astimezone(UTC)
         except (ValueError, OverflowError):
             return None
-        if self.ended is None or at > self.ended:
-            self.ended = at
-        if self.started is None or at < self.started:
-            self.started = at
-        return at
+        return self.builder.record_time(at)
 
     def add_note(
         self, text: str, about: str, lane: str = ROOT_LANE, at: datetime | None = None
@@ -138,7 +128,7 @@ class ClaudeConversationBuilder:
             self.add_note(text, "compaction", lane, at)
         else:
             event = self.builder.events[mark - 1]
-            self.builder.finish(event, text=truncate_middle(text, self.skipped))
+            self.builder.finish(event, text=self.builder.truncate_text(text))
 
     def add_unknown(self, what: Any, value: Any, lane: str, at: datetime | None) -> None:
         """Keep what has a kind nobody knows."""
@@ -155,7 +145,7 @@ class ClaudeConversationBuilder:
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         failed = record.get("isApiErrorMessage") is True or bool(record.get("error"))
         if failed or message.get("model") == "<synthetic>":
-            text = truncate_middle(claude_content_text(content), self.skipped)
+            text = self.builder.truncate_text(claude_content_text(content))
             about = "api error" if failed or text.startswith("API Error") else "synthetic"
             self.trouble = text if about == "api error" and lane == ROOT_LANE else self.trouble
             self.add_note(text, about, lane, at)
@@ -203,7 +193,7 @@ class ClaudeConversationBuilder:
             trusted = trusted or known or before != output
             output = max(before, output)
         elif isinstance(model, str):
-            self.models[model] += 1
+            self.builder.models[model] += 1
         counted = Turn(
             usage=usage_from_claude(
                 usage_fields, output if trusted else None, as_amount(message.get("costUSD"))
@@ -221,17 +211,12 @@ class ClaudeConversationBuilder:
         kind = block.get("type")
         if kind in ("text", "thinking"):
             text = block.get(kind)
-            if isinstance(text, str) and text.strip():
-                text = truncate_middle(text, self.skipped)
-                number, add = self.builder.next_number, self.builder.add
-                if kind == "thinking":
-                    add(Thought(number=number, lane=lane, turn=turn, at=at, text=text))
-                else:
-                    add(
-                        Message(number=number, lane=lane, turn=turn, at=at, text=text, role="agent")
-                    )
+            if isinstance(text, str):
+                thinks = kind == "thinking"
+                add = self.builder.add_thought if thinks else self.builder.add_agent_message
+                add(text, lane=lane, turn=turn, at=at)
         elif kind == "redacted_thinking":
-            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+            self.builder.count_skip(kind)
         elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             self.add_call(lane, turn, block, at)
         elif isinstance(kind, str) and kind.endswith("tool_result"):
@@ -243,9 +228,7 @@ class ClaudeConversationBuilder:
         """A tool's use; its result is still to come."""
         name, tool_input, call = block.get("name"), block.get("input"), block.get("id")
         name = truncate_middle(name, most=200) if isinstance(name, str) else "unknown"
-        arguments = (
-            storable_value(tool_input, self.skipped) if isinstance(tool_input, dict) else None
-        )
+        arguments = storable_arguments(tool_input, self.builder.skipped)
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=lane,
@@ -311,7 +294,7 @@ class ClaudeConversationBuilder:
         self, lane: str, text: str, record: dict[str, Any], at: datetime | None
     ) -> None:
         """A text among the user's messages, whoever wrote it."""
-        text = truncate_middle(text, self.skipped)
+        text = self.builder.truncate_text(text)
         stripped = text.lstrip()
         if not stripped:
             return
@@ -358,7 +341,7 @@ class ClaudeConversationBuilder:
         call = truncate_middle(call, most=200) if isinstance(call, str) else ""
         failed = block.get("is_error")
         result = ClaudeToolResult(
-            text=truncate_middle(claude_content_text(block.get("content")), self.skipped),
+            text=self.builder.truncate_text(claude_content_text(block.get("content"))),
             failed=failed if isinstance(failed, bool) else None,
             detail=detail,
         )
@@ -370,7 +353,7 @@ class ClaudeConversationBuilder:
         event_fields = claude_result_fields(event, result)
         for name, value in event_fields.items():
             if value is not result.text and isinstance(value, str):
-                event_fields[name] = truncate_middle(value, self.skipped)
+                event_fields[name] = self.builder.truncate_text(value)
         event = self.builder.finish(event, **event_fields)
         self.add_result_effects(event, result, at)
 
@@ -385,7 +368,7 @@ class ClaudeConversationBuilder:
         elif isinstance(event, Message):
             plan = fields.get("plan")
             if not event.text and isinstance(plan, str):
-                self.builder.finish(event, text=truncate_middle(plan, self.skipped))
+                self.builder.finish(event, text=self.builder.truncate_text(plan))
             self.add_user_message(
                 lane, format_user_answers(fields) or result.plain_text, "answer", at
             )
@@ -416,7 +399,7 @@ class ClaudeConversationBuilder:
         if isinstance(event, Command):
             exit_code_match = _EXIT_CODE.search(text[:4000])
             output = f"{event.output or ''}\n{text}"
-            event_fields: dict[str, Any] = {"output": truncate_middle(output, self.skipped)}
+            event_fields: dict[str, Any] = {"output": self.builder.truncate_text(output)}
             if exit_code_match is not None:
                 event_fields |= {"exit_code": int(exit_code_match[1]), "exit_from": "parsed"}
             self.builder.finish(event, **event_fields)
@@ -464,13 +447,12 @@ def _assign_lane(talk: ClaudeConversationBuilder, event: Handoff, child: str) ->
 def mark_final_claim(talk: ClaudeConversationBuilder, *, finished: bool) -> str | None:
     """The agent's last words; those that end a finished session are its claim."""
     ends = finished
-    for place in range(len(talk.builder.events) - 1, -1, -1):
-        event = talk.builder.events[place]
+    for event in reversed(talk.builder.events):
         if event.lane != ROOT_LANE or isinstance(event, Note | Thought):
             continue
         if isinstance(event, Message) and event.role == "agent":
             if ends and event.intent is None:
-                talk.builder.events[place] = msgspec.structs.replace(event, intent="claim")
+                talk.builder.update_event(event, intent="claim")
             return event.text
         ends = False
     return None

@@ -6,8 +6,6 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
@@ -196,7 +194,7 @@ class ClaudeSessionBuilder:
         if not isinstance(data, dict) or kind != "agent_progress":
             # Each says how far something is whose end is told in full.
             reason = f"progress: {truncate_middle(str(kind), most=60)}"
-            self.talk.skipped[reason] = self.talk.skipped.get(reason, 0) + 1
+            self.talk.builder.count_skip(reason)
             return
         agent, inner = data.get("agentId"), data.get("message")
         if not isinstance(agent, str) or not agent or not isinstance(inner, dict):
@@ -205,8 +203,7 @@ class ClaudeSessionBuilder:
         call = record.get("parentToolUseID")
         event = self.talk.builder.find_open_call(ROOT_LANE, call if isinstance(call, str) else None)
         if isinstance(event, Handoff) and event.child is None:
-            place = event.number - 1
-            self.talk.builder.events[place] = msgspec.structs.replace(event, child=lane)
+            self.talk.builder.update_event(event, child=lane)
         if lane not in self.files:
             self.add_record(lane, inner)
 
@@ -265,7 +262,7 @@ class ClaudeSessionBuilder:
         elif kind == "queue-operation":
             self._update_queue(record.get("operation"), record.get("content"), at)
         elif kind == "file-history-snapshot":
-            self.talk.skipped[kind] = self.talk.skipped.get(kind, 0) + 1
+            self.talk.builder.count_skip(kind)
         else:
             return kind in _REDUNDANT_TYPES
         return True
@@ -309,19 +306,13 @@ class ClaudeSessionBuilder:
         outcome, cause = session_outcome(talk)
         summary = mark_final_claim(talk, finished=outcome == "finished")
         directory, child = first.get("cwd"), first.get("agentId") or first.get("uuid")
-        return Session(
+        return talk.builder.build_session(
             id=truncate_middle(f"{self.id}/{child}" if self.alone else self.id, most=400),
             agent=agent,
-            trace=talk.builder.build_trace(),
             agent_version=_truncate_label(self._release),
-            model=_truncate_label(
-                max(talk.models, key=lambda name: talk.models[name], default=None)
-            ),
-            started=talk.started,
-            ended=talk.ended,
+            model=_truncate_label(talk.builder.most_used_model()),
             exit=outcome,
             cause=cause,
-            usage=talk.builder.total_usage(),
             summary=summary,
             directory=_truncate_label(directory),
             branch=_truncate_label(self._branch),
@@ -342,7 +333,7 @@ class ClaudeSessionBuilder:
                 self.talk.add_note(title, "title")
             else:
                 reason = "summary of another session"
-                self.talk.skipped[reason] = self.talk.skipped.get(reason, 0) + 1
+                self.talk.builder.count_skip(reason)
         if self._queued:
             events = self.talk.builder.events
             delivered_texts = {

@@ -14,7 +14,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
-from closeloop.records.trace import Command, Message
+from closeloop.records.trace import Command
 from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.readers.claude_conversation import (
     ClaudeConversationBuilder,
@@ -23,7 +23,7 @@ from closeloop.traces.readers.claude_conversation import (
     session_outcome,
 )
 from closeloop.traces.readers.claude_results import non_negative_int, usage_from_claude
-from closeloop.traces.session_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE, count_skip
 from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
@@ -85,7 +85,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     current = None
     for record in _iter_records(source):
         if not isinstance(record, dict):
-            source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
+            count_skip(source.skipped, "not a record")
             continue
         session = record.get("session_id")
         if current is None or (isinstance(session, str) and session != current.id):
@@ -204,24 +204,19 @@ class _ClaudeStreamBuilder:
         words = mark_final_claim(talk, finished=outcome == "finished")
         result_text = self.results[-1].get("result") if self.results else None
         if isinstance(result_text, str) and result_text.strip() and words is None:
-            words = truncate_middle(result_text, talk.skipped)
-            place = talk.builder.next_number
-            talk.builder.add(Message(number=place, lane=ROOT_LANE, role="agent", text=words))
-            mark_final_claim(talk, finished=outcome == "finished")
+            talk.builder.add_agent_message(result_text)
+            words = mark_final_claim(talk, finished=outcome == "finished")
         release, model, cwd = (
             truncate_middle(value, most=1000) if isinstance(value, str) else None
             for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
         )
-        main_model = max(talk.models, key=lambda one: talk.models[one], default=model)
-        trace = talk.builder.build_trace()
-        return Session(
-            id=truncate_middle(self.id, most=400) or content_digest(msgspec.msgpack.encode(trace)),
+        main_model = talk.builder.most_used_model() or model
+        return talk.builder.build_session(
+            id=truncate_middle(self.id, most=400)
+            or content_digest(msgspec.msgpack.encode(talk.builder.build_trace())),
             agent="claude-code",
-            trace=trace,
             agent_version=release,
             model=main_model and truncate_middle(main_model, most=1000),
-            started=talk.started,
-            ended=talk.ended,
             exit=outcome,
             cause=cause,
             usage=sum_usage(self.spent) if self.spent else talk.builder.total_usage(),

@@ -17,7 +17,7 @@ from closeloop.traces.readers.cline_calls import (
     parse_operation_results,
 )
 from closeloop.traces.readers.cline_rows import ClineViewRows, usage_from_cline_metrics
-from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.session_builder import SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_label,
@@ -89,7 +89,7 @@ class ClineTaskBuilder:
         return truncate_middle(value, self.skipped)
 
     def count_skip(self, why: str) -> None:
-        self.skipped[why] = self.skipped.get(why, 0) + 1
+        count_skip(self.skipped, why)
 
     def add_note(self, words: str, about: str, at: datetime | None) -> None:
         self.builder.add_note(words, about, lane=self.lane, at=at)

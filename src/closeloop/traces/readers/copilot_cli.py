@@ -27,7 +27,7 @@ from closeloop.records.trace import (
 )
 from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.edit_texts import files_in_patch
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -135,7 +135,7 @@ class _CopilotSessionBuilder:
         """Whether the agent is in the middle of a turn."""
 
     def count_skip(self, why: str) -> None:
-        self.skipped[why] = self.skipped.get(why, 0) + 1
+        count_skip(self.skipped, why)
 
     def truncate_text(self, value: str) -> str:
         return truncate_middle(value, self.skipped)

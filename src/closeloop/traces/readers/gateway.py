@@ -18,7 +18,7 @@ from closeloop.records.trace import Handoff, Turn
 from closeloop.traces.edit_texts import files_in_patch
 from closeloop.traces.message_parts import MessagePart, parse_message_parts
 from closeloop.traces.request_history import RequestHistory, handoff_from_call
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, derive_id
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
 
 name = "gateway"
@@ -75,7 +75,7 @@ def _iter_exchanges(source: RecordingSource) -> Iterator[Exchange]:
             }
             yield msgspec.convert({**as_mapping(record), **bodies}, Exchange)
         except (msgspec.ValidationError, ValueError):
-            source.skipped[UNREADABLE] = source.skipped.get(UNREADABLE, 0) + 1
+            count_skip(source.skipped, UNREADABLE)
 
 
 def _body_from_json(value: Any) -> bytes:
@@ -270,7 +270,7 @@ class _ExchangeSessionBuilder:
         )
 
     def _count_skip(self, why: str) -> None:
-        self.skipped[why] = self.skipped.get(why, 0) + 1
+        count_skip(self.skipped, why)
 
 
 def _unwrap_result(result: MessagePart) -> MessagePart:

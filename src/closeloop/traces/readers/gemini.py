@@ -87,12 +87,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
     session_builder.add_remaining_children()
     builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
-    yield Session(
+    yield builder.build_session(
         id=as_label(about.get("sessionId")) or digest,
         agent="gemini-cli",
-        model=max(
-            session_builder.models, key=lambda model: session_builder.models[model], default=None
-        ),
         started=time_from_text(about.get("startTime")) or session_builder.first,
         ended=max(
             filter(None, (time_from_text(about.get("lastUpdated")), session_builder.last)),
@@ -100,11 +97,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
         ),
         exit="crashed" if session_builder.fault else "finished",
         cause=session_builder.fault,
-        usage=builder.total_usage(),
         summary=builder.mark_claim(),
         directory=_first_directory(about) or session_builder.directory,
         parent=_parent_session(source, about),
-        trace=builder.build_trace(),
     )
 
 
@@ -248,7 +243,6 @@ class _GeminiSessionBuilder:
         self.builder = builder
         self.source = source
         self.children = children
-        self.models: dict[str, int] = {}
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.fault: str | None = None
@@ -295,9 +289,9 @@ class _GeminiSessionBuilder:
             # Most are copies: their call has its result already.
             event = self.builder.find_open_call(lane, response.call)
             if event is not None:
-                output = truncate_middle(response.text, self.source.skipped)
+                output = self.builder.truncate_text(response.text)
                 finish_gemini_call(self.builder, event, output, not response.failed)
-        said = truncate_middle(gemini_content_text(content), self.source.skipped)
+        said = self.builder.truncate_text(gemini_content_text(content))
         if not said.strip():
             return
         own = said.startswith(_CLIENT_TEXT_PREFIXES)
@@ -320,20 +314,20 @@ class _GeminiSessionBuilder:
     def _add_agent_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
     ) -> None:
-        builder, skipped = self.builder, self.source.skipped
+        builder = self.builder
         model = as_label(message.get("model"))
         if model is not None:
-            self.models[model] = self.models.get(model, 0) + 1
+            builder.models[model] += 1
         usage = usage_from_gemini(message.get("tokens"), _TOKEN_KEYS)
         turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
         content = message.get("content")
         thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
         for said, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
             if said:
-                thought = truncate_middle(said, skipped)
+                thought = self.builder.truncate_text(said)
                 place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
                 builder.add(Thought(**place, at=when or at, text=thought))
-        if said := truncate_middle(gemini_content_text(content), skipped):
+        if said := self.builder.truncate_text(gemini_content_text(content)):
             place = {"number": builder.next_number, "lane": lane, "turn": turn}
             builder.add(Message(**place, at=at, role="agent", text=said))
             self.fault = None if lane == ROOT_LANE else self.fault
@@ -374,7 +368,7 @@ class _GeminiSessionBuilder:
         finish_gemini_call(
             builder,
             event,
-            truncate_middle(output, skipped),
+            self.builder.truncate_text(output),
             _SUCCESS_BY_STATUS.get(status),
             display,
         )

@@ -10,7 +10,6 @@ from typing import Any
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message, Read, Turn
 from closeloop.traces.readers.gemini_contents import (
@@ -62,7 +61,7 @@ def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place:
     stream.flush_message()
     builder = stream.builder
     digest = hashlib.sha256(source.head).hexdigest()[:16]
-    return Session(
+    return builder.build_session(
         id=stream.session or (f"{digest}-{place + 1}" if place else digest),
         agent="gemini-cli",
         model=stream.model,
@@ -73,7 +72,6 @@ def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place:
         usage=stream.usage,
         summary=builder.mark_claim(),
         copy="printed",
-        trace=builder.build_trace(),
     )
 
 
@@ -171,32 +169,25 @@ class _GeminiStreamBuilder:
         self._pieces.append(as_text(found.get("content")) or "")
 
     def flush_message(self) -> None:
-        said = truncate_middle("".join(self._pieces), self.source.skipped)
+        said = self.builder.truncate_text("".join(self._pieces))
         self._pieces.clear()
         if said:
-            self.builder.add(
-                Message(
-                    number=self.builder.next_number,
-                    lane=ROOT_LANE,
-                    turn=self._turn,
-                    at=self._begun,
-                    role="agent",
-                    text=said,
-                )
-            )
+            fields = self.builder.event_fields(turn=self._turn, at=self._begun)
+            self.builder.add(Message(**fields, role="agent", text=said))
 
     def _add_user_message(self, found: Mapping[str, Any], at: datetime | None) -> None:
         self._turn = None
-        said = truncate_middle(as_text(found.get("content")) or "", self.source.skipped)
+        said = self.builder.truncate_text(as_text(found.get("content")) or "")
         self.builder.add_incoming_message(said, lane=ROOT_LANE, at=at)
 
     def _add_call(self, found: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(found.get("tool_id"))
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=ROOT_LANE,
             turn=self._open_turn(at),
             at=at,
-            call=as_label(found.get("tool_id")),
+            call=call,
         )
         call_arguments = storable_arguments(found.get("parameters"), self.source.skipped)
         self.builder.add(
@@ -216,7 +207,7 @@ class _GeminiStreamBuilder:
         printed = as_text(found.get("output"))
         why = as_text(as_mapping(found.get("error")).get("message")) if ok is False else None
         words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
-        output = truncate_middle(words, self.source.skipped) if words else None
+        output = self.builder.truncate_text(words) if words else None
         result_fields: dict[str, object] = {
             "seconds": seconds_between(event.at, time_from_text(found.get("timestamp"))),
         }

@@ -20,7 +20,7 @@ from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought
 from closeloop.records.usage_totals import sum_usage
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
 from closeloop.traces.file_source import LazyMapping, is_database
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -99,7 +99,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
             with open_database(source.path) as base:
                 yield from _iter_stored_sessions(base, source.skipped)
         except (sqlite3.Error, OSError, ValueError):
-            _count_skip(source.skipped, "a database that cannot be read to its end")
+            count_skip(source.skipped, "a database that cannot be read to its end")
         return
     about = _export_info(source.document) if len(source.lines) < 2 else None
     if about is not None:
@@ -109,10 +109,6 @@ def read(source: RecordingSource) -> Iterator[Session]:
         header = as_mapping(next(records, None))
         recorded = GooseRecording({"id": source.path.stem, **header}, records)
     yield GooseSessionBuilder({}, (name, version), source.skipped).build_session(recorded)
-
-
-def _count_skip(skipped: dict[str, int], why: str) -> None:
-    skipped[why] = skipped.get(why, 0) + 1
 
 
 def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
@@ -140,7 +136,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
         if session.trace.events:
             yield session
         else:
-            _count_skip(skipped, "a session without messages")
+            count_skip(skipped, "a session without messages")
 
 
 def _load_recording(
@@ -164,7 +160,7 @@ def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int])
             about = {"role": role, "created": created, "content": parsed, "id": identity}
             result.append({**about, "metadata": try_decode_json(metadata)})
         else:
-            _count_skip(lost, "a message that is not JSON")
+            count_skip(lost, "a message that is not JSON")
     return result
 
 

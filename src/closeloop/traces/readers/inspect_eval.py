@@ -19,7 +19,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, is_heavy
 from closeloop.traces.readers.inspect_session import InspectSessionBuilder
-from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.session_builder import SessionBuilder, count_skip
 from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, decode_json
 
 name = "inspect-eval"
@@ -95,7 +95,7 @@ def iter_samples(source: RecordingSource) -> Iterator[tuple[Mapping[str, Any], M
         with source.path.open("rb") as file, zipfile.ZipFile(file) as archive:
             yield from _iter_archive_samples(source, file, archive)
     except _READ_ERRORS:
-        _count_skip(source, DAMAGED)
+        count_skip(source.skipped, DAMAGED)
 
 
 def _iter_archive_samples(
@@ -150,7 +150,7 @@ def _read_member(
         return None
     packed = info.compress_size
     if info.file_size > MAX_MEMBER_BYTES or _is_bomb(info.file_size, packed):
-        return _count_skip(source, TOO_LARGE)
+        return count_skip(source.skipped, TOO_LARGE)
     try:
         if info.compress_type == ZSTD_METHOD:
             content = _unpack_zstd(file, info)
@@ -159,10 +159,10 @@ def _read_member(
                 content = member.read(MAX_MEMBER_BYTES + 1)
         large = len(content) > MAX_MEMBER_BYTES or is_heavy(content)
         if large or _is_bomb(len(content), packed):
-            return _count_skip(source, TOO_LARGE)
+            return count_skip(source.skipped, TOO_LARGE)
         return decode_json(content)
     except _READ_ERRORS:
-        return _count_skip(source, DAMAGED)
+        return count_skip(source.skipped, DAMAGED)
 
 
 def _is_bomb(size: int, packed: int) -> bool:
@@ -182,7 +182,3 @@ def _unpack_zstd(file: BinaryIO, info: zipfile.ZipInfo) -> bytes:
     reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
     max_bytes = min(MAX_MEMBER_BYTES, max(MIN_RATIO_BYTES, MAX_RATIO * len(packed)))
     return reader.read(max_bytes + 1)
-
-
-def _count_skip(source: RecordingSource, why: str) -> None:
-    source.skipped[why] = source.skipped.get(why, 0) + 1

@@ -9,6 +9,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces.readers.otel_sessions import sessions_from_spans
 from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -66,7 +67,7 @@ def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
         observations = _list_observations(value)
         if not observations:
             key = "a record that is no observation"
-            source.skipped[key] = source.skipped.get(key, 0) + 1
+            count_skip(source.skipped, key)
         trace = as_mapping(as_mapping(value).get("trace")) or as_mapping(value)
         shared = {
             "session.id": first_attribute(trace, "sessionId", "session_id"),

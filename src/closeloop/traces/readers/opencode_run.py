@@ -12,6 +12,7 @@ from closeloop.traces.readers.opencode_session import (
     OpencodeRecording,
     session_from_opencode,
 )
+from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import as_mapping, as_text
 
 name = "opencode-run"
@@ -44,9 +45,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         line = as_mapping(record)
         session = as_text(line.get("sessionID"))
         if session is None:
-            source.skipped["a line of no session"] = (
-                source.skipped.get("a line of no session", 0) + 1
-            )
+            count_skip(source.skipped, "a line of no session")
             continue
         _add_line(sessions.setdefault(session, {}), line)
     for session, messages in sessions.items():

@@ -19,6 +19,7 @@ from closeloop.traces.readers.opencode_session import (
     OpencodeRecording,
     session_from_opencode,
 )
+from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import as_amount, as_mapping, as_text, try_decode_json
 
 name = "opencode-store"
@@ -64,13 +65,13 @@ def read(source: RecordingSource) -> Iterator[Session]:
         with open_database(source.path) as base:
             yield from _iter_database_sessions(base, source.skipped)
     except (sqlite3.Error, OSError, ValueError):
-        _count_skip(source.skipped, "a database that cannot be read to its end")
+        count_skip(source.skipped, "a database that cannot be read to its end")
 
 
 def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
     kind = stored_file_kind(source)
     if kind != "session":
-        _count_skip(source.skipped, f"a {kind} without its session")
+        count_skip(source.skipped, f"a {kind} without its session")
         return
     paths_by_id = find_session_family(source)
     children = LazyMapping(paths_by_id, lambda one: load_stored_session(source, paths_by_id[one]))
@@ -81,11 +82,7 @@ def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
         elif one not in seen_ids:
-            _count_skip(source.skipped, "a session without messages")
-
-
-def _count_skip(skipped: dict[str, int], why: str) -> None:
-    skipped[why] = skipped.get(why, 0) + 1
+            count_skip(source.skipped, "a session without messages")
 
 
 def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
@@ -105,9 +102,9 @@ def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
         elif _is_in_new_tables(base, one):
-            _count_skip(lost, "a session in tables of a newer OpenCode")
+            count_skip(lost, "a session in tables of a newer OpenCode")
         else:
-            _count_skip(lost, "a session without messages")
+            count_skip(lost, "a session without messages")
         for why, number in lost.items():
             skipped[why] = skipped.get(why, 0) + number
 
@@ -163,7 +160,7 @@ def _load_messages(
         if isinstance(fields, dict):
             parts.setdefault(str(message), []).append({**fields, "id": part})
         else:
-            _count_skip(skipped, "a part that is not JSON")
+            count_skip(skipped, "a part that is not JSON")
     result = []
     for message, data in base.execute(_MESSAGES_QUERY, (session,)):
         fields = try_decode_json(data)
@@ -171,7 +168,7 @@ def _load_messages(
             info = {**as_mapping(fields), "id": message}
             result.append({"info": info, "parts": parts.get(str(message), [])})
         else:
-            _count_skip(skipped, "a message that is not JSON")
+            count_skip(skipped, "a message that is not JSON")
     return result
 
 

@@ -67,17 +67,17 @@ def read(source: RecordingSource) -> Iterator[Session]:
     if attempt[-1].path != source.path:
         attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
     stretches = list(_split_stretches(attempt))
-    builder = _CompletionLogBuilder(
+    dialogue = _CompletionLogBuilder(
         SessionBuilder(name, version, source.skipped, several=True), several=len(stretches) > 1
     )
     for number, stretch in enumerate(stretches):
         last = stretch[-1].path
         document = source.document if last == source.path else source.beside(last).document
         if number:
-            builder.teller.turn = None
-            builder.teller.add_note("The dialogue was shortened.", "compaction")
-        builder.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
-    yield _build_session(builder, attempt)
+            dialogue.builder.turn = None
+            dialogue.builder.add_note("The dialogue was shortened.", "compaction")
+        dialogue.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
+    yield _build_session(dialogue, attempt)
 
 
 def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
@@ -92,8 +92,8 @@ def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
 
 
 def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -> Session:
-    teller, first = dialogue.teller, attempt[0]
-    summary = teller.mark_claim() if dialogue.finished else dialogue.summary
+    builder, first = dialogue.builder, attempt[0]
+    summary = builder.mark_claim() if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
     return Session(
@@ -105,17 +105,17 @@ def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -
         ended=max(times, default=None),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
-        usage=teller.total_usage(),
+        usage=builder.total_usage(),
         summary=summary,
-        trace=teller.build_trace(),
+        trace=builder.build_trace(),
     )
 
 
 class _CompletionLogBuilder:
     """The messages of an attempt, each told once."""
 
-    def __init__(self, teller: SessionBuilder, *, several: bool) -> None:
-        self.teller = teller
+    def __init__(self, builder: SessionBuilder, *, several: bool) -> None:
+        self.builder = builder
         self.several = several
         self.seen: set[tuple[str, ...]] = set()
         self.unnamed: deque[AnyEvent] = deque()
@@ -141,29 +141,29 @@ class _CompletionLogBuilder:
 
     def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
         role, said = message.get("role"), openai_content_text(message.get("content"))
-        self.teller.at = None
+        self.builder.at = None
         if role == "system":
-            self.system = self.system or self.teller.text_or_none(said)
+            self.system = self.system or self.builder.text_or_none(said)
         elif role == "assistant":
             self._add_assistant_message(message, said, log)
         elif role == "tool" or _RESULT_HEADER.match(said):
             self._add_result(message, said)
         elif role == "user":
-            self.teller.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(said, None if self.requested else "request")
             self.requested = True
         else:
-            self.teller.add_note(json_excerpt(message), f"unknown: {role}")
+            self.builder.add_note(json_excerpt(message), f"unknown: {role}")
 
     def _add_assistant_message(
         self, message: dict[str, Any], said: str, log: LoggedCall | None
     ) -> None:
         turn = Turn()
         if log is not None:
-            self.teller.at = log.at
+            self.builder.at = log.at
             turn = Turn(usage=log.usage, model=log.model, at=log.at, seconds=log.seconds)
-        self.teller.begin_turn(turn)
+        self.builder.begin_turn(turn)
         if isinstance(reasoning := message.get("reasoning_content"), str):
-            self.teller.add_thought(reasoning)
+            self.builder.add_thought(reasoning)
         calls = [_parse_native_call(call) for call in as_list(message.get("tool_calls"))]
         if not calls and (function_tag := _FUNCTION_TAG.search(said)):
             # Calls in text, for models that know no tools.
@@ -171,13 +171,13 @@ class _CompletionLogBuilder:
             said = said[: function_tag.start()]
         self.finished = not calls
         if not calls:
-            self.teller.add_agent_message(said)
-            self.summary = self.teller.truncate_text(said)
+            self.builder.add_agent_message(said)
+            self.summary = self.builder.truncate_text(said)
         elif said and any(tool == "finish" and not given for tool, given, _ in calls):
             # Older versions end with a call that says nothing.
             calls = [(tool, given or {"message": said}, known) for tool, given, known in calls]
         else:
-            self.teller.add_thought(said)
+            self.builder.add_thought(said)
         for tool, call_arguments, call_id in calls:
             self._add_call(tool, call_arguments, call_id)
 
@@ -185,10 +185,12 @@ class _CompletionLogBuilder:
         if tool == "finish":
             given = given or {"message": "finish"}
         if tool == "think":
-            said = self.teller.truncate_text(as_text(as_mapping(given).get("thought")) or "")
-            event: AnyEvent = self.teller.add(Thought(**self.teller.event_fields(known), text=said))
+            said = self.builder.truncate_text(as_text(as_mapping(given).get("thought")) or "")
+            event: AnyEvent = self.builder.add(
+                Thought(**self.builder.event_fields(known), text=said)
+            )
         else:
-            event = self.teller.add_call(tool, given, known)
+            event = self.builder.add_call(tool, given, known)
         if event.call is None:
             self.unnamed.append(event)
         if tool == "finish":
@@ -198,17 +200,17 @@ class _CompletionLogBuilder:
 
     def _add_result(self, message: dict[str, Any], said: str) -> None:
         call_id = as_text(message.get("tool_call_id"))
-        event = self.teller.find_open_call(self.teller.lane, call_id)
+        event = self.builder.find_open_call(self.builder.lane, call_id)
         if event is None and self.unnamed:
             event = self.unnamed.popleft()
         said = _RESULT_HEADER.sub("", said, count=1)
         if event is None:
-            self.teller.add_note(said, "result without a call")
+            self.builder.add_note(said, "result without a call")
             return
-        finished_event = self.teller.add_result(event, said, _result_success(event, said))
+        finished_event = self.builder.add_result(event, said, _result_success(event, said))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
-            self.teller.update_event(finished_event, exit_code=None, exit_from=None)
+            self.builder.update_event(finished_event, exit_code=None, exit_from=None)
 
 
 def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,12 +51,12 @@ class OpenhandsConversationBuilder:
 
     def __init__(
         self,
-        teller: SessionBuilder,
+        builder: SessionBuilder,
         metrics: Mapping[str, Any],
         overall: Mapping[str, Any],
         children: list[OpenhandsChild],
     ) -> None:
-        self.teller = teller
+        self.builder = builder
         self.metrics = metrics
         self.overall = overall
         self.children = children
@@ -86,19 +86,19 @@ class OpenhandsConversationBuilder:
         """One event, whatever it is."""
         event = as_mapping(told)
         self.first = self.first or f"{event.get('id')} {event.get('timestamp')}"
-        self.teller.at = time_from_text(event.get("timestamp"))
-        self.started = self.started or self.teller.at
-        self.last = self.teller.at or self.last
+        self.builder.at = time_from_text(event.get("timestamp"))
+        self.started = self.started or self.builder.at
+        self.last = self.builder.at or self.last
         kind = event.get("kind")
         if isinstance(kind, str) and (handler := _EVENT_HANDLERS.get(kind)):
             handler(self, event)
         else:
-            self.teller.add_note(json_excerpt(told), f"unknown: {kind}")
+            self.builder.add_note(json_excerpt(told), f"unknown: {kind}")
 
     def _add_system_prompt(self, event: dict[str, Any]) -> None:
         prompts = (event.get("system_prompt"), event.get("dynamic_context"))
         said = "\n\n".join(filter(None, (openai_content_text([prompt]) for prompt in prompts)))
-        self.system = self.system or self.teller.text_or_none(said)
+        self.system = self.system or self.builder.text_or_none(said)
 
     def _add_message(self, event: dict[str, Any]) -> None:
         message = as_mapping(event.get("llm_message"))
@@ -106,25 +106,25 @@ class OpenhandsConversationBuilder:
         if event.get("source") == "agent" or message.get("role") == "assistant":
             self._begin_turn(event)
             self._add_reasoning(message)
-            self.teller.add_agent_message(said)
-            self.summary = self.teller.truncate_text(said)
+            self.builder.add_agent_message(said)
+            self.summary = self.builder.truncate_text(said)
         elif event.get("source") == "user":
-            self.teller.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(said, None if self.requested else "request")
             self.requested = True
         else:
-            self.teller.add_note(said, f"{event.get('source')} message")
+            self.builder.add_note(said, f"{event.get('source')} message")
 
     def _add_reasoning(self, told: Mapping[str, Any]) -> None:
         if isinstance(reasoning := told.get("reasoning_content"), str):
-            self.teller.add_thought(reasoning)
+            self.builder.add_thought(reasoning)
         else:
             for block in as_list(told.get("thinking_blocks")):
-                self.teller.add_thought(as_text(as_mapping(block).get("thinking")) or "")
+                self.builder.add_thought(as_text(as_mapping(block).get("thinking")) or "")
 
     def _add_action(self, event: dict[str, Any]) -> None:
         self._begin_turn(event)
         self._add_reasoning(event)
-        self.teller.add_thought(openai_content_text(event.get("thought")))
+        self.builder.add_thought(openai_content_text(event.get("thought")))
         call, tool = as_mapping(event.get("tool_call")), as_text(event.get("tool_name")) or ""
         call_arguments = event.get("action")
         if not isinstance(call_arguments, dict):
@@ -145,12 +145,12 @@ class OpenhandsConversationBuilder:
 
     def _add_call(self, tool: str, given: dict[str, Any], known: str | None) -> AnyEvent | None:
         if tool == "think":
-            self.teller.add_thought(as_text(given.get("thought")) or "", known)
+            self.builder.add_thought(as_text(given.get("thought")) or "", known)
             return None
         if tool == "finish":
             said = as_text(given.get("message")) or "finish"
-            self.teller.add_agent_message(said, "claim", known)
-            self.summary = self.teller.truncate_text(said)
+            self.builder.add_agent_message(said, "claim", known)
+            self.summary = self.builder.truncate_text(said)
             return None
         tasks = given.get("tasks")
         if tool == "delegate" and isinstance(tasks, dict) and tasks:
@@ -162,14 +162,14 @@ class OpenhandsConversationBuilder:
         if tool == "task" and isinstance(brief := given.get("prompt"), str):
             again, kind = as_text(given.get("resume")), as_text(given.get("subagent_type"))
             return self._add_handoff(brief, known, again, kind)
-        return self.teller.add_call(tool, given, known)
+        return self.builder.add_call(tool, given, known)
 
     def _add_handoff(
         self, brief: str, call: str | None, name: str | None, agent: str | None
     ) -> AnyEvent:
         """Work given to a sub-agent: a new one that was asked just this, or one known by name."""
-        words = self.teller.truncate_text(brief)
-        handoff = self.teller.add(Handoff(**self.teller.event_fields(call), brief=words))
+        words = self.builder.truncate_text(brief)
+        handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=words))
         lane = self.lanes.get(name) if name else None
         child = next((one for one in self.children if one.brief == brief.strip()), None)
         if lane is None and child is not None:
@@ -178,18 +178,18 @@ class OpenhandsConversationBuilder:
             lane = child.lane
             if name:
                 self.lanes[name] = lane
-        return self.teller.update_event(handoff, child=lane) if lane else handoff
+        return self.builder.update_event(handoff, child=lane) if lane else handoff
 
     def _add_child(self, child: OpenhandsChild, agent: str | None) -> None:
         """A sub-agent's whole conversation, told where it was started."""
-        teller = self.teller
-        here = teller.lane, teller.turn, teller.at
-        teller.lane, teller.turn = teller.open_lane(child.lane, teller.lane, agent), None
+        builder = self.builder
+        here = builder.lane, builder.turn, builder.at
+        builder.lane, builder.turn = builder.open_lane(child.lane, builder.lane, agent), None
         metrics = as_mapping(as_mapping(child.state.get("stats")).get("usage_to_metrics"))
-        inner = OpenhandsConversationBuilder(teller, metrics, {}, child.children)
+        inner = OpenhandsConversationBuilder(builder, metrics, {}, child.children)
         inner.usages = self.usages | inner.usages
         inner.add_events(child.events)
-        teller.lane, teller.turn, teller.at = here
+        builder.lane, builder.turn, builder.at = here
 
     def _add_observation(self, event: dict[str, Any]) -> None:
         observation = as_mapping(event.get("observation"))
@@ -201,23 +201,23 @@ class OpenhandsConversationBuilder:
         action = self._take_action(event)
         if action is None:
             if event.get("tool_name") not in ("think", "finish"):
-                self.teller.add_note(said or json_excerpt(event), "result without a call")
+                self.builder.add_note(said or json_excerpt(event), "result without a call")
             return
         failed = (
             observation.get("is_error") is True or as_text(observation.get("error")) is not None
         )
         said = said or as_text(observation.get("error")) or ""
-        seconds = seconds_between(action.at, self.teller.at)
-        finished_event = self.teller.add_result(action, said, ok=not failed)
+        seconds = seconds_between(action.at, self.builder.at)
+        finished_event = self.builder.add_result(action, said, ok=not failed)
         for other in self.others.pop(action.number, ()):
-            self.teller.add_result(other, said, ok=not failed)
+            self.builder.add_result(other, said, ok=not failed)
         if (
             isinstance(finished_event, Handoff)
             and finished_event.child
             and (task := as_text(observation.get("task_id")))
         ):
             self.lanes[task] = finished_event.child
-        self.teller.update_event(
+        self.builder.update_event(
             finished_event,
             seconds=seconds,
             **self._observation_fields(finished_event, observation, failed),
@@ -245,7 +245,7 @@ class OpenhandsConversationBuilder:
                     and done.after is None
                     and isinstance(seen.get(source_key), str)
                 ):
-                    facts[key] = self.teller.truncate_text(seen[source_key])
+                    facts[key] = self.builder.truncate_text(seen[source_key])
         return facts
 
     def _take_action(self, event: Mapping[str, Any]) -> AnyEvent | None:
@@ -271,7 +271,7 @@ class OpenhandsConversationBuilder:
                 if raw_input
                 else {}
             )
-            call_event = self.calls[call_id] = self.teller.add_call(tool, call_arguments, call_id)
+            call_event = self.calls[call_id] = self.builder.add_call(tool, call_arguments, call_id)
         if call_event is not None and ended in ("completed", "failed"):
             raw_output = event.get("raw_output")
             said = (
@@ -281,45 +281,45 @@ class OpenhandsConversationBuilder:
                 if raw_output
                 else ""
             )
-            self.teller.add_result(
+            self.builder.add_result(
                 call_event, said, ok=ended == "completed" and not event.get("is_error")
             )
 
     def _add_rejection(self, event: dict[str, Any]) -> None:
         said = as_text(event.get("rejection_reason")) or "rejected"
         if (action := self._take_action(event)) is not None:
-            self.teller.add_refusal(action, said)
+            self.builder.add_refusal(action, said)
         if event.get("rejection_source") == "hook":
-            self.teller.add_note(said, "hook rejected")
+            self.builder.add_note(said, "hook rejected")
         else:
-            self.teller.add_user_message(said, "correction")
+            self.builder.add_user_message(said, "correction")
 
     def _add_agent_error(self, event: dict[str, Any]) -> None:
         said = as_text(event.get("error")) or ""
         if (action := self._take_action(event)) is not None:
-            self.teller.add_result(action, said, ok=False)
+            self.builder.add_result(action, said, ok=False)
         else:
-            self.teller.add_note(said, "error")
+            self.builder.add_note(said, "error")
 
     def _add_compaction(self, event: dict[str, Any]) -> None:
-        self.teller.add_note(as_text(event.get("summary")) or json_excerpt(event), "compaction")
+        self.builder.add_note(as_text(event.get("summary")) or json_excerpt(event), "compaction")
 
     def _note_compaction_request(self, event: dict[str, Any]) -> None:
-        self.teller.add_note(json_excerpt(event), "compaction requested")
+        self.builder.add_note(json_excerpt(event), "compaction requested")
 
     def _add_conversation_error(self, event: dict[str, Any]) -> None:
         code, detail = as_text(event.get("code")) or "error", as_text(event.get("detail")) or ""
         self.error = (code, detail or code)
-        self.teller.add_note(f"{code}: {detail}", "error")
+        self.builder.add_note(f"{code}: {detail}", "error")
 
     def _add_interrupt(self, event: dict[str, Any]) -> None:
-        self.teller.turn = None
+        self.builder.turn = None
         said = as_text(event.get("message")) or str(event.get("kind"))
-        self.teller.add(
+        self.builder.add(
             Message(
-                **self.teller.event_fields(),
+                **self.builder.event_fields(),
                 role="user",
-                text=self.teller.truncate_text(said),
+                text=self.builder.truncate_text(said),
                 intent="interrupt",
             )
         )
@@ -332,18 +332,18 @@ class OpenhandsConversationBuilder:
             self.status = (
                 as_text(as_mapping(event.get("value")).get("execution_status")) or self.status
             )
-        self.teller.count_skip("a copy of the state")
+        self.builder.count_skip("a copy of the state")
 
     def _note_hook(self, event: dict[str, Any]) -> None:
-        self.teller.add_note(json_excerpt(event), "hook")
+        self.builder.add_note(json_excerpt(event), "hook")
 
     def _skip_event(self, event: dict[str, Any]) -> None:
-        self.teller.count_skip(f"a {event.get('kind')}")
+        self.builder.count_skip(f"a {event.get('kind')}")
 
     def _begin_turn(self, event: Mapping[str, Any]) -> None:
         response_id = as_text(event.get("llm_response_id"))
         usage = self.usages.get(response_id or "", Usage())
-        self.teller.begin_turn(Turn(usage=usage, at=self.teller.at), response_id)
+        self.builder.begin_turn(Turn(usage=usage, at=self.builder.at), response_id)
 
     def total_usage(self) -> Usage:
         """All that was counted, the condenser's calls too; else what the turns have."""
@@ -354,7 +354,7 @@ class OpenhandsConversationBuilder:
             )
             for one in totals
         )
-        return counted if counted != Usage() else self.teller.total_usage()
+        return counted if counted != Usage() else self.builder.total_usage()
 
     def session_outcome(self, status: str | None, error: str | None) -> tuple[Exit, str | None]:
         """How it ended, by the evaluation's word, an error, or its last state."""

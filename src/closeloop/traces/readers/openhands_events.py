@@ -11,7 +11,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces.readers.openhands_sdk import read_first_value
 from closeloop.traces.readers.openhands_stream import OpenhandsStreamBuilder
-from closeloop.traces.session_builder import derive_id
+from closeloop.traces.session_builder import count_skip, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
 name = "openhands-events"
@@ -109,7 +109,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
                 yield _build_session(stream, iter(history), line)
             else:
                 why = "a line that is no instance"
-                source.skipped[why] = source.skipped.get(why, 0) + 1
+                count_skip(source.skipped, why)
 
 
 def _is_request(event: Any) -> bool:
@@ -137,16 +137,16 @@ def _build_session(
     for event in events:
         first = first or event
         stream.add_event(event)
-    teller = stream.teller
+    builder = stream.builder
     outcome, cause = stream.session_outcome(as_text(line.get("error")))
-    teller.mark_corrections()
-    summary = teller.mark_claim() if outcome == "finished" else stream.summary
+    builder.mark_corrections()
+    summary = builder.mark_claim() if outcome == "finished" else stream.summary
     metrics, metadata = as_mapping(line.get("metrics")), as_mapping(line.get("metadata"))
     patch = as_mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")
     if isinstance(patch, str) and patch:
-        teller.turn = None
-        teller.add_note(patch, "submission")
-    instance = teller.text_or_none(line.get("instance_id"))
+        builder.turn = None
+        builder.add_note(patch, "submission")
+    instance = builder.text_or_none(line.get("instance_id"))
     return Session(
         id=derive_id(
             name, first, instance, metadata.get("start_time"), metrics.get("accumulated_cost")
@@ -154,15 +154,15 @@ def _build_session(
         agent="openhands",
         agent_version=stream.version,
         model=stream.model
-        or teller.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
+        or builder.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
         system=stream.system,
         started=stream.started,
         ended=stream.last,
         exit=outcome,
-        cause=cause and teller.truncate_text(cause),
+        cause=cause and builder.truncate_text(cause),
         usage=stream.total_usage(metrics),
         summary=summary,
-        commit=teller.text_or_none(line.get("base_commit")),
+        commit=builder.text_or_none(line.get("base_commit")),
         links={"instance": instance} if instance else {},
-        trace=teller.build_trace(),
+        trace=builder.build_trace(),
     )

@@ -15,7 +15,7 @@ from closeloop.traces.readers.openhands_conversation import (
     OpenhandsChild,
     OpenhandsConversationBuilder,
 )
-from closeloop.traces.session_builder import SessionBuilder, derive_id
+from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text
 
 name = "openhands-sdk"
@@ -130,7 +130,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
                 yield _build_session(source, as_list(line.get("history")), {}, line, [])
             else:
                 why = "a line that is no instance"
-                source.skipped[why] = source.skipped.get(why, 0) + 1
+                count_skip(source.skipped, why)
     elif isinstance(first, dict) and _is_event(first) and source.document is None:
         yield _build_session(source, source.records(), {}, {}, [])
     elif isinstance(first, dict):
@@ -186,7 +186,7 @@ def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any
         event = source.beside(path).document
         if event is None:
             why = "an event that cannot be read"
-            source.skipped[why] = source.skipped.get(why, 0) + 1
+            count_skip(source.skipped, why)
         else:
             yield event
 
@@ -199,36 +199,36 @@ def _build_session(
     children: list[OpenhandsChild],
 ) -> Session:
     metrics = as_mapping(as_mapping(state.get("stats")).get("usage_to_metrics"))
-    teller = SessionBuilder(name, version, source.skipped, several=True)
+    builder = SessionBuilder(name, version, source.skipped, several=True)
     conversation = OpenhandsConversationBuilder(
-        teller, metrics, as_mapping(line.get("metrics")), children
+        builder, metrics, as_mapping(line.get("metrics")), children
     )
     conversation.add_events(events)
     error = as_text(line.get("error"))
     outcome, cause = conversation.session_outcome(as_text(state.get("execution_status")), error)
-    teller.mark_corrections()
-    summary = teller.mark_claim() if outcome == "finished" else conversation.summary
+    builder.mark_corrections()
+    summary = builder.mark_claim() if outcome == "finished" else conversation.summary
     if isinstance(patch := as_mapping(line.get("test_result")).get("git_patch"), str) and patch:
-        teller.turn = None
-        teller.add_note(patch, "submission")
+        builder.turn = None
+        builder.add_note(patch, "submission")
     agent = as_mapping(state.get("agent"))
     model = as_mapping(agent.get("llm")).get("model")
-    instance = teller.text_or_none(line.get("instance_id"))
+    instance = builder.text_or_none(line.get("instance_id"))
     return Session(
-        id=teller.text_or_none(state.get("id"))
+        id=builder.text_or_none(state.get("id"))
         or derive_id(name, conversation.first, instance, line.get("attempt")),
         agent="openhands",
-        model=teller.text_or_none(model),
+        model=builder.text_or_none(model),
         system=conversation.system,
         started=conversation.started,
         ended=conversation.last,
         exit=outcome,
-        cause=cause and teller.truncate_text(cause),
+        cause=cause and builder.truncate_text(cause),
         usage=conversation.total_usage(),
         summary=summary,
-        directory=teller.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
+        directory=builder.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
         links={"instance": instance} if instance else {},
-        trace=teller.build_trace(),
+        trace=builder.build_trace(),
     )
 
 

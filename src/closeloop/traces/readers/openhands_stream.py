@@ -64,7 +64,7 @@ class OpenhandsStreamBuilder:
     """A session in the making. Delegates speak in the same stream until they report."""
 
     def __init__(self, reader: str, version: int, source: RecordingSource) -> None:
-        self.teller = SessionBuilder(reader, version, source.skipped, several=True)
+        self.builder = SessionBuilder(reader, version, source.skipped, several=True)
         self.actions: dict[int, AnyEvent] = {}
         self.waiting: AnyEvent | None = None
         self.delegates: list[tuple[AnyEvent, str, dict[str, float]]] = []
@@ -83,9 +83,9 @@ class OpenhandsStreamBuilder:
     def add_event(self, told: Any) -> None:
         """One event, whatever it is."""
         event = as_mapping(told)
-        self.teller.at = time_from_text(event.get("timestamp"))
-        self.started = self.started or self.teller.at
-        self.last = self.teller.at or self.last
+        self.builder.at = time_from_text(event.get("timestamp"))
+        self.started = self.started or self.builder.at
+        self.last = self.builder.at or self.last
         kind, observation = event.get("action"), event.get("observation")
         if isinstance(kind, str):
             action_arguments = event.get("args")
@@ -96,7 +96,7 @@ class OpenhandsStreamBuilder:
             extras = event.get("extras")
             self._add_observation(observation, event, extras if isinstance(extras, dict) else event)
         else:
-            self.teller.add_note(json_excerpt(told), "unknown: event")
+            self.builder.add_note(json_excerpt(told), "unknown: event")
 
     # Actions
 
@@ -106,18 +106,18 @@ class OpenhandsStreamBuilder:
         if mine and kind not in ("system", "message", "recall", "null", "change_agent_state"):
             self._begin_turn(event)
             if isinstance(thought, str) and kind not in ("finish", "think"):
-                self.teller.add_thought(thought)
+                self.builder.add_thought(thought)
         if handler := _ACTION_HANDLERS.get(kind):
             added_event = handler(self, event, given)
         elif kind in ("null", "start", "recall"):
-            self.teller.count_skip("an empty event" if kind != "recall" else "a copy of a message")
+            self.builder.count_skip("an empty event" if kind != "recall" else "a copy of a message")
             return
         elif kind in _ASIDE_ACTIONS:
-            self.teller.add_note(_state_text(given), kind)
+            self.builder.add_note(_state_text(given), kind)
             return
         else:
             plain = {key: value for key, value in given.items() if key != "thought"}
-            added_event = self.teller.add_tool_use(kind, plain, _call_id(event))
+            added_event = self.builder.add_tool_use(kind, plain, _call_id(event))
         if added_event is not None:
             number = event.get("id")
             if isinstance(number, int):
@@ -126,39 +126,39 @@ class OpenhandsStreamBuilder:
 
     def _add_system_prompt(self, event: dict[str, Any], given: dict[str, Any]) -> None:
         if self.system is None and isinstance(given.get("content"), str):
-            self.system = self.teller.truncate_text(given["content"])
-        self.version = self.version or self.teller.text_or_none(given.get("openhands_version"))
+            self.system = self.builder.truncate_text(given["content"])
+        self.version = self.version or self.builder.text_or_none(given.get("openhands_version"))
 
     def _add_message(self, event: dict[str, Any], given: dict[str, Any]) -> None:
         said = openai_content_text(given.get("content"))
         if event.get("source", "agent" if self.requested else "user") != "agent":
             intent = "answer" if self.asked else None if self.requested else "request"
-            self.teller.add_user_message(said, intent)  # type: ignore[arg-type]
+            self.builder.add_user_message(said, intent)  # type: ignore[arg-type]
             self.requested, self.asked = True, False
             return
         self._begin_turn(event)
         self.asked = bool(given.get("wait_for_response")) and "?" in said
-        self.teller.add_agent_message(said, "question" if self.asked else None)
-        self.summary = self.teller.truncate_text(said)
+        self.builder.add_agent_message(said, "question" if self.asked else None)
+        self.summary = self.builder.truncate_text(said)
 
     def _add_command(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
         line = as_text(given.get("command")) or ""
-        return self.teller.add_command(
-            line, _call_id(event), self.teller.text_or_none(given.get("cwd"))
+        return self.builder.add_command(
+            line, _call_id(event), self.builder.text_or_none(given.get("cwd"))
         )
 
     def _add_cell(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
         code = as_text(given.get("code")) or ""
         if skill_call := parse_skill_call(code):
-            return self.teller.add_call(*skill_call, _call_id(event))
-        return self.teller.add_tool_use("run_ipython", {"code": code}, _call_id(event))
+            return self.builder.add_call(*skill_call, _call_id(event))
+        return self.builder.add_tool_use("run_ipython", {"code": code}, _call_id(event))
 
     def _add_read(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
         lines = [n for n in as_list(given.get("view_range"))[:2] if isinstance(n, int) and n > 0]
-        return self.teller.add(
+        return self.builder.add(
             Read(
-                **self.teller.event_fields(_call_id(event)),
-                path=self.teller.truncate_text(as_text(given.get("path")) or ""),
+                **self.builder.event_fields(_call_id(event)),
+                path=self.builder.truncate_text(as_text(given.get("path")) or ""),
                 first_line=lines[0] if lines else None,
                 last_line=lines[1] if len(lines) > 1 else None,
             )
@@ -183,55 +183,57 @@ class OpenhandsStreamBuilder:
     def _add_file_change(
         self, event: Any, given: dict[str, Any], action: Any, before: Any, after: Any
     ) -> AnyEvent:
-        return self.teller.add(
+        return self.builder.add(
             Edit(
-                **self.teller.event_fields(_call_id(event)),
-                path=self.teller.truncate_text(as_text(given.get("path")) or ""),
+                **self.builder.event_fields(_call_id(event)),
+                path=self.builder.truncate_text(as_text(given.get("path")) or ""),
                 action=action,
-                before=self.teller.truncate_text(before) if isinstance(before, str) else None,
-                after=self.teller.truncate_text(after) if isinstance(after, str) else None,
+                before=self.builder.truncate_text(before) if isinstance(before, str) else None,
+                after=self.builder.truncate_text(after) if isinstance(after, str) else None,
             )
         )
 
     def _add_delegation(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
         inputs = as_mapping(given.get("inputs"))
         brief = as_text(inputs.get("task")) or (json_excerpt(inputs) if inputs else "")
-        lane = f"delegate-{len(self.delegates) + self.teller.next_number}"
-        self.teller.open_lane(lane, self.teller.lane, self.teller.text_or_none(given.get("agent")))
-        handoff = self.teller.add(
+        lane = f"delegate-{len(self.delegates) + self.builder.next_number}"
+        self.builder.open_lane(
+            lane, self.builder.lane, self.builder.text_or_none(given.get("agent"))
+        )
+        handoff = self.builder.add(
             Handoff(
-                **self.teller.event_fields(_call_id(event)),
-                brief=self.teller.truncate_text(brief),
+                **self.builder.event_fields(_call_id(event)),
+                brief=self.builder.truncate_text(brief),
                 child=lane,
             )
         )
-        self.delegates.append((handoff, self.teller.lane, self.counted))
-        self.teller.lane, self.teller.turn = lane, None
+        self.delegates.append((handoff, self.builder.lane, self.counted))
+        self.builder.lane, self.builder.turn = lane, None
         return handoff
 
     def _add_thought(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        self.teller.add_thought(as_text(given.get("thought")) or "", _call_id(event))
+        self.builder.add_thought(as_text(given.get("thought")) or "", _call_id(event))
 
     def _add_claim(self, event: dict[str, Any], given: dict[str, Any]) -> None:
         outputs = as_mapping(given.get("outputs"))
         words = (given.get("final_thought"), given.get("thought"), outputs.get("content"))
         said = next((one for one in words if isinstance(one, str) and one.strip()), "")
         said = said or as_text(event.get("message")) or "finish"
-        self.teller.add_agent_message(said, "claim", _call_id(event))
-        if self.teller.lane == ROOT_LANE:
-            self.summary = self.teller.truncate_text(said)
+        self.builder.add_agent_message(said, "claim", _call_id(event))
+        if self.builder.lane == ROOT_LANE:
+            self.summary = self.builder.truncate_text(said)
             self.state = ("finished", None)
 
     def _add_rejection(self, event: dict[str, Any], given: dict[str, Any]) -> None:
         said = as_text(as_mapping(given.get("outputs")).get("reason")) or as_text(
             given.get("thought")
         )
-        self.teller.add_note(said or "reject", "reject")
-        if self.teller.lane == ROOT_LANE:
+        self.builder.add_note(said or "reject", "reject")
+        if self.builder.lane == ROOT_LANE:
             self.state = ("rejected", said)
 
     def _add_compaction(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        self.teller.add_note(as_text(given.get("summary")) or json_excerpt(given), "compaction")
+        self.builder.add_note(as_text(given.get("summary")) or json_excerpt(given), "compaction")
 
     # Observations
 
@@ -243,17 +245,17 @@ class OpenhandsStreamBuilder:
         elif seen == "agent_state_changed":
             state = as_text(more.get("agent_state")) or ""
             self.state = (state, as_text(more.get("reason")))
-            self.teller.add_note(f"{state} {more.get('reason') or ''}".strip(), "state")
+            self.builder.add_note(f"{state} {more.get('reason') or ''}".strip(), "state")
         elif seen == "user_rejected":
             if action is not None:
-                self.teller.add_refusal(action, said)
-            self.teller.add_user_message(said or "rejected", "correction")
+                self.builder.add_refusal(action, said)
+            self.builder.add_user_message(said or "rejected", "correction")
         elif action is None:
             if seen in ("null", "think"):
-                self.teller.count_skip("an empty event")
+                self.builder.count_skip("an empty event")
             else:
                 about = seen if seen in ("error", "recall") else f"unknown: {seen}"
-                self.teller.add_note(said or json_excerpt(event), about)
+                self.builder.add_note(said or json_excerpt(event), about)
         else:
             self._finish_action(action, seen, said, more)
 
@@ -272,8 +274,8 @@ class OpenhandsStreamBuilder:
         ok: bool | None = not failed
         if seen == "run_ipython" and isinstance(action, ToolUse):
             ok = False if "Traceback (most recent call last)" in said else None
-        facts: dict[str, object] = {"seconds": seconds_between(action.at, self.teller.at)}
-        finished_event = self.teller.add_result(action, said, ok)
+        facts: dict[str, object] = {"seconds": seconds_between(action.at, self.builder.at)}
+        finished_event = self.builder.add_result(action, said, ok)
         if isinstance(finished_event, Command):
             stated = as_mapping(more.get("metadata")).get("exit_code", more.get("exit_code"))
             code = as_exit_code(stated)
@@ -282,7 +284,7 @@ class OpenhandsStreamBuilder:
                 facts |= {"exit_code": code, "exit_from": "stated"}
         elif isinstance(finished_event, Edit):
             facts |= self._edit_fields(finished_event, said, more, failed=failed)
-        self.teller.update_event(finished_event, **facts)
+        self.builder.update_event(finished_event, **facts)
 
     def _edit_fields(
         self, edit: Edit, said: str, more: dict[str, Any], *, failed: bool
@@ -291,24 +293,26 @@ class OpenhandsStreamBuilder:
         facts: dict[str, object] = {}
         patch = as_text(more.get("diff")) or (said if said.startswith("--- ") else None)
         if patch and not failed:
-            facts["patch"] = self.teller.truncate_text(patch)
+            facts["patch"] = self.builder.truncate_text(patch)
         # Some versions say of every file that it was not there.
         new = more.get("prev_exist") is False and edit.before is None
         if new and not failed and not more.get("old_content"):
             facts["action"] = "create"
         if edit.after is None and isinstance(more.get("new_content"), str):
-            facts["after"] = self.teller.truncate_text(more["new_content"])
+            facts["after"] = self.builder.truncate_text(more["new_content"])
             if isinstance(more.get("old_content"), str):
-                facts["before"] = self.teller.truncate_text(more["old_content"])
+                facts["before"] = self.builder.truncate_text(more["old_content"])
         return facts
 
     def _finish_delegation(self, said: str, event: Mapping[str, Any]) -> None:
         action, lane, counted = self.delegates.pop()
         if counted and self.counted["prompt_tokens"] < counted["prompt_tokens"]:
             self.counted = counted
-        self.teller.lane, self.teller.turn = lane, action.turn
-        finished_event = self.teller.add_result(action, said, ok=None)
-        self.teller.update_event(finished_event, seconds=seconds_between(action.at, self.teller.at))
+        self.builder.lane, self.builder.turn = lane, action.turn
+        finished_event = self.builder.add_result(action, said, ok=None)
+        self.builder.update_event(
+            finished_event, seconds=seconds_between(action.at, self.builder.at)
+        )
 
     # Usage and end
 
@@ -316,14 +320,14 @@ class OpenhandsStreamBuilder:
         """A provider's message is counted once, whether by its own usage or by a growing total."""
         answer = as_mapping(as_mapping(event.get("tool_call_metadata")).get("model_response"))
         response_id = as_text(answer.get("id"))
-        model = self.teller.text_or_none(answer.get("model"))
+        model = self.builder.text_or_none(answer.get("model"))
         self.model = self.model or model
         metrics = as_mapping(event.get("llm_metrics"))
         usage = self._usage_growth(metrics) if metrics else self._stated_usage(answer.get("usage"))
         if response_id is not None and response_id in self.responses:
-            self.teller.turn = self.responses[response_id]
+            self.builder.turn = self.responses[response_id]
             return
-        turn = self.teller.begin_turn(Turn(usage=usage, model=model, at=self.teller.at))
+        turn = self.builder.begin_turn(Turn(usage=usage, model=model, at=self.builder.at))
         if response_id is not None:
             self.responses[response_id] = turn
 
@@ -349,7 +353,7 @@ class OpenhandsStreamBuilder:
 
     def total_usage(self, metrics: Mapping[str, Any]) -> Usage:
         """Of all turns; where none was told, what the evaluation counted."""
-        turns = self.teller.total_usage()
+        turns = self.builder.total_usage()
         if turns.input_tokens is None and turns.output_tokens is None:
             turns = usage_from_openai(metrics.get("accumulated_token_usage"))
         return with_total_cost(turns, metrics.get("accumulated_cost"))

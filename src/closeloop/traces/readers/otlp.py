@@ -17,6 +17,7 @@ from closeloop.records.session import Session
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, FileSource
 from closeloop.traces.readers.otel_sessions import sessions_from_spans
 from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import (
     as_count,
     as_list,
@@ -125,9 +126,7 @@ def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
             elif is_span(record):
                 yield from _spans_from_list([record])
             else:
-                source.skipped["a line of another kind"] = (
-                    source.skipped.get("a line of another kind", 0) + 1
-                )
+                count_skip(source.skipped, "a line of another kind")
 
 
 def _spans_of_resource(group: Mapping[str, Any]) -> Iterator[OtelSpan]:
@@ -288,7 +287,7 @@ def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
                 yield from spans_from_protobuf(ExportTraceServiceRequest.FromString(content))
     except (DecodeError, OSError, RecursionError, UnicodeDecodeError):
         key = "an export that cannot be read to its end"
-        source.skipped[key] = source.skipped.get(key, 0) + 1
+        count_skip(source.skipped, key)
 
 
 def _find_protobuf_start(head: bytes) -> int | None:
@@ -373,4 +372,4 @@ def iter_printed_spans(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
             elif size > MAX_LINE_BYTES:
                 break
     if any(map(bytes.strip, lines)):
-        skipped["a span that does not end"] = skipped.get("a span that does not end", 0) + 1
+        count_skip(skipped, "a span that does not end")

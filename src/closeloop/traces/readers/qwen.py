@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -15,7 +14,6 @@ import msgspec
 
 from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
 from closeloop.traces.readers.gemini_contents import (
@@ -107,21 +105,18 @@ def read(source: RecordingSource) -> Iterator[Session]:
     about = chat.about
     inside = about.get("isSidechain") is True
     session = as_label(about.get("sessionId"))
-    yield Session(
+    yield builder.build_session(
         id=(as_label(about.get("agentId")) if inside else session) or digest,
         agent="qwen-code",
         agent_version=as_label(about.get("version")),
-        model=next((model for model, _ in chat.models.most_common(1)), None),
         started=chat.first,
         ended=chat.last,
         exit="crashed" if chat.final_error else "finished",
         cause=chat.final_error,
-        usage=builder.total_usage(),
         summary=builder.mark_claim(),
         directory=as_label(about.get("cwd")),
         branch=as_label(about.get("gitBranch")),
         parent=session if inside else chat.parent,
-        trace=builder.build_trace(),
     )
 
 
@@ -188,7 +183,6 @@ class _QwenSessionBuilder:
         self.builder = builder
         self.source = source
         self.about: Mapping[str, Any] = {}
-        self.models: Counter[str] = Counter()
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.parent: str | None = None
@@ -256,7 +250,7 @@ class _QwenSessionBuilder:
 
     def _add_user_message(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         self.builder.end_turn(lane)
-        said = truncate_middle(gemini_content_text(found.get("message")), self.source.skipped)
+        said = self.builder.truncate_text(gemini_content_text(found.get("message")))
         if not said.strip():
             return
         own = found.get("subtype") in _CLIENT_SUBTYPES
@@ -267,16 +261,16 @@ class _QwenSessionBuilder:
     ) -> None:
         model = as_label(found.get("model"))
         if model is not None:
-            self.models[model] += 1
+            self.builder.models[model] += 1
         usage = usage_from_gemini(found.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
         turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
         message = found.get("message")
         for thought in (True, False):
-            if said := truncate_middle(gemini_content_text(message, thought), self.source.skipped):
-                place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "at": at}
-                event = Thought(**place, turn=turn, text=said) if thought else None
-                self.builder.add(event or Message(**place, turn=turn, role="agent", text=said))
+            if said := self.builder.truncate_text(gemini_content_text(message, thought)):
+                fields = self.builder.event_fields(lane=lane, turn=turn, at=at)
+                event = Thought(**fields, text=said) if thought else None
+                self.builder.add(event or Message(**fields, role="agent", text=said))
         for call in iter_function_calls(message):
             self._add_call(
                 call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
@@ -306,9 +300,7 @@ class _QwenSessionBuilder:
         self._lanes.add(child.agent)
         self.builder.open_lane(child.agent, parent, child.kind)
         if event is not None:
-            self.builder.events[event.number - 1] = msgspec.structs.replace(
-                event, child=child.agent
-            )
+            self.builder.update_event(event, child=child.agent)
         for record in self.source.beside(child.path).records():
             self.add_record(record, child.agent)
 
@@ -324,7 +316,7 @@ class _QwenSessionBuilder:
                 self.builder.add_note(json_excerpt(found), about="result without a call", lane=lane)
                 continue
             ok = _SUCCESS_BY_STATUS.get(status) if isinstance(status, str) else not response.failed
-            output = truncate_middle(response.text, self.source.skipped)
+            output = self.builder.truncate_text(response.text)
             took = as_amount(call_result.get("durationMs"))
             seconds = None if took is None else took / 1000
             if lane == ROOT_LANE:
@@ -354,7 +346,7 @@ class _QwenSessionBuilder:
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:
             why = f"bookkeeping: {subtype}"
-            self.source.skipped[why] = self.source.skipped.get(why, 0) + 1
+            self.builder.count_skip(why)
         else:
             about = _NOTE_KINDS.get(str(subtype), f"unknown: {as_label(subtype)}")
             self.builder.add_note(json_excerpt(payload), about=about, lane=lane, at=at)

@@ -75,7 +75,7 @@ class QwenStreamBuilder:
 
     def build_session(self, name: str) -> Session:
         """What came of it, under `name` where it names itself nothing."""
-        return Session(
+        return self.builder.build_session(
             id=as_label(self.about.get("session_id")) or name,
             agent="qwen-code",
             agent_version=as_label(self.about.get("qwen_code_version")),
@@ -86,7 +86,6 @@ class QwenStreamBuilder:
             summary=self.builder.mark_claim(),
             directory=as_label(self.about.get("cwd")),
             copy="printed",
-            trace=self.builder.build_trace(),
         )
 
     def add_record(self, record: object) -> None:
@@ -118,8 +117,7 @@ class QwenStreamBuilder:
             self.builder.open_lane(lane, ROOT_LANE if event is None else event.lane)
             if isinstance(event, Handoff):
                 # Not finished yet: only its child is known.
-                joined_event = msgspec.structs.replace(event, child=lane)
-                self.builder.events[event.number - 1] = joined_event
+                self.builder.update_event(event, child=lane)
         return lane
 
     def _add_turn(self, message: Mapping[str, Any], lane: str) -> int:
@@ -133,9 +131,9 @@ class QwenStreamBuilder:
         kind = block.get("type")
         skipped = self.source.skipped
         if kind == "text" and (said := as_text(block.get("text"))):
-            self.builder.add(Message(**place, role="agent", text=truncate_middle(said, skipped)))
+            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(said)))
         elif kind == "thinking" and (said := as_text(block.get("thinking"))):
-            self.builder.add(Thought(**place, text=truncate_middle(said, skipped)))
+            self.builder.add(Thought(**place, text=self.builder.truncate_text(said)))
         elif kind == "tool_use":
             origin = CallOrigin(**place, call=as_label(block.get("id")))
             call_arguments = storable_arguments(block.get("input"), skipped)
@@ -150,11 +148,9 @@ class QwenStreamBuilder:
     def _add_user_block(self, block: Mapping[str, Any], lane: str) -> None:
         self.builder.end_turn(lane)
         if block.get("type") != "tool_result":
-            said = truncate_middle(as_text(block.get("text")) or "", self.source.skipped)
-            number = self.builder.next_number
-            self.builder.add(
-                Message(number=number, lane=lane, role="user", text=said, intent="request")
-            )
+            said = self.builder.truncate_text(as_text(block.get("text")) or "")
+            fields = self.builder.event_fields(lane=lane)
+            self.builder.add(Message(**fields, role="user", text=said, intent="request"))
             return
         event = self.builder.find_open_call(lane, as_label(block.get("tool_use_id")))
         if event is None:
@@ -170,7 +166,7 @@ class QwenStreamBuilder:
             # What is printed is the command's own output: no exit code is stated beside it.
             exit_fields = {"exit_code": None, "exit_from": None}
         finish_gemini_call(
-            self.builder, event, truncate_middle(output, self.source.skipped), ok, **exit_fields
+            self.builder, event, self.builder.truncate_text(output), ok, **exit_fields
         )
 
     def _add_run_result(self, found: Mapping[str, Any]) -> None:
@@ -254,7 +250,7 @@ class QwenTelemetry:
             model = as_label(event.get("model"))
             number = builder.add_turn(lane, msgspec.structs.replace(turn, usage=usage, model=model))
             if said := as_text(event.get("response_text")):
-                said = truncate_middle(said, skipped)
+                said = self.builder.truncate_text(said)
                 builder.add(Message(**place, turn=number, role="agent", text=said))
         elif kind == "tool_call":
             call_arguments = storable_arguments(event.get("function_args"), skipped)
@@ -277,6 +273,5 @@ class QwenTelemetry:
         while waiting:
             number = waiting.popleft()
             if number not in self._settled:
-                event = self.builder.events[number - 1]
-                self.builder.events[number - 1] = msgspec.structs.replace(event, child=lane)
+                self.builder.update_event(self.builder.events[number - 1], child=lane)
                 return
