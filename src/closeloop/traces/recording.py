@@ -59,21 +59,21 @@ class SessionRecording:
         """What was recorded, once the outermost recording has ended."""
         self.lane = ROOT_LANE
         self._above: SessionRecording | None = None
-        self._book: LiveSessionBuilder | None = None
+        self._live: _LiveSession | None = None
         self._token: Token[SessionRecording | None] | None = None
         self._turn: int | None = None
         self._handoff = 0
         self._last: str | None = None
 
     def __enter__(self) -> Self:
-        if self._book is not None:
+        if self._live is not None:
             raise BadInput("A recording is opened once; call closeloop.record() for another.")
         self._above = self._above or _open_recording.get()
-        self._book = self._above._open_builder if self._above else LiveSessionBuilder()
+        self._live = self._above._open_session if self._above else _LiveSession()
         if self._above is None:
-            self._book.builder.open_lane(agent=self.agent)
+            self._live.builder.open_lane(agent=self.agent)
         else:
-            self._handoff, self.lane = self._book.open_handoff(
+            self._handoff, self.lane = self._live.open_handoff(
                 self._above._event_place, self.agent, self.request or ""
             )
         if self.request:
@@ -86,9 +86,9 @@ class SessionRecording:
         _open_recording.reset(self._token)
         cause = None if error is None else f"{type(error).__name__}: {error}"
         if self._above is not None:
-            self._open_builder.close_handoff(self._handoff, self._last or cause, error is None)
+            self._open_session.close_handoff(self._handoff, self._last or cause, error is None)
             return
-        self.session = self._open_builder.build_session(self.agent, self.system, self._last, cause)
+        self.session = self._open_session.build_session(self.agent, self.system, self._last, cause)
         if self.folder is not None:
             write_session_file(self.session, self.folder)
 
@@ -129,7 +129,7 @@ class SessionRecording:
         if usage.get("cost") is not None:
             usage.setdefault("cost_from", "reported")
         reply = Turn(usage=Usage(**usage), model=model, at=utc_now(), seconds=seconds)
-        self._turn = self._open_builder.add_turn(self.lane, reply)
+        self._turn = self._open_session.add_turn(self.lane, reply)
 
     def user(self, text: str, intent: Any = None) -> None:
         """What the user says."""
@@ -177,21 +177,21 @@ class SessionRecording:
         self._add_event(events.Note, text=text, about=about, turn=None)
 
     def _add_event(self, kind: Any, **fields: Any) -> None:
-        self._open_builder.add_event(kind, {**self._event_place, **fields})
+        self._open_session.add_event(kind, {**self._event_place, **fields})
 
     @property
     def _event_place(self) -> dict[str, Any]:
         return {"lane": self.lane, "turn": self._turn, "at": utc_now()}
 
     @property
-    def _open_builder(self) -> LiveSessionBuilder:
-        if self._book is None:
+    def _open_session(self) -> _LiveSession:
+        if self._live is None:
             raise BadInput("Nothing is recorded yet: open the recording using `with`.")
-        return self._book
+        return self._live
 
 
-class LiveSessionBuilder:
-    """A trace in the making, under a lock."""
+class _LiveSession:
+    """The builder of a recording, which threads share by way of its lock."""
 
     def __init__(self) -> None:
         self.builder = SessionBuilder(READER, VERSION)
@@ -229,21 +229,19 @@ class LiveSessionBuilder:
     ) -> Session:
         """All of it; `cause` is what broke it off."""
         with self.lock:
-            trace, usage = self.builder.build_trace(), self.builder.total_usage()
-        models = [turn.model for lane in trace.lanes for turn in lane.turns if turn.model]
-        return Session(
-            id=uuid.uuid4().hex,
-            agent=agent,
-            trace=trace,
-            model=max(models, key=models.count, default=None),
-            system=system,
-            started=self.started,
-            ended=utc_now(),
-            exit="finished" if cause is None else "crashed",
-            cause=cause,
-            usage=usage,
-            summary=summary,
-        )
+            turns = [turn for lane in self.builder.build_trace().lanes for turn in lane.turns]
+            models = [turn.model for turn in turns if turn.model]
+            return self.builder.build_session(
+                id=uuid.uuid4().hex,
+                agent=agent,
+                model=max(models, key=models.count, default=None),
+                system=system,
+                started=self.started,
+                ended=utc_now(),
+                exit="finished" if cause is None else "crashed",
+                cause=cause,
+                summary=summary,
+            )
 
 
 def write_session_file(session: Session, folder: Path) -> Path:

@@ -39,13 +39,13 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    chat: _AiderSessionBuilder | None = None
+    chat: _AiderChat | None = None
     seen: dict[str, int] = {}
     for line in _iter_lines(source):
         if line.startswith(START_MARKER):
             if chat is not None:
                 yield from chat.build_session(seen)
-            chat = _AiderSessionBuilder(source, line.removeprefix(START_MARKER).strip())
+            chat = _AiderChat(source, line.removeprefix(START_MARKER).strip())
         elif chat is not None:
             chat.add_line(line)
     if chat is not None:
@@ -62,7 +62,7 @@ def _iter_lines(source: RecordingSource) -> Iterator[str]:
         count_skip(source.skipped, why)
 
 
-class _AiderSessionBuilder:
+class _AiderChat:
     """One session, told line by line: `####` is the user, `>` the console, the rest the model."""
 
     def __init__(self, source: RecordingSource, started: str) -> None:
@@ -351,7 +351,7 @@ class _AiderSessionBuilder:
             if answered
             else self.builder.text_or_none(self.last)
         )
-        yield Session(
+        yield self.builder.build_session(
             id=session_id if seen[session_id] == 1 else f"{session_id}-{seen[session_id]}",
             agent=name,
             agent_version=self.version and self.builder.truncate_text(self.version),
@@ -359,9 +359,7 @@ class _AiderSessionBuilder:
             started=time_from_text(self.started),
             exit=outcome,
             cause=cause and self.builder.truncate_text(cause),
-            usage=self.builder.total_usage(),
             summary=summary,
-            trace=self.builder.build_trace(),
         )
 
 

@@ -6,7 +6,6 @@ goes on in another file, which begins with a copy of what came before.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.traces.readers.atif_steps import (
     MAX_FILES,
@@ -83,7 +81,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     document = source.document
     for trajectory in source.records() if document is None else [document]:
         if is_trajectory(trajectory):
-            yield AtifSessionBuilder(
+            yield AtifSession(
                 source, trajectory, SessionBuilder(name, version, source.skipped)
             ).build_session()
         else:
@@ -91,7 +89,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
             count_skip(source.skipped, key)
 
 
-class AtifSessionBuilder:
+class AtifSession:
     """One run while it is put together."""
 
     def __init__(
@@ -101,7 +99,6 @@ class AtifSessionBuilder:
         self.top = trajectory
         self.builder = builder
         self.system: str | None = None
-        self.models: Counter[str] = Counter()
         self.read: set[int] = set()
         self.files = {source.path}
         self.inside = {id(one): one for one in iter_embedded_trajectories(trajectory)}
@@ -127,15 +124,13 @@ class AtifSessionBuilder:
         if notes := clean_text(top.get("notes")):
             self.builder.add_note(notes, "notes")
         stated_version = agent.get("version")
-        return Session(
+        return self.builder.build_session(
             id=clean_text(top.get("session_id"))
             or clean_text(top.get("trajectory_id"))
             or content_digest(text_or_json(top)),
             agent=clean_text(agent.get("name")) or "unknown",
             agent_version=clean_text(stated_version) if stated_version != "unknown" else None,
-            trace=self.builder.build_trace(),
-            model=max(self.models, key=lambda model: self.models[model], default=None)
-            or clean_text(agent.get("model_name")),
+            model=self.builder.most_used_model() or clean_text(agent.get("model_name")),
             system=self.system,
             usage=self.total_usage(),
             copy="exported",
@@ -154,9 +149,6 @@ class AtifSessionBuilder:
             # The whole's has in it what sub-agents cost, which their steps may not say.
             return msgspec.structs.replace(summed, cost=stated_usage.cost, cost_from="reported")
         return summed
-
-    def truncate_text(self, words: str) -> str:
-        return truncate_middle(words, self.source.skipped)
 
     def add_lane(self, trajectory: Mapping[str, Any], lane: str, path: Path) -> None:
         """The steps of one agent, and what continues them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from closeloop.records.recorded_texts import MAX_NOTE_CHARS
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
 from closeloop.traces.provider_values import uncached_input_tokens
 from closeloop.traces.request_history import handoff_from_call
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.trace_export import EXPORT_KEY, restore_event
 from closeloop.traces.untrusted_json import (
@@ -39,11 +38,8 @@ class AtifRun(Protocol):
     source: RecordingSource
     builder: SessionBuilder
     system: str | None
-    models: Counter[str]
     asked: set[str]
     """Lanes whose agent was given its request."""
-
-    def truncate_text(self, words: str) -> str: ...
 
     def resolve_reference(
         self, reference: Mapping[str, Any], path: Path
@@ -92,7 +88,7 @@ class AtifStepReader:
             lane=self.lane,
             at=time_from_text(step.get("timestamp")),
             role="user",
-            text=self.run.truncate_text(atif_content_text(step.get("message"))),
+            text=self.builder.truncate_text(atif_content_text(step.get("message"))),
             intent=intent,
         )
         self._restore_event(event, own)
@@ -104,7 +100,7 @@ class AtifStepReader:
         first = self.lane == ROOT_LANE and self.run.system is None and not self.run.asked
         managed = as_mapping(as_mapping(step.get("extra")).get("context_management"))
         if first and not own and self.turn is None:
-            self.run.system = self.run.truncate_text(said)
+            self.run.system = self.builder.truncate_text(said)
         elif managed:
             about = clean_text(managed.get("type")) or "context management"
             self.builder.add_note(said, about=about, lane=self.lane, at=at)
@@ -114,7 +110,7 @@ class AtifStepReader:
                 lane=self.lane,
                 at=at,
                 role="system",
-                text=self.run.truncate_text(said),
+                text=self.builder.truncate_text(said),
             )
             self._restore_event(event, own)
         self._pair_results(step, [])
@@ -131,7 +127,9 @@ class AtifStepReader:
         if "thought" in own or (new and not own):
             # Steps of one reply that was cut into several repeat its reasoning.
             thought_event = Thought(
-                number=self.builder.next_number, **base, text=self.run.truncate_text(thought or "")
+                number=self.builder.next_number,
+                **base,
+                text=self.builder.truncate_text(thought or ""),
             )
             self.builder.add(restore_event(thought_event, own.get("thought")))
         self.thought = thought
@@ -142,7 +140,7 @@ class AtifStepReader:
                 number=self.builder.next_number,
                 **base,
                 role="agent",
-                text=self.run.truncate_text(said),
+                text=self.builder.truncate_text(said),
             )
             self.builder.add(restore_event(message, own.get("message")))
         events = [self._add_call(call, base, said) for call in calls]
@@ -151,7 +149,7 @@ class AtifStepReader:
             own_fields = as_mapping(call.get("extra")).get(EXPORT_KEY)
             if isinstance(own_fields, dict):
                 restored_event = restore_event(self.builder.events[event.number - 1], own_fields)
-                self.builder.events[event.number - 1] = restored_event
+                self.builder.replace_event(restored_event)
 
     def _begin_turn(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
         """Whether a step begins another reply. One without metrics goes on with the last."""
@@ -174,7 +172,7 @@ class AtifStepReader:
         )
         self.turn = self.builder.add_turn(self.lane, own_turn or turn)
         if model:
-            self.run.models[model] += 1
+            self.builder.models[model] += 1
         return True
 
     def _add_call(self, call: Mapping[str, Any], base: Mapping[str, Any], said: str) -> AnyEvent:
@@ -245,13 +243,13 @@ class AtifStepReader:
         if output is not None and output.endswith("[error] tool reported failure"):
             ok = False
         event_fields = result_fields(
-            event, None if output is None else self.run.truncate_text(output), ok
+            event, None if output is None else self.builder.truncate_text(output), ok
         )
         if isinstance(event, Command) and ok is True and event_fields["exit_code"] is None:
             event_fields |= _success_fields(meta)
         if isinstance(event, Message) and event.intent == "question" and output:
             self.builder.add_incoming_message(
-                self.run.truncate_text(output), lane=self.lane, at=None, intent="answer"
+                self.builder.truncate_text(output), lane=self.lane, at=None, intent="answer"
             )
         return self.builder.finish(event, **event_fields)
 
@@ -260,20 +258,18 @@ class AtifStepReader:
         for reference in subagent_references(result):
             located = self.run.resolve_reference(reference, self.path)
             if located is None:
-                key = "a sub-agent's trajectory that is not there"
-                count_skip(self.run.source.skipped, key)
+                self.builder.count_skip("a sub-agent's trajectory that is not there")
                 continue
             if event is None:
                 event = self.builder.add(
                     Handoff(number=self.builder.next_number, lane=self.lane, brief="")
                 )
-            place = event.number
             lane = self.run.add_child_lane(located[0], self.lane, located[1])
             brief, report = _brief_and_report(located[0])
             joined = handoff_from_call(event, lane)
             back = (report or None) if joined.report is None else joined.report
             joined = msgspec.structs.replace(joined, brief=joined.brief or brief, report=back)
-            self.builder.events[place - 1] = joined
+            self.builder.replace_event(joined)
             event = None
 
 

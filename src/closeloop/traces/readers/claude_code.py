@@ -15,7 +15,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.readers.claude_session import ClaudeSessionBuilder
+from closeloop.traces.readers.claude_session import ClaudeSession
 from closeloop.traces.session_builder import count_skip
 
 name = "claude-code"
@@ -125,7 +125,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         count_skip(source.skipped, WARMUP)
         return
     children = list_child_files(source, parts(source))
-    builders: dict[str, ClaudeSessionBuilder] = {}
+    builders: dict[str, ClaudeSession] = {}
     current = None
     for lane, record in merge_records_by_time(source, children):
         if not isinstance(record, dict):
@@ -147,12 +147,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _session_builder(
-    known: dict[str, ClaudeSessionBuilder], session: Any, source: RecordingSource
-) -> ClaudeSessionBuilder:
+    known: dict[str, ClaudeSession], session: Any, source: RecordingSource
+) -> ClaudeSession:
     session_id = session if isinstance(session, str) else ""
     if session_id not in known:
         # Lines before the first with an id belong to the session that then begins.
-        builder = known.pop("", None) or ClaudeSessionBuilder(session_id, source, name, version)
+        builder = known.pop("", None) or ClaudeSession(session_id, source, name, version)
         builder.id = session_id
         # A resumed session may begin with records of another: that one's file tells of them.
         own = source.path.parent / f"{session_id}.jsonl"
@@ -163,7 +163,7 @@ def _session_builder(
 
 
 def _link_continuation(
-    sitting: ClaudeSessionBuilder, parent: Any, known: dict[str, ClaudeSessionBuilder]
+    sitting: ClaudeSession, parent: Any, known: dict[str, ClaudeSession]
 ) -> None:
     """Name the session that this one goes on from, where that is told of in the same file."""
     for other in islice(known.values(), 100):

@@ -72,7 +72,7 @@ _EXIT_CODE = re.compile(r"(?:<exit_code>|[ (]exit code )(-?\d{1,10})[<)]")
 _RESULT = re.compile(r"<result>(.*)</result>", re.DOTALL)
 
 
-class ClaudeConversationBuilder:
+class ClaudeConversation:
     """Takes records in order; what they say of each other is put together here."""
 
     def __init__(self, reader: str, version: int, skipped: dict[str, int]) -> None:
@@ -410,7 +410,7 @@ class ClaudeConversationBuilder:
             )
 
 
-def join_child_lanes(talk: ClaudeConversationBuilder) -> None:
+def join_child_lanes(talk: ClaudeConversation) -> None:
     """Give every lane to the call that began it: by id, or by the words both begin with."""
     taken: set[str] = set()
     waiting = []
@@ -432,7 +432,7 @@ def join_child_lanes(talk: ClaudeConversationBuilder) -> None:
             talk.builder.finish(event, child=None)
 
 
-def _assign_lane(talk: ClaudeConversationBuilder, event: Handoff, child: str) -> bool:
+def _assign_lane(talk: ClaudeConversation, event: Handoff, child: str) -> bool:
     above: str | None = event.lane
     while above is not None:
         if above == child:
@@ -444,7 +444,7 @@ def _assign_lane(talk: ClaudeConversationBuilder, event: Handoff, child: str) ->
     return True
 
 
-def mark_final_claim(talk: ClaudeConversationBuilder, *, finished: bool) -> str | None:
+def mark_final_claim(talk: ClaudeConversation, *, finished: bool) -> str | None:
     """The agent's last words; those that end a finished session are its claim."""
     ends = finished
     for event in reversed(talk.builder.events):
@@ -458,7 +458,7 @@ def mark_final_claim(talk: ClaudeConversationBuilder, *, finished: bool) -> str 
     return None
 
 
-def session_outcome(talk: ClaudeConversationBuilder) -> tuple[Exit, str | None]:
+def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
     """How it ended, as far as the last events tell."""
     if talk.trouble is not None:
         return "machine", talk.trouble.strip().partition("\n")[0][:300]

@@ -11,7 +11,7 @@ from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note
 from closeloop.traces.readers.claude_conversation import (
-    ClaudeConversationBuilder,
+    ClaudeConversation,
     join_child_lanes,
     mark_final_claim,
     session_outcome,
@@ -46,7 +46,7 @@ _MAX_NEARBY_RECORDS = 1000
 _MODE_KEYS = {"mode": "mode", "permission-mode": "permissionMode"}
 
 
-class ClaudeSessionBuilder:
+class ClaudeSession:
     """Takes the records of one session id, whichever file they are from."""
 
     def __init__(self, name: str, source: RecordingSource, reader: str, version: int) -> None:
@@ -57,7 +57,7 @@ class ClaudeSessionBuilder:
         """The file is a sub-agent's, and its parent's is not there."""
         self.files: set[str] = set()
         """Sub-agents with a file: what else is said of them are copies."""
-        self.talk = ClaudeConversationBuilder(reader, version, source.skipped)
+        self.talk = ClaudeConversation(reader, version, source.skipped)
         self.after: dict[str, int] = {}
         """Every record by its id: the number of the last event when it had been read."""
         self.links: dict[str, str] = {}

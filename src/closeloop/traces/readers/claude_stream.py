@@ -17,7 +17,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import Command
 from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.readers.claude_conversation import (
-    ClaudeConversationBuilder,
+    ClaudeConversation,
     join_child_lanes,
     mark_final_claim,
     session_outcome,
@@ -81,7 +81,7 @@ def _is_claude_line(line: Any) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the stream, in the order they begin."""
-    streams: dict[str, _ClaudeStreamBuilder] = {}
+    streams: dict[str, _ClaudeStream] = {}
     current = None
     for record in _iter_records(source):
         if not isinstance(record, dict):
@@ -90,9 +90,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         session = record.get("session_id")
         if current is None or (isinstance(session, str) and session != current.id):
             session_id = session if isinstance(session, str) else ""
-            current = (
-                streams.get(session_id) or streams.pop("", None) or _ClaudeStreamBuilder(source)
-            )
+            current = streams.get(session_id) or streams.pop("", None) or _ClaudeStream(source)
             current.id = session_id
             streams[session_id] = current
         current.add_record(record)
@@ -111,12 +109,12 @@ def _iter_records(source: RecordingSource) -> Iterator[Any]:
         yield from source.records()
 
 
-class _ClaudeStreamBuilder:
+class _ClaudeStream:
     """Takes the lines of one session."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.id = ""
-        self.talk = ClaudeConversationBuilder(name, version, source.skipped)
+        self.talk = ClaudeConversation(name, version, source.skipped)
         self.start: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
         self.spent: list[Usage] = []

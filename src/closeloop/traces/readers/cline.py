@@ -16,7 +16,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments
-from closeloop.traces.readers.cline_task import ClineTask, ClineTaskBuilder
+from closeloop.traces.readers.cline_task import ClineTask, ClineTaskLane
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -156,7 +156,7 @@ def _build_session(
     source: RecordingSource, task: ClineTask, tasks: Mapping[str, ClineTask]
 ) -> Session:
     builder = SessionBuilder(name, version, source.skipped)
-    telling = ClineTaskBuilder(builder, ROOT_LANE, tasks, source.skipped)
+    telling = ClineTaskLane(builder, ROOT_LANE, tasks)
     about = _read_task_info(source.path.parent)
     telling.add_task(task)
     builder.mark_corrections()
@@ -164,23 +164,19 @@ def _build_session(
     models = [as_mapping(one).get("model_id") for one in as_list(about.get("model_usage"))]
     stated = next((model for one in models if (model := as_label(one))), None)
     parent = as_label(about.get("parentTaskId"))
-    return Session(
+    return builder.build_session(
         id=task.id,
         agent=telling.flavour or ("roo-code" if _is_roo(telling, task, about) else "cline"),
-        trace=builder.build_trace(),
-        model=max(telling.models, key=telling.models.__getitem__, default=telling.model) or stated,
-        started=min(telling.times, default=None),
-        ended=max(telling.times, default=None),
+        model=builder.most_used_model() or telling.model or stated,
         exit="finished" if telling.claim else "gave_up",
         cause=None if telling.claim else "no completion was reported",
-        usage=builder.total_usage(),
         summary=telling.claim,
         directory=as_label(about.get("workspace")) or telling.directory,
         parent=parent,
     )
 
 
-def _is_roo(telling: ClineTaskBuilder, task: ClineTask, about: Mapping[str, Any]) -> bool:
+def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -> bool:
     """By what only Roo Code writes; Cline notes the model beside each answer that has a time."""
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
@@ -413,7 +409,7 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
         return
     tasks = {task.id: task for _, task in _iter_child_tasks(source, session_id)}
     children = [(_first_message_text(task.messages), task.id) for task in tasks.values()]
-    telling = ClineTaskBuilder(reader, ROOT_LANE, tasks, source.skipped)
+    telling = ClineTaskLane(reader, ROOT_LANE, tasks)
     telling.add_task(ClineTask(session_id, document["messages"], (), children))
     reader.mark_corrections()
     about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
@@ -422,20 +418,15 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
     said = reader.mark_claim()
     ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
     system = as_text(document.get("system_prompt"))
-    times = [at for at in (time_from_text(about.get("started_at")), *telling.times) if at]
-    yield Session(
+    reader.record_time(time_from_text(about.get("started_at")))
+    yield reader.build_session(
         id=session_id,
         agent="cline",
         agent_version=as_label(origin.get("version")),
-        trace=reader.build_trace(),
-        model=max(telling.models, key=telling.models.__getitem__, default=telling.model)
-        or as_label(about.get("model")),
-        system=telling.truncate_text(system) if system else None,
-        started=min(times, default=None),
-        ended=max(times, default=None),
+        model=reader.most_used_model() or telling.model or as_label(about.get("model")),
+        system=reader.truncate_text(system) if system else None,
         exit=ended,
         cause=cause,
-        usage=reader.total_usage(),
         summary=telling.claim or said,
         directory=as_label(about.get("cwd")),
         parent=as_label(origin.get("parentThreadId")),

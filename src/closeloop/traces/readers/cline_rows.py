@@ -33,7 +33,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 if TYPE_CHECKING:
-    from closeloop.traces.readers.cline_task import ClineTaskBuilder
+    from closeloop.traces.readers.cline_task import ClineTaskLane
 
 _ASIDE_NOTES = {
     "condense_context": "compaction", "sliding_window_truncation": "compaction",
@@ -102,10 +102,11 @@ def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
 class ClineViewRows:
     """The rows of one task, by the requests they belong to."""
 
-    def __init__(self, rows: Sequence[Any], telling: ClineTaskBuilder) -> None:
+    def __init__(self, rows: Sequence[Any], telling: ClineTaskLane) -> None:
         self.rows = [row for row in rows if isinstance(row, dict)]
         self.telling = telling
-        self.times = [at for row in self.rows if (at := time_from_millis(row.get("ts")))]
+        for row in self.rows:
+            telling.builder.record_time(time_from_millis(row.get("ts")))
         self.starts = [
             place for place, row in enumerate(self.rows) if row.get("say") == "api_req_started"
         ]
@@ -218,7 +219,7 @@ class ClineViewRows:
             elif only_asides or (isinstance(kind, str) and kind in _ECHO_ROWS):
                 continue
             elif row.get("partial") is True and kind != "reasoning":
-                self.telling.count_skip("a draft")
+                self.telling.builder.count_skip("a draft")
             else:
                 self._add_row(str(kind), row, time_from_millis(row.get("ts")))
 
@@ -247,18 +248,11 @@ class ClineViewRows:
     def _add_event(self, kind: Any, at: datetime | None, **more: Any) -> AnyEvent:
         task_builder = self.telling
         turn = None if more.get("role") == "user" else self.current
-        return task_builder.builder.add(
-            kind(
-                number=task_builder.builder.next_number,
-                lane=task_builder.lane,
-                turn=turn,
-                at=at,
-                **more,
-            )
-        )
+        fields = task_builder.builder.event_fields(lane=task_builder.lane, turn=turn, at=at)
+        return task_builder.builder.add(kind(**fields, **more))
 
     def _add_row(self, kind: str, row: Mapping[str, Any], at: datetime | None) -> None:
-        words = self.telling.truncate_text(as_text(row.get("text")) or "")
+        words = self.telling.builder.truncate_text(as_text(row.get("text")) or "")
         match kind:
             case "text" | "task" | "user_feedback" | "user_feedback_diff":
                 self._add_message_row(kind, words, at)
@@ -306,12 +300,15 @@ class ClineViewRows:
         """A call of a tool that a server gives, and its result."""
         task_builder = self.telling
         if kind == "use_mcp_server":
-            call_fields = storable_value(as_mapping(try_decode_json(words)), task_builder.skipped)
+            call_fields = storable_value(
+                as_mapping(try_decode_json(words)), task_builder.builder.skipped
+            )
             name = (
                 f"{as_label(call_fields.get('serverName'))}/{as_label(call_fields.get('toolName'))}"
             )
             call_arguments = storable_value(
-                as_mapping(try_decode_json(call_fields.get("arguments"))), task_builder.skipped
+                as_mapping(try_decode_json(call_fields.get("arguments"))),
+                task_builder.builder.skipped,
             )
             self.used = self._add_event(ToolUse, at, name=name, arguments=call_arguments).number
         elif self.used:
@@ -322,7 +319,7 @@ class ClineViewRows:
         """What the agent did in a browser, and what it saw of it."""
         action = as_mapping(try_decode_json(words))
         if kind != "browser_action_result":
-            call_arguments = storable_value(action, self.telling.skipped) or {"url": words}
+            call_arguments = storable_value(action, self.telling.builder.skipped) or {"url": words}
             self.used = self._add_event(
                 ToolUse, at, name="browser_action", arguments=call_arguments
             ).number
@@ -356,13 +353,13 @@ class ClineViewRows:
         if isinstance(event, Command):
             known = event.output or ""
             joined = words if words.startswith(known) else f"{known}\n{words}"
-            builder.finish(event, output=self.telling.truncate_text(joined))
+            builder.finish(event, output=self.telling.builder.truncate_text(joined))
 
     def _add_tool_row(self, asked: Mapping[str, Any], at: datetime | None) -> None:
         task_builder, name = self.telling, as_label(asked.get("tool")) or "unnamed"
         path, tool_fields = (
             as_label(asked.get("path")),
-            storable_value(dict(asked), self.telling.skipped),
+            storable_value(dict(asked), self.telling.builder.skipped),
         )
         if name in _EDIT_ACTIONS and path:
             file_content = (

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
 from closeloop.traces.readers import cline_calls
 from closeloop.traces.readers.cline_calls import (
@@ -17,7 +15,7 @@ from closeloop.traces.readers.cline_calls import (
     parse_operation_results,
 )
 from closeloop.traces.readers.cline_rows import ClineViewRows, usage_from_cline_metrics
-from closeloop.traces.session_builder import SessionBuilder, count_skip
+from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_label,
@@ -53,7 +51,7 @@ class _PendingCall(NamedTuple):
     call: str | None
 
 
-class ClineTaskBuilder:
+class ClineTaskLane:
     """One task, as a lane, while its conversation is told."""
 
     def __init__(
@@ -61,12 +59,10 @@ class ClineTaskBuilder:
         builder: SessionBuilder,
         lane: str,
         tasks: Mapping[str, ClineTask],
-        skipped: dict[str, int],
     ) -> None:
         self.builder = builder
         self.lane = lane
         self.tasks = tasks
-        self.skipped = skipped
         self.told: set[str] = set()
         self.depth = 0
         self.pending: list[_PendingCall] = []
@@ -75,21 +71,13 @@ class ClineTaskBuilder:
         """A result without an id, while its pieces come."""
         self.asked = False
         self.model: str | None = None
-        self.models: Counter[str] = Counter()
         self.mode: str | None = None
         self.directory: str | None = None
         self.claim: str | None = None
         self.summaries: set[str] = set()
         self.flavour: str | None = None
         self.tools: set[str] = set()
-        self.times: list[datetime] = []
         self.children: list[tuple[str, str]] = []
-
-    def truncate_text(self, value: str) -> str:
-        return truncate_middle(value, self.skipped)
-
-    def count_skip(self, why: str) -> None:
-        count_skip(self.skipped, why)
 
     def add_note(self, words: str, about: str, at: datetime | None) -> None:
         self.builder.add_note(words, about, lane=self.lane, at=at)
@@ -103,9 +91,7 @@ class ClineTaskBuilder:
             rows.add_all_rows()
         for place, one in enumerate(task.messages):
             message = as_mapping(one)
-            at = time_from_millis(message.get("ts"))
-            if at is not None:
-                self.times.append(at)
+            at = self.builder.record_time(time_from_millis(message.get("ts")))
             if message.get("role") == "assistant" and message.get("isSummary") is True:
                 rows.add_lost_before_summary(place)
                 self.add_compaction(cline_calls.join_block_texts(message.get("content")), at)
@@ -120,7 +106,6 @@ class ClineTaskBuilder:
                 self.add_note(json_excerpt(message), "unknown: message", at)
         if task.messages:
             rows.add_remaining()
-        self.times += rows.times
 
     def _turn_from_message(self, message: Mapping[str, Any]) -> Turn:
         info, metrics = as_mapping(message.get("modelInfo")), as_mapping(message.get("metrics"))
@@ -144,7 +129,7 @@ class ClineTaskBuilder:
         if not any(as_mapping(block).get("type") in ("thinking", "reasoning") for block in blocks):
             thoughts = thoughts or rows.reasoning_text(place)
         if thoughts:
-            self._add_event(Thought, turn, at, text=self.truncate_text(thoughts))
+            self._add_event(Thought, turn, at, text=self.builder.truncate_text(thoughts))
         stopped = rows.is_user_cancellation(place)
         for block in blocks:
             block_fields = as_mapping(block)
@@ -154,7 +139,9 @@ class ClineTaskBuilder:
                     stopped = stopped or said.endswith(_INTERRUPTED_SUFFIX)
                     self._add_agent_text(said.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
                 case "tool_use":
-                    call_arguments = storable_arguments(block_fields.get("input"), self.skipped)
+                    call_arguments = storable_arguments(
+                        block_fields.get("input"), self.builder.skipped
+                    )
                     self._add_call(
                         as_label(block_fields.get("name")) or "unnamed",
                         call_arguments,
@@ -166,7 +153,7 @@ class ClineTaskBuilder:
                         block_fields.get("text")
                     )
                     if words:
-                        self._add_event(Thought, turn, at, text=self.truncate_text(words))
+                        self._add_event(Thought, turn, at, text=self.builder.truncate_text(words))
                 case _:
                     self.add_note(
                         json_excerpt(block), f"unknown: {block_fields.get('type')}"[:100], at
@@ -198,24 +185,29 @@ class ClineTaskBuilder:
             self.add_note(summary, "compaction", at)
 
     def _add_event(self, kind: Any, turn: int | None, at: datetime | None, **more: Any) -> AnyEvent:
-        return self.builder.add(
-            kind(number=self.builder.next_number, lane=self.lane, turn=turn, at=at, **more)
-        )
+        fields = self.builder.event_fields(lane=self.lane, turn=turn, at=at)
+        return self.builder.add(kind(**fields, **more))
 
     def _add_agent_text(self, words: str, turn: int, at: datetime | None) -> None:
         for segment in cline_calls.split_segments(words):
             if isinstance(segment, cline_calls.ClineCall):
-                call_arguments = storable_arguments(segment.parameters, self.skipped)
+                call_arguments = storable_arguments(segment.parameters, self.builder.skipped)
                 self._add_call(segment.name, call_arguments, turn, (at, {}))
                 continue
             if self.model:
-                self.models[self.model] += len(segment)
+                self.builder.models[self.model] += len(segment)
             for place, piece in enumerate(_THINKING.split(segment)):
                 if piece.strip() and place % 2:
-                    self._add_event(Thought, turn, at, text=self.truncate_text(piece.strip()))
+                    self._add_event(
+                        Thought, turn, at, text=self.builder.truncate_text(piece.strip())
+                    )
                 elif piece.strip():
                     self._add_event(
-                        Message, turn, at, role="agent", text=self.truncate_text(piece.strip())
+                        Message,
+                        turn,
+                        at,
+                        role="agent",
+                        text=self.builder.truncate_text(piece.strip()),
                     )
 
     def _add_call(
@@ -247,15 +239,13 @@ class ClineTaskBuilder:
         task = self.tasks.get(child[1])
         if task is None or task.id in self.told or self.depth >= MAX_TASK_DEPTH:
             return
-        lane = self.builder.open_lane(self.truncate_text(task.id), self.lane)
-        inner = ClineTaskBuilder(self.builder, lane, self.tasks, self.skipped)
+        lane = self.builder.open_lane(self.builder.truncate_text(task.id), self.lane)
+        inner = ClineTaskLane(self.builder, lane, self.tasks)
         inner.told, inner.depth = self.told, self.depth + 1
         self.builder.finish(event, child=lane)
         inner.add_task(task)
         if inner.mode:
             self.builder.open_lane(lane, agent=inner.mode)
-        self.models.update(inner.models)
-        self.times += inner.times
 
     def _pending_event(self, one: _PendingCall) -> AnyEvent:
         return self.builder.events[one.numbers[0] - 1]
@@ -286,7 +276,7 @@ class ClineTaskBuilder:
         if said.startswith("<environment_details>"):
             self._add_environment(said, at)
         elif cline_calls.REMINDER.match(said):
-            self.count_skip("a reminder of the client")
+            self.builder.count_skip("a reminder of the client")
         elif said.startswith("Files attached by the user:\n"):
             self.add_note(said, "attachment", at)
         elif (header := cline_calls.parse_result_header(said)) is not None:
@@ -335,7 +325,7 @@ class ClineTaskBuilder:
         """What came of each thing that one call asked for."""
         for number, each in zip(one.numbers, done, strict=False):
             event = self.builder.events[number - 1]
-            result = ClineOperationResult(each.ok, self.truncate_text(each.text))
+            result = ClineOperationResult(each.ok, self.builder.truncate_text(each.text))
             self.builder.finish(event, **operation_fields(event, result))
 
     def _finish_call(
@@ -344,7 +334,7 @@ class ClineTaskBuilder:
         said = cline_calls.parse_cline_verdict(output)
         if stated is not None and said.ok is None:
             said = cline_calls.ClineVerdict(stated)
-        output = self.truncate_text(output)
+        output = self.builder.truncate_text(output)
         for number in one.numbers:
             event = self.builder.events[number - 1]
             if isinstance(event, Handoff):
@@ -382,7 +372,7 @@ class ClineTaskBuilder:
 
     def _add_environment(self, said: str, at: datetime | None) -> None:
         """What the client adds to each message: of it, only changes of model and mode are kept."""
-        self.count_skip("environment details")
+        self.builder.count_skip("environment details")
         around = cline_calls.parse_environment(said)
         self.model = around.model or self.model
         self.directory = self.directory or around.directory
@@ -404,7 +394,7 @@ class ClineTaskBuilder:
         resumed = "New instructions for task continuation" in said[:200]
         handoff = self._find_open_handoff() if resumed else None
         if handoff is not None and self._is_report(handoff, tagged_texts[0][2]):
-            self._add_report(handoff, self.truncate_text(tagged_texts[0][2]))
+            self._add_report(handoff, self.builder.truncate_text(tagged_texts[0][2]))
             return
         for inner in tagged_texts:
             answer = inner[1] == "answer" or context == "ask_followup_question"
@@ -417,7 +407,9 @@ class ClineTaskBuilder:
     def _add_client_text(self, said: str, at: datetime | None) -> bool:
         """Whether these are no words of the user's; what they mean is told."""
         if said.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
-            self._add_report(open_, self.truncate_text(said.partition("Result:")[2].strip()))
+            self._add_report(
+                open_, self.builder.truncate_text(said.partition("Result:")[2].strip())
+            )
             return True
         if said.startswith("<task>"):
             words = said.removeprefix("<task>").partition("</task>")[0]
@@ -454,5 +446,5 @@ class ClineTaskBuilder:
         intent = intent or (None if self.asked else "request")
         self.asked = True
         self._add_event(
-            Message, None, at, role="user", text=self.truncate_text(words), intent=intent
+            Message, None, at, role="user", text=self.builder.truncate_text(words), intent=intent
         )

@@ -18,7 +18,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message
-from closeloop.traces.readers.codex_session import CodexSessionBuilder, handle_record
+from closeloop.traces.readers.codex_session import CodexRollout, handle_record
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
 
@@ -83,12 +83,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
     builder = SessionBuilder(name, version, source.skipped)
     children = list_descendant_threads(source)
     lanes = {child.id: child.id for child in children}
-    root = CodexSessionBuilder(builder, ROOT_LANE, source.skipped, lanes)
+    root = CodexRollout(builder, ROOT_LANE, lanes)
     readings = [root]
     if children:
         streams = [_iter_timed_records(source, root)]
         for child in children:
-            reading = CodexSessionBuilder(builder, child.id, source.skipped, lanes)
+            reading = CodexRollout(builder, child.id, lanes)
             builder.open_lane(child.id, lanes.get(child.parent or "", ROOT_LANE))
             readings.append(reading)
             streams.append(_iter_timed_records(source.beside(child.path), reading, child))
@@ -108,8 +108,8 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _iter_timed_records(
-    source: RecordingSource, reading: CodexSessionBuilder, child: CodexThread | None = None
-) -> Iterator[tuple[str, CodexSessionBuilder, Any]]:
+    source: RecordingSource, reading: CodexRollout, child: CodexThread | None = None
+) -> Iterator[tuple[str, CodexRollout, Any]]:
     """Records with the time by which the threads' files are woven together."""
     latest = ""
     if child is not None:
@@ -123,7 +123,7 @@ def _iter_timed_records(
         yield latest, reading, record
 
 
-def _agent_name(reading: CodexSessionBuilder) -> str | None:
+def _agent_name(reading: CodexRollout) -> str | None:
     meta = reading.meta
     fields = {**as_mapping(_spawn_info(meta)), **meta}
     return (
@@ -137,7 +137,7 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
     return as_label(as_mapping(meta.get("source")).get("subagent"))
 
 
-def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexSessionBuilder]) -> None:
+def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> None:
     """A review's thread is told apart only by its first line: the first is for the first."""
     for reading in readings:
         mine = reading.meta.get("id")
@@ -153,7 +153,7 @@ def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexSessionBuilde
 
 
 def _build_session(
-    source: RecordingSource, builder: SessionBuilder, readings: Sequence[CodexSessionBuilder]
+    source: RecordingSource, builder: SessionBuilder, readings: Sequence[CodexRollout]
 ) -> Session:
     root = readings[0]
     meta, git = root.meta, as_mapping(root.meta.get("git"))
@@ -167,7 +167,7 @@ def _build_session(
         meta.get("parent_thread_id")
     )
     links = {"repository": git.get("repository_url"), "forked from": meta.get("forked_from_id")}
-    return Session(
+    return builder.build_session(
         id=as_label(meta.get("id")) or content_digest(source.head),
         agent="codex",
         agent_version=as_label(meta.get("cli_version")),
@@ -177,7 +177,6 @@ def _build_session(
         ended=max(ends, default=None),
         exit=ending,
         cause=cause,
-        usage=builder.total_usage(),
         summary=last_message.text if isinstance(last_message, Message) else None,
         directory=as_label(meta.get("cwd")),
         branch=as_label(git.get("branch")),
@@ -186,7 +185,6 @@ def _build_session(
         links={
             key: known for key, value in links.items() if (known := as_label(value)) is not None
         },
-        trace=builder.build_trace(),
     )
 
 
@@ -194,17 +192,17 @@ def _spawn_info(meta: dict[str, Any]) -> Any:
     return as_mapping(as_mapping(meta.get("source")).get("subagent")).get("thread_spawn")
 
 
-def _system_prompt(root: CodexSessionBuilder) -> str | None:
+def _system_prompt(root: CodexRollout) -> str | None:
     instructions = root.meta.get("base_instructions") or root.meta.get("instructions")
     words = (
         instructions
         if isinstance(instructions, str)
         else as_text(as_mapping(instructions).get("text"))
     )
-    return root.talk.system if words is None else root.lane.truncate_text(words)
+    return root.talk.system if words is None else root.lane.builder.truncate_text(words)
 
 
-def _session_exit(root: CodexSessionBuilder) -> tuple[Exit, str | None]:
+def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:
     if root.lane.stopped is not None:
         return _EXITS.get(root.lane.stopped, "gave_up"), f"The turn was {root.lane.stopped}."
     if root.running:

@@ -47,15 +47,12 @@ _NO_COUNTS = (None,) * len(_TOKEN_KEYS)
 _MAX_COUNT = 1 << 53
 
 
-class CodexLaneBuilder:
+class CodexLane:
     """What is known while a thread is being read, record by record."""
 
-    def __init__(
-        self, builder: SessionBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
-    ) -> None:
+    def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
         self.builder = builder
         self.name = name
-        self.skipped = skipped
         self.handoffs = CodexHandoffs(builder, lanes)
         self.time: Any = None
         """Of the record that is being read, as it is told."""
@@ -123,10 +120,6 @@ class CodexLaneBuilder:
 
     # What is said
 
-    def truncate_text(self, value: str) -> str:
-        """A text as it is kept."""
-        return truncate_middle(value, self.skipped)
-
     def add_agent_message(self, text: str) -> int:
         """The agent says something."""
         turn = self.open_turn()
@@ -157,29 +150,14 @@ class CodexLaneBuilder:
         turn: int | None,
         intent: Intent | None = None,
     ) -> int:
-        message = Message(
-            number=self.builder.next_number,
-            lane=self.name,
-            turn=turn,
-            at=self.current_time,
-            role=role,
-            text=self.truncate_text(text),
-            intent=intent,
-        )
-        return self.builder.add(message).number
+        fields = self.builder.event_fields(lane=self.name, turn=turn, at=self.current_time)
+        text = self.builder.truncate_text(text)
+        return self.builder.add(Message(**fields, role=role, text=text, intent=intent)).number
 
     def add_thought(self, text: str) -> None:
         turn = self.open_turn()
-        number = self.builder.next_number
-        self.builder.add(
-            Thought(
-                number=number,
-                lane=self.name,
-                turn=turn,
-                at=self.current_time,
-                text=self.truncate_text(text),
-            )
-        )
+        fields = self.builder.event_fields(lane=self.name, turn=turn, at=self.current_time)
+        self.builder.add(Thought(**fields, text=self.builder.truncate_text(text)))
 
     def add_note(self, text: str, about: str) -> None:
         self.builder.add_note(text, about, lane=self.name, at=self.current_time)
@@ -197,7 +175,9 @@ class CodexLaneBuilder:
     def _add_call_events(
         self, name: str, arguments: dict[str, Any] | None, call: Any, turn: int | None
     ) -> list[int]:
-        safe_arguments = None if arguments is None else storable_value(arguments, self.skipped)
+        safe_arguments = (
+            None if arguments is None else storable_value(arguments, self.builder.skipped)
+        )
         call_id = as_label(call)
         files = _files_of_call(name, safe_arguments)
         origin = CallOrigin(
@@ -241,10 +221,10 @@ class CodexLaneBuilder:
                     turn=origin.turn,
                     at=origin.at,
                     call=origin.call,
-                    path=self.truncate_text(file.path),
+                    path=self.builder.truncate_text(file.path),
                     action=file.action,
-                    after=None if file.after is None else self.truncate_text(file.after),
-                    patch=None if file.patch is None else self.truncate_text(file.patch),
+                    after=None if file.after is None else self.builder.truncate_text(file.after),
+                    patch=None if file.patch is None else self.builder.truncate_text(file.patch),
                 )
             ).number
             for file in files
@@ -289,7 +269,9 @@ class CodexLaneBuilder:
             del self._sessions[session]
         full_output = output or (None if parts is None else "".join(parts))
         if full_output is not None:
-            self.builder.finish(self.event_at(number), output=self.truncate_text(full_output))
+            self.builder.finish(
+                self.event_at(number), output=self.builder.truncate_text(full_output)
+            )
 
     def finish(self) -> None:
         """Nothing more comes."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableSequence
 from typing import Any, Literal
 
 from closeloop.records.trace import Message
-from closeloop.traces.readers.codex_lane import CodexLaneBuilder
+from closeloop.traces.readers.codex_lane import CodexLane
 from closeloop.traces.readers.codex_results import codex_content_text
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
 
@@ -16,10 +16,10 @@ _TAG = re.compile(r"<([A-Za-z_][\w -]{0,40})>")
 _MAX_RECENT_TEXTS = 16
 
 
-class CodexMessageBuilder:
+class CodexMessages:
     """The messages of one lane, each kept once."""
 
-    def __init__(self, lane: CodexLaneBuilder) -> None:
+    def __init__(self, lane: CodexLane) -> None:
         self._lane = lane
         self._items: deque[tuple[str, int]] = deque(maxlen=_MAX_RECENT_TEXTS)
         """What the user said by the model's input, until the event says it again."""
@@ -47,7 +47,7 @@ class CodexMessageBuilder:
 
     def _add_instructions(self, text: str, payload: Mapping[str, Any]) -> None:
         if "model.base_instructions" in _content_kinds(payload) and self.system is None:
-            self.system = self._lane.truncate_text(text)
+            self.system = self._lane.builder.truncate_text(text)
         elif text.startswith("<turn_aborted>"):
             self.interrupted = True
             self._lane.add_note(text, "turn aborted")

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.traces import edit_texts
-from closeloop.traces.readers.codex_lane import CodexLaneBuilder
+from closeloop.traces.readers.codex_lane import CodexLane
 from closeloop.traces.tool_calls import command_argument, find_exit_code
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -47,7 +47,7 @@ _FIELD = re.compile(
 _OUTPUT = re.compile(r"Script (?:completed|failed)\n(?:Wall time [\d.]+ seconds\n)?Output:\n+")
 
 
-def apply_output(lane: CodexLaneBuilder, call: Any, content: Any) -> None:
+def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
     """A result, for the oldest call with this id that has none."""
     lane.end_turn()
     output = parse_codex_output(content)
@@ -55,7 +55,7 @@ def apply_output(lane: CodexLaneBuilder, call: Any, content: Any) -> None:
     if not group:
         lane.add_note(output.text, "a result without a call")
         return
-    text = lane.truncate_text(output.text)
+    text = lane.builder.truncate_text(output.text)
     if output.stop_reason == "rejected":
         lane.add_incoming_message(text, "user", "correction")
     for number in group:
@@ -65,15 +65,15 @@ def apply_output(lane: CodexLaneBuilder, call: Any, content: Any) -> None:
             _finish_call(lane, number, output, text)
 
 
-def _append_output(lane: CodexLaneBuilder, number: int, text: str) -> None:
+def _append_output(lane: CodexLane, number: int, text: str) -> None:
     """A script may say something before it ends."""
     event = lane.event_at(number)
     if isinstance(event, ToolUse | Command):
         before = f"{event.output}\n" if event.output else ""
-        lane.builder.finish(event, output=lane.truncate_text(before + text))
+        lane.builder.finish(event, output=lane.builder.truncate_text(before + text))
 
 
-def _finish_call(lane: CodexLaneBuilder, number: int, output: CodexOutput, text: str) -> None:
+def _finish_call(lane: CodexLane, number: int, output: CodexOutput, text: str) -> None:
     event = lane.event_at(number)
     finish = lane.builder.finish
     match event:
@@ -96,7 +96,7 @@ def _finish_call(lane: CodexLaneBuilder, number: int, output: CodexOutput, text:
             _apply_tool_use(lane, event, output, text)
 
 
-def _apply_tool_use(lane: CodexLaneBuilder, event: ToolUse, output: CodexOutput, text: str) -> None:
+def _apply_tool_use(lane: CodexLane, event: ToolUse, output: CodexOutput, text: str) -> None:
     """What a tool's result says of other calls."""
     if event.name == "exec":
         _add_script_command(lane, event, text)
@@ -107,7 +107,7 @@ def _apply_tool_use(lane: CodexLaneBuilder, event: ToolUse, output: CodexOutput,
             lane.handoffs.add_status(agent, status)
 
 
-def _add_script_command(lane: CodexLaneBuilder, event: ToolUse, text: str) -> None:
+def _add_script_command(lane: CodexLane, event: ToolUse, text: str) -> None:
     """The command that a script ran, in versions that keep no event of its end."""
     script_command = parse_script_command((event.arguments or {}).get("input"))
     script_output = strip_script_header(text)
@@ -137,7 +137,7 @@ def _script_success(output: CodexOutput) -> bool | None:
     return output.ok
 
 
-def _finish_command(lane: CodexLaneBuilder, event: Command, output: CodexOutput, text: str) -> None:
+def _finish_command(lane: CodexLane, event: Command, output: CodexOutput, text: str) -> None:
     event_fields: dict[str, Any] = {"output": text}
     if event.exit_from is None:
         event_fields |= {"exit_code": output.exit_code, "exit_from": output.exit_from}
@@ -150,7 +150,7 @@ def _finish_command(lane: CodexLaneBuilder, event: Command, output: CodexOutput,
         lane.add_process(event.number, output.session, output.text)
 
 
-def _continue_process(lane: CodexLaneBuilder, session: Any, output: CodexOutput) -> None:
+def _continue_process(lane: CodexLane, session: Any, output: CodexOutput) -> None:
     """More of a process that its command left running."""
     number = lane.process_command(session)
     command = None if number is None else lane.event_at(number)
@@ -175,7 +175,7 @@ def _patch_success(output: CodexOutput) -> bool | None:
     return False if "fail" in start or "error" in start or "rejected" in start else None
 
 
-def _finish_handoff(lane: CodexLaneBuilder, number: int, text: str) -> None:
+def _finish_handoff(lane: CodexLane, number: int, text: str) -> None:
     reply = try_decode_json(text) if text.startswith("{") else None
     agent, path = as_mapping(reply).get("agent_id"), as_mapping(reply).get("task_name")
     if isinstance(agent, str):
@@ -187,7 +187,7 @@ def _finish_handoff(lane: CodexLaneBuilder, number: int, text: str) -> None:
     lane.builder.finish(lane.event_at(number))
 
 
-def _add_answer(lane: CodexLaneBuilder, text: str) -> None:
+def _add_answer(lane: CodexLane, text: str) -> None:
     reply = as_mapping(try_decode_json(text)) if text.startswith("{") else {}
     answers = as_mapping(reply.get("answers"))
     if not answers:
@@ -205,7 +205,7 @@ def _add_answer(lane: CodexLaneBuilder, text: str) -> None:
     )
 
 
-def apply_command_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]) -> None:
+def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
     """The end of a process, told by an event: for a call, or for a script's own."""
     group = lane.call_events(call)
     told_output = told.get("aggregated_output") or told.get("stdout") or ""
@@ -230,13 +230,13 @@ def apply_command_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]
             if code is not None:
                 event_fields |= {"exit_code": code, "exit_from": "stated"}
             if event.output is None:
-                event_fields["output"] = lane.truncate_text(output)
+                event_fields["output"] = lane.builder.truncate_text(output)
             lane.builder.finish(event, **event_fields)
             if output:
                 lane.end_process(number, output if event.output is not None else None)
 
 
-def apply_patch_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]) -> None:
+def apply_patch_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
     """A patch that was applied or not, told by an event."""
     group = lane.call_events(call)
     if group is None:
@@ -248,11 +248,11 @@ def apply_patch_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]) 
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, Edit):
-            said = lane.truncate_text(error) if isinstance(error, str) and error else None
+            said = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
             lane.builder.finish(event, ok=ok, error=said)
 
 
-def apply_tool_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]) -> None:
+def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
     """The end of a call to another server's tool, told by an event."""
     group = lane.call_events(call)
     result = told.get("result") or told.get("error")
@@ -268,7 +268,7 @@ def apply_tool_end(lane: CodexLaneBuilder, call: Any, told: Mapping[str, Any]) -
         if isinstance(event, ToolUse):
             event_fields: dict[str, Any] = {"ok": _tool_success(told, result)}
             if event.output is None and (reply := mcp_reply_text(result)) is not None:
-                event_fields["output"] = lane.truncate_text(reply)
+                event_fields["output"] = lane.builder.truncate_text(reply)
             if event.seconds is None:
                 event_fields["seconds"] = seconds_from_rust(told.get("duration"))
             lane.builder.finish(event, **event_fields)

@@ -8,8 +8,8 @@ from typing import Any
 
 from closeloop.records.plural import count_with_noun
 from closeloop.records.trace import Handoff
-from closeloop.traces.readers.codex_lane import CodexLaneBuilder
-from closeloop.traces.readers.codex_messages import CodexMessageBuilder
+from closeloop.traces.readers.codex_lane import CodexLane
+from closeloop.traces.readers.codex_messages import CodexMessages
 from closeloop.traces.readers.codex_results import (
     apply_command_end,
     apply_output,
@@ -54,14 +54,12 @@ _BARE_TYPES = frozenset({
 """What stands without an envelope in the files of 2025's first versions."""
 
 
-class CodexSessionBuilder:
+class CodexRollout:
     """What is known of a rollout so far."""
 
-    def __init__(
-        self, builder: SessionBuilder, name: str, skipped: dict[str, int], lanes: Mapping[str, str]
-    ) -> None:
-        self.lane = CodexLaneBuilder(builder, name, skipped, lanes)
-        self.talk = CodexMessageBuilder(self.lane)
+    def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
+        self.lane = CodexLane(builder, name, lanes)
+        self.talk = CodexMessages(self.lane)
         self.meta: dict[str, Any] = {}
         self._began: str | None = None
         self._ended: str | None = None
@@ -171,11 +169,11 @@ def _own_start_ordinal(meta: RecordFields) -> int | None:
     return start if isinstance(start, int) else None
 
 
-def handle_message(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_message(reading: CodexRollout, told: RecordFields) -> None:
     reading.talk.add_model_message(told)
 
 
-def handle_reasoning(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_reasoning(reading: CodexRollout, told: RecordFields) -> None:
     texts = [codex_content_text(told.get("summary")), codex_content_text(told.get("content"))]
     text = "\n".join(text for text in texts if text)
     if text:
@@ -184,7 +182,7 @@ def handle_reasoning(reading: CodexSessionBuilder, told: RecordFields) -> None:
         reading.lane.open_turn()
 
 
-def handle_function_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_function_call(reading: CodexRollout, told: RecordFields) -> None:
     raw_arguments = told.get("arguments")
     arguments = try_decode_json(raw_arguments)
     if not isinstance(arguments, dict):
@@ -195,31 +193,31 @@ def handle_function_call(reading: CodexSessionBuilder, told: RecordFields) -> No
     reading.lane.add_call(_tool_name(told), arguments, told.get("call_id"))
 
 
-def handle_custom_tool_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_custom_tool_call(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.add_call(_tool_name(told), {"input": told.get("input")}, told.get("call_id"))
 
 
-def handle_local_shell_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_local_shell_call(reading: CodexRollout, told: RecordFields) -> None:
     action = as_mapping(told.get("action"))
     shell_arguments = {"command": action.get("command"), "workdir": action.get("working_directory")}
     reading.lane.add_call("local_shell", shell_arguments, told.get("call_id") or told.get("id"))
 
 
-def handle_tool_search_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_tool_search_call(reading: CodexRollout, told: RecordFields) -> None:
     raw_arguments = told.get("arguments")
     arguments = raw_arguments if isinstance(raw_arguments, dict) else try_decode_json(raw_arguments)
     reading.lane.add_call("tool_search", as_mapping(arguments), told.get("call_id"))
 
 
-def handle_web_search_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_web_search_call(reading: CodexRollout, told: RecordFields) -> None:
     _add_hosted_call(reading, "web_search", told)
 
 
-def handle_image_generation_call(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_image_generation_call(reading: CodexRollout, told: RecordFields) -> None:
     _add_hosted_call(reading, "image_generation", told)
 
 
-def _add_hosted_call(reading: CodexSessionBuilder, name: str, told: RecordFields) -> None:
+def _add_hosted_call(reading: CodexRollout, name: str, told: RecordFields) -> None:
     hosted_arguments = told.get("action") or {"prompt": told.get("revised_prompt")}
     call = told.get("id") or told.get("call_id")
     for number in reading.lane.add_call(name, as_mapping(hosted_arguments), call):
@@ -228,14 +226,14 @@ def _add_hosted_call(reading: CodexSessionBuilder, name: str, told: RecordFields
     reading.lane.close_call(call)
 
 
-def handle_output(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_output(reading: CodexRollout, told: RecordFields) -> None:
     content = told.get("output")
     if content is None and "tools" in told:
         content = json_excerpt(told["tools"])
     apply_output(reading.lane, told.get("call_id"), content)
 
 
-def handle_agent_letter(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agent_letter(reading: CodexRollout, told: RecordFields) -> None:
     """What one agent wrote to another."""
     content, author = told.get("content"), told.get("author")
     hidden = [as_mapping(part).get("encrypted_content") for part in as_list(content)]
@@ -259,7 +257,7 @@ def _tool_name(told: RecordFields) -> str:
     return f"{namespace}/{name}" if namespace and namespace.startswith("mcp__") else name
 
 
-ResponseHandler = Callable[[CodexSessionBuilder, RecordFields], None]
+ResponseHandler = Callable[[CodexRollout, RecordFields], None]
 RESPONSE_HANDLERS: dict[str, ResponseHandler] = {
     "message": handle_message,
     "agent_message": handle_agent_letter,
@@ -276,13 +274,13 @@ RESPONSE_HANDLERS: dict[str, ResponseHandler] = {
 }
 
 
-def handle_task_start(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_task_start(reading: CodexRollout, told: RecordFields) -> None:
     reading.running = reading.tasks = True
     reading.lane.stopped = None
     reading.talk.interrupted = False
 
 
-def handle_task_complete(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_task_complete(reading: CodexRollout, told: RecordFields) -> None:
     reading.talk.flush_pending()
     reading.running, reading.tasks = False, True
     reading.lane.stopped = None
@@ -291,7 +289,7 @@ def handle_task_complete(reading: CodexSessionBuilder, told: RecordFields) -> No
         reading.lane.mark_last_claim()
 
 
-def handle_turn_abort(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_turn_abort(reading: CodexRollout, told: RecordFields) -> None:
     reading.talk.flush_pending()
     reason = as_label(told.get("reason")) or "aborted"
     reading.running = False
@@ -301,16 +299,16 @@ def handle_turn_abort(reading: CodexSessionBuilder, told: RecordFields) -> None:
     reading.lane.add_note(json_excerpt(told), "turn aborted")
 
 
-def handle_token_count(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_token_count(reading: CodexRollout, told: RecordFields) -> None:
     info = as_mapping(told.get("info"))
     reading.lane.add_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
 
 
-def handle_usage(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_usage(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.add_token_counts(told.get("thread_token_usage"), told.get("usage"))
 
 
-def handle_turn_context(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_turn_context(reading: CodexRollout, told: RecordFields) -> None:
     model = as_label(told.get("model"))
     mode = as_label(as_mapping(told.get("collaboration_mode")).get("mode"))
     if model and reading.lane.model and model != reading.lane.model:
@@ -320,16 +318,16 @@ def handle_turn_context(reading: CodexSessionBuilder, told: RecordFields) -> Non
     reading.lane.model, reading.lane.mode = model or reading.lane.model, mode or reading.lane.mode
 
 
-def handle_compaction_record(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_compaction_record(reading: CodexRollout, told: RecordFields) -> None:
     message = told.get("message")
     _add_compaction(reading, "record", message if isinstance(message, str) else "")
 
 
-def handle_compaction_event(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_compaction_event(reading: CodexRollout, told: RecordFields) -> None:
     _add_compaction(reading, "event", "")
 
 
-def _add_compaction(reading: CodexSessionBuilder, kind: str, text: str) -> None:
+def _add_compaction(reading: CodexRollout, kind: str, text: str) -> None:
     """A record and an event tell of each; the first of them counts."""
     reading.lane.end_turn()
     if reading.compacted not in (None, kind):
@@ -339,47 +337,47 @@ def _add_compaction(reading: CodexSessionBuilder, kind: str, text: str) -> None:
         reading.lane.add_note(text, "compaction")
 
 
-def handle_rollback(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_rollback(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.end_turn()
     reading.lane.add_note(json_excerpt(told), "rewind")
 
 
-def handle_user_message(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_user_message(reading: CodexRollout, told: RecordFields) -> None:
     reading.talk.add_user_event(told.get("message"))
 
 
-def handle_agent_message(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agent_message(reading: CodexRollout, told: RecordFields) -> None:
     reading.talk.add_agent_event(told.get("message"))
 
 
-def handle_error(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_error(reading: CodexRollout, told: RecordFields) -> None:
     message = told.get("message")
     reading.lane.add_note(message if isinstance(message, str) else json_excerpt(told), "error")
 
 
-def handle_goal(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_goal(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.add_note(json_excerpt(told), "goal")
 
 
-def handle_command_end(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_command_end(reading: CodexRollout, told: RecordFields) -> None:
     apply_command_end(reading.lane, told.get("call_id"), told)
 
 
-def handle_patch_end(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_patch_end(reading: CodexRollout, told: RecordFields) -> None:
     apply_patch_end(reading.lane, told.get("call_id"), told)
 
 
-def handle_tool_end(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_tool_end(reading: CodexRollout, told: RecordFields) -> None:
     call = as_mapping(told.get("invocation"))
     apply_tool_end(reading.lane, told.get("call_id"), {**call, **told})
 
 
-def handle_agent_spawn(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agent_spawn(reading: CodexRollout, told: RecordFields) -> None:
     for number in reading.lane.call_events(told.get("call_id")) or ():
         reading.lane.handoffs.assign_thread(number, told.get("new_thread_id"))
 
 
-def handle_agents_wait(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agents_wait(reading: CodexRollout, told: RecordFields) -> None:
     for agent, status in as_mapping(told.get("statuses")).items():
         reading.lane.handoffs.add_status(agent, status)
     for entry in as_list(told.get("agent_statuses")):
@@ -387,25 +385,25 @@ def handle_agents_wait(reading: CodexSessionBuilder, told: RecordFields) -> None
         reading.lane.handoffs.add_status(entry_fields.get("thread_id"), entry_fields.get("status"))
 
 
-def handle_agent_interaction(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agent_interaction(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.handoffs.add_status(told.get("receiver_thread_id"), told.get("status"))
 
 
-def handle_agent_activity(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_agent_activity(reading: CodexRollout, told: RecordFields) -> None:
     call = told.get("event_id") or told.get("id")
     for number in reading.lane.call_events(call) or ():
         agent, path = told.get("agent_thread_id"), told.get("agent_path")
         reading.lane.handoffs.assign_thread(number, agent, path)
 
 
-def handle_review_start(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_review_start(reading: CodexRollout, told: RecordFields) -> None:
     """A review is work for another thread, which Codex itself hands over."""
     hint = told.get("user_facing_hint") or told.get("prompt")
     brief = hint if isinstance(hint, str) else json_excerpt(told)
     reading.reviews += reading.lane.add_script_call("spawn_agent", {"message": brief}, "review")
 
 
-def handle_review_end(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_review_end(reading: CodexRollout, told: RecordFields) -> None:
     output = told.get("review_output")
     for number in reading.lane.close_call("review")[0] or ():
         event = reading.lane.event_at(number)
@@ -414,7 +412,7 @@ def handle_review_end(reading: CodexSessionBuilder, told: RecordFields) -> None:
             reading.lane.builder.finish(event, report=report, ok=bool(output) or None)
 
 
-def handle_item(reading: CodexSessionBuilder, told: RecordFields) -> None:
+def handle_item(reading: CodexRollout, told: RecordFields) -> None:
     item = as_mapping(told.get("item"))
     kind = item.get("type")
     handler = _ITEM_HANDLERS.get(kind) if isinstance(kind, str) else None
@@ -424,32 +422,32 @@ def handle_item(reading: CodexSessionBuilder, told: RecordFields) -> None:
         reading.lane.add_note(json_excerpt(item), f"unknown: {as_label(kind) or 'item'}")
 
 
-def _handle_user_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_user_item(reading: CodexRollout, item: RecordFields) -> None:
     reading.talk.add_user_event(codex_content_text(item.get("content")))
 
 
-def _handle_agent_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_agent_item(reading: CodexRollout, item: RecordFields) -> None:
     reading.talk.add_agent_event(codex_content_text(item.get("content")), "item")
 
 
-def _handle_command_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_command_item(reading: CodexRollout, item: RecordFields) -> None:
     apply_command_end(reading.lane, item.get("id"), item)
 
 
-def _handle_change_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_change_item(reading: CodexRollout, item: RecordFields) -> None:
     apply_patch_end(reading.lane, item.get("id"), item)
 
 
-def _handle_tool_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_tool_item(reading: CodexRollout, item: RecordFields) -> None:
     apply_tool_end(reading.lane, item.get("id"), item)
 
 
-def _handle_plan_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_plan_item(reading: CodexRollout, item: RecordFields) -> None:
     text = item.get("text")
     reading.lane.add_note(text if isinstance(text, str) else json_excerpt(item), "plan")
 
 
-def _handle_agents_item(reading: CodexSessionBuilder, item: RecordFields) -> None:
+def _handle_agents_item(reading: CodexRollout, item: RecordFields) -> None:
     group, threads = (
         reading.lane.call_events(item.get("id")),
         as_list(item.get("receiver_thread_ids")),
@@ -465,7 +463,7 @@ def _handle_agents_item(reading: CodexSessionBuilder, item: RecordFields) -> Non
         reading.lane.handoffs.add_status(agent, status)
 
 
-EventHandler = Callable[[CodexSessionBuilder, RecordFields], None]
+EventHandler = Callable[[CodexRollout, RecordFields], None]
 EVENT_HANDLERS: dict[str, EventHandler] = {
     "task_started": handle_task_start,
     "turn_started": handle_task_start,
@@ -510,7 +508,7 @@ _ITEM_HANDLERS: dict[str, EventHandler] = {
 }
 
 
-def handle_record(reading: CodexSessionBuilder, record: Any) -> None:
+def handle_record(reading: CodexRollout, record: Any) -> None:
     """One record, whatever it is."""
     if not isinstance(record, dict):
         reading.lane.add_note(json_excerpt(record), "unknown: record")
@@ -529,7 +527,7 @@ def handle_record(reading: CodexSessionBuilder, record: Any) -> None:
 
 
 def _dispatch_record(
-    reading: CodexSessionBuilder, kind: Any, told: RecordFields, record: RecordFields
+    reading: CodexRollout, kind: Any, told: RecordFields, record: RecordFields
 ) -> None:
     table = _HANDLER_TABLES.get(kind) if isinstance(kind, str) else None
     name = kind if table is None else told.get("type")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -87,7 +87,7 @@ def _body_from_json(value: Any) -> bytes:
 def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int]) -> Session:
     """All exchanges of one attempt, in the order they were asked."""
     # Beside the work itself, programs ask for titles and summaries, without tools.
-    talk = _ExchangeSessionBuilder(skipped, with_tools=any(map(_offers_tools, exchanges)))
+    talk = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
     for exchange in exchanges:
         talk.add_exchange(exchange)
     return talk.build_session()
@@ -102,17 +102,15 @@ class _ExchangeLane:
         self.begun = False
 
 
-class _ExchangeSessionBuilder:
+class _ExchangeSession:
     """A program's conversations while they are put together."""
 
     def __init__(self, skipped: dict[str, int], *, with_tools: bool) -> None:
-        self.skipped = skipped
         self.with_tools = with_tools
         self.builder = SessionBuilder(name, version, skipped)
         self.lanes: dict[tuple[Any, ...], _ExchangeLane] = {}
-        self.models: Counter[str] = Counter()
-        self.times: list[Any] = []
         self.first: str | None = None
+        self.first_at: datetime | None = None
         self.trouble: str | None = None
         self.patched: dict[str, list[str | None]] = {}
         self._known: dict[bytes, list[MessagePart]] = {}
@@ -121,15 +119,16 @@ class _ExchangeSessionBuilder:
     def add_exchange(self, exchange: Exchange) -> None:
         """One request and its answer."""
         if exchange.path.endswith(("count_tokens", ":countTokens")):
-            self._count_skip(NOT_A_TURN)
+            self.builder.count_skip(NOT_A_TURN)
             return
         payload = as_mapping(try_decode_json(exchange.request))
         own = exchange.path == OWN_REPLY_PATH
         parts = self._request_parts(payload, own=own)
         if not parts:
-            self._count_skip(UNREADABLE)
+            self.builder.count_skip(UNREADABLE)
             return
-        self.times.append(exchange.at)
+        self.builder.record_time(exchange.at)
+        self.first_at = self.first_at or exchange.at
         lane = self._lane_of_request(payload, parts)
         # What the model said is known from its answers; a client may tell it in other words.
         news = (
@@ -152,7 +151,7 @@ class _ExchangeSessionBuilder:
         )
         number = self.builder.add_turn(lane.name, turn)
         if exchange.model:
-            self.models[exchange.model] += 1
+            self.builder.models[exchange.model] += 1
         answer = read_provider_reply(exchange.response).answer or {}
         for part in self._normalise_parts(
             _answer_parts(answer, own=exchange.path == OWN_REPLY_PATH)
@@ -255,22 +254,15 @@ class _ExchangeSessionBuilder:
         summary = self.builder.mark_claim() if finished else None
         lanes = self.lanes.values()
         system = next((lane.dialogue.system for lane in lanes if lane.name == ROOT_LANE), None)
-        return Session(
-            id=derive_id(name, self.first, *self.times[:1]),
+        first_at = () if self.first_at is None else (self.first_at,)
+        return self.builder.build_session(
+            id=derive_id(name, self.first, *first_at),
             agent=UNKNOWN_AGENT,
-            model=max(self.models, key=self.models.__getitem__, default=None),
             system=system,
-            started=min(self.times, default=None),
-            ended=max(self.times, default=None),
             exit="finished" if finished else "crashed",
             cause=None if self.trouble is None else clean_unicode(self.trouble),
-            usage=self.builder.total_usage(),
             summary=summary,
-            trace=self.builder.build_trace(),
         )
-
-    def _count_skip(self, why: str) -> None:
-        count_skip(self.skipped, why)
 
 
 def _unwrap_result(result: MessagePart) -> MessagePart:

@@ -82,7 +82,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
     about = log.about
     builder = SessionBuilder(name, version, source.skipped)
-    session_builder = _GeminiSessionBuilder(builder, source, _child_files(source, about))
+    session_builder = _GeminiSession(builder, source, _child_files(source, about))
     session_builder.add_log(log, ROOT_LANE)
     session_builder.add_remaining_children()
     builder.mark_corrections()
@@ -234,7 +234,7 @@ def _replay_log(source: RecordingSource) -> _GeminiLog:
     return log
 
 
-class _GeminiSessionBuilder:
+class _GeminiSession:
     """Tells the messages of a session and of its sub-agents as events."""
 
     def __init__(

@@ -47,17 +47,17 @@ def recognises(source: RecordingSource) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each run that was written into the file."""
-    stream, runs = _GeminiStreamBuilder(source), 0
+    stream, runs = _GeminiStream(source), 0
     for record in source.records():
         fields = as_mapping(record)
         if stream.is_over(fields):
             yield _build_session(stream, source, runs)
-            stream, runs = _GeminiStreamBuilder(source), runs + 1
+            stream, runs = _GeminiStream(source), runs + 1
         stream.add_record(fields, record)
     yield _build_session(stream, source, runs)
 
 
-def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place: int) -> Session:
+def _build_session(stream: _GeminiStream, source: RecordingSource, place: int) -> Session:
     stream.flush_message()
     builder = stream.builder
     digest = hashlib.sha256(source.head).hexdigest()[:16]
@@ -100,7 +100,7 @@ def _exit_code(printed: str, *, failed: bool) -> int | None:
     return parse_shell_exit_code(printed) if failed else None
 
 
-class _GeminiStreamBuilder:
+class _GeminiStream:
     """Events as they come; a message comes in pieces."""
 
     def __init__(self, source: RecordingSource) -> None:

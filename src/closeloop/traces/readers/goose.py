@@ -14,7 +14,6 @@ import msgspec
 
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
 from closeloop.records.usage_totals import sum_usage
@@ -108,7 +107,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         records = source.records()
         header = as_mapping(next(records, None))
         recorded = GooseRecording({"id": source.path.stem, **header}, records)
-    yield GooseSessionBuilder({}, (name, version), source.skipped).build_session(recorded)
+    yield GooseSession({}, (name, version), source.skipped).build_session(recorded)
 
 
 def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
@@ -128,7 +127,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
             continue
         lost: dict[str, int] = {}
         stored = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
-        builder = GooseSessionBuilder(stored, (name, version), lost)
+        builder = GooseSession(stored, (name, version), lost)
         session = builder.build_session(stored[one])
         seen_ids |= builder.told
         for why, number in lost.items():
@@ -171,7 +170,7 @@ class GooseRecording(NamedTuple):
     messages: Iterable[Any]
 
 
-class GooseSessionBuilder:
+class GooseSession:
     """A session, with its children as lanes, while its messages are read."""
 
     def __init__(
@@ -182,15 +181,9 @@ class GooseSessionBuilder:
     ) -> None:
         self.builder = SessionBuilder(*reader, skipped, several=True)
         self.children = children
-        self.skipped = skipped
         self.told: set[str] = set()
         self.usages: list[Usage] = []
-        self.asked: set[str] = set()
         self.handoffs: dict[str, int] = {}
-        self.times: list[datetime] = []
-
-    def truncate_text(self, value: str) -> str:
-        return truncate_middle(value, self.skipped)
 
     def build_session(self, recorded: GooseRecording) -> Session:
         about = recorded.about
@@ -198,13 +191,12 @@ class GooseSessionBuilder:
         model = as_label(as_mapping(about.get("model_config")).get("model_name"))
         self._add_lane(ROOT_LANE, recorded, model)
         summary = self.builder.mark_claim()
-        return Session(
+        return self.builder.build_session(
             id=identity,
             agent="goose",
-            trace=self.builder.build_trace(),
             model=model,
-            started=_parse_time(about.get("created_at")) or (self.times[0] if self.times else None),
-            ended=self.times[-1] if self.times else _parse_time(about.get("updated_at")),
+            started=_parse_time(about.get("created_at")) or self.builder.started,
+            ended=self.builder.ended or _parse_time(about.get("updated_at")),
             usage=sum_usage(self.usages),
             summary=summary,
             directory=as_label(about.get("working_dir")),
@@ -221,9 +213,7 @@ class GooseSessionBuilder:
                 self.builder.add_note(json_excerpt(message), about="unknown: message", lane=lane)
 
     def _add_message(self, lane: str, message: Mapping[str, Any], model: str | None) -> None:
-        at = _parse_time(message.get("created"))
-        if at is not None:
-            self.times = [min(self.times[0], at), max(self.times[-1], at)] if self.times else [at]
+        at = self.builder.record_time(_parse_time(message.get("created")))
         turn = None
         if message.get("role") == "assistant":
             turn = self.builder.add_turn(
@@ -243,12 +233,8 @@ class GooseSessionBuilder:
             case "thinking" | "reasoning":
                 words = as_text(content.get("thinking")) or as_text(content.get("text"))
                 if words:
-                    self.builder.add(
-                        Thought(
-                            number=origin.number, lane=lane, turn=origin.turn, at=at,
-                            text=self.truncate_text(words),
-                        )
-                    )  # fmt: skip
+                    fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
+                    self.builder.add(Thought(**fields, text=self.builder.truncate_text(words)))
             case "toolRequest" | "frontendToolRequest":
                 self._add_call(content, origin)
             case "toolResponse":
@@ -271,17 +257,11 @@ class GooseSessionBuilder:
             # Only the agent sees it: the summary that stands for what was taken out.
             self.builder.add_note(words, "compaction", lane=origin.lane, at=origin.at)
             return
-        agent = origin.turn is not None
-        intent = None if agent or origin.lane in self.asked else "request"
-        if not agent:
-            self.asked.add(origin.lane)
-        self.builder.add(
-            Message(
-                number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at,
-                role="agent" if agent else "user", text=self.truncate_text(words),
-                intent=intent,  # type: ignore[arg-type]
-            )
-        )  # fmt: skip
+        if origin.turn is None:
+            text = self.builder.truncate_text(words)
+            self.builder.add_incoming_message(text, lane=origin.lane, at=origin.at)
+        else:
+            self.builder.add_agent_message(words, lane=origin.lane, turn=origin.turn, at=origin.at)
 
     def _add_call(self, content: Mapping[str, Any], origin: CallOrigin) -> None:
         call, tool_call = as_label(content.get("id")), as_mapping(content.get("toolCall"))
@@ -292,12 +272,14 @@ class GooseSessionBuilder:
             words = as_text(tool_call.get("error")) or json_excerpt(tool_call)
             base = ToolUse(
                 number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at, call=call,
-                name="unnamed", ok=False, output=self.truncate_text(words),
+                name="unnamed", ok=False, output=self.builder.truncate_text(words),
             )  # fmt: skip
             self.builder.add(base)
             return
         self.builder.add(
-            _event_for_tool(tool, storable_arguments(value.get("arguments"), self.skipped), origin)
+            _event_for_tool(
+                tool, storable_arguments(value.get("arguments"), self.builder.skipped), origin
+            )
         )
 
     def _add_result(self, content: Mapping[str, Any], lane: str, at: datetime | None) -> None:
@@ -313,7 +295,7 @@ class GooseSessionBuilder:
         ok = None
         if result.get("status") in ("success", "error"):
             ok = result["status"] == "success" and value_fields.get("isError") is not True
-        output = self.truncate_text(_result_text(value, result))
+        output = self.builder.truncate_text(_result_text(value, result))
         event_fields = result_fields(event, output, ok)
         if isinstance(event, Command):
             event_fields |= _exit_code_fields(
@@ -336,21 +318,17 @@ class GooseSessionBuilder:
         if child in self.told or child not in self.children or event.lane != ROOT_LANE:
             return
         recorded = self.children[child]
-        inner = self.builder.open_lane(self.truncate_text(child), event.lane, "sub_agent")
+        inner = self.builder.open_lane(self.builder.truncate_text(child), event.lane, "sub_agent")
         self.builder.finish(event, child=inner)
         model = as_label(as_mapping(recorded.about.get("model_config")).get("model_name"))
         self._add_lane(inner, recorded, model)
 
     def _add_elicitation(self, data: Mapping[str, Any], origin: CallOrigin) -> None:
-        lane, at, number = origin.lane, origin.at, self.builder.next_number
+        lane, at = origin.lane, origin.at
         if data.get("actionType") == "elicitation":
-            words = self.truncate_text(as_text(data.get("message")) or "")
-            self.builder.add(
-                Message(
-                    number=number, lane=lane, turn=origin.turn, at=at, role="agent", text=words,
-                    intent="question",
-                )
-            )  # fmt: skip
+            words = self.builder.truncate_text(as_text(data.get("message")) or "")
+            fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
+            self.builder.add(Message(**fields, role="agent", text=words, intent="question"))
         elif data.get("actionType") == "elicitationResponse":
             words = json_excerpt(data.get("userData", data.get("user_data")))
             self.builder.add_incoming_message(words, lane=lane, at=at, intent="answer")

@@ -18,7 +18,7 @@ import zstandard
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, is_heavy
-from closeloop.traces.readers.inspect_session import InspectSessionBuilder
+from closeloop.traces.readers.inspect_session import InspectSample
 from closeloop.traces.session_builder import SessionBuilder, count_skip
 from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, decode_json
 
@@ -54,7 +54,7 @@ def recognises(source: RecordingSource) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     for header, sample in iter_samples(source):
-        yield InspectSessionBuilder(
+        yield InspectSample(
             sample, SessionBuilder(name, version, source.skipped, several=True)
         ).build_session(header)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -52,7 +51,7 @@ class InspectSpan(Record):
     """The span around it, where it only wraps a call that hands over."""
 
 
-class InspectSessionBuilder:
+class InspectSample:
     """A sample while it is read."""
 
     def __init__(self, sample: Mapping[str, Any], builder: SessionBuilder) -> None:
@@ -64,7 +63,6 @@ class InspectSessionBuilder:
         self.seen: set[str] = set()
         self.renamed = False
         self.pooled: set[tuple[str, int]] = set()
-        self.models: Counter[str] = Counter()
         self.agent: str | None = None
         self.tool_span: dict[str, str] = {}
         """Which span was opened last in another for a call whose event comes next."""
@@ -93,22 +91,19 @@ class InspectSessionBuilder:
             time for event in events if (time := time_from_text(as_mapping(event).get("timestamp")))
         ]
         summary = self.builder.mark_claim()
-        return Session(
+        return self.builder.build_session(
             id=clean_text(self.sample.get("uuid")) or f"{run}/{ident}/{epoch}",
             agent=self.agent
             or clean_text(eval_info.get("solver"))
             or last_solver(header)
             or "inspect",
             agent_version=clean_text(as_mapping(eval_info.get("packages")).get("inspect_ai")),
-            trace=self.builder.build_trace(),
-            model=max(self.models, key=lambda model: self.models[model], default=None)
-            or clean_text(eval_info.get("model")),
+            model=self.builder.most_used_model() or clean_text(eval_info.get("model")),
             system=self.dialogue.system,
             started=time_from_text(self.sample.get("started_at")) or min(times, default=None),
             ended=time_from_text(self.sample.get("completed_at")) or max(times, default=None),
             exit=finish,
             cause=cause,
-            usage=self.builder.total_usage(),
             summary=summary,
             links={
                 "task": clean_text(eval_info.get("task")) or "unknown",
@@ -202,7 +197,7 @@ class InspectSessionBuilder:
         seconds = as_amount(event.get("working_time")) or as_amount(output.get("time"))
         turn = self.builder.add_turn(lane, Turn(usage=usage, model=model, at=at, seconds=seconds))
         if model:
-            self.models[model] += 1
+            self.builder.models[model] += 1
         choices = as_list(output.get("choices"))
         message = as_mapping(as_mapping(choices[0]).get("message")) if choices else {}
         self.seen.add(text_or_json(message.get("id")))

@@ -64,9 +64,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
     builder = SessionBuilder(name, version, source.skipped, several=True)
     status = as_text(info.get("exit_status"))
     if document.get("trajectory_format") == "mini-swe-agent-1":
-        dialogue: _FenceFormatBuilder | _CallFormatBuilder = _FenceFormatBuilder(builder, status)
+        dialogue: _FenceFormatRun | _CallFormatRun = _FenceFormatRun(builder, status)
     else:
-        dialogue = _CallFormatBuilder(builder, status)
+        dialogue = _CallFormatRun(builder, status)
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
             builder.add_note(json_excerpt(message), "unknown: message")
@@ -85,7 +85,7 @@ def _build_session(
     told: Mapping[str, Any],
     info: Mapping[str, Any],
     builder: SessionBuilder,
-    dialogue: _MiniSweAgentBuilder,
+    dialogue: _MiniSweAgentRun,
     ended: tuple[Exit, str],
     summary: str | None,
 ) -> Session:
@@ -93,7 +93,7 @@ def _build_session(
     stats = as_mapping(info.get("model_stats"))
     instance = as_text(told.get("instance_id"))
     times = [event.at for event in builder.events if event.at is not None]
-    return Session(
+    return builder.build_session(
         id=derive_id(name, instance, dialogue.opening, times[:1], dialogue.identity),
         agent=name,
         agent_version=builder.text_or_none(info.get("mini_version")),
@@ -107,11 +107,10 @@ def _build_session(
         summary=summary,
         directory=builder.text_or_none(as_mapping(config.get("environment")).get("cwd")),
         links={"instance": builder.truncate_text(instance)} if instance else {},
-        trace=builder.build_trace(),
     )
 
 
-class _MiniSweAgentBuilder:
+class _MiniSweAgentRun:
     """What both formats share: the opening, the provider's messages, their usage."""
 
     def __init__(self, builder: SessionBuilder, status: str | None) -> None:
@@ -161,7 +160,7 @@ class _MiniSweAgentBuilder:
         return False
 
 
-class _FenceFormatBuilder(_MiniSweAgentBuilder):
+class _FenceFormatRun(_MiniSweAgentRun):
     """Format 1: one fence is the command, the next user message its result."""
 
     def __init__(self, builder: SessionBuilder, status: str | None) -> None:
@@ -217,7 +216,7 @@ class _FenceFormatBuilder(_MiniSweAgentBuilder):
         )
 
 
-class _CallFormatBuilder(_MiniSweAgentBuilder):
+class _CallFormatRun(_MiniSweAgentRun):
     """Format 1.1: messages list their actions; results name their call, or follow in order."""
 
     def __init__(self, builder: SessionBuilder, status: str | None) -> None:

@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from closeloop.records.attempt import Exit
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
-from closeloop.records.trace import Handoff, Message, Note, Thought, Turn
+from closeloop.records.trace import Handoff, Message, Note, Turn
 from closeloop.traces.readers.opencode_calls import (
     REPORT_TAG,
     TASK_TAG,
@@ -87,23 +86,10 @@ class _OpencodeLane:
         self.system: str | None = None
         self.finish: str | None = None
         self.error: tuple[Exit, str] | None = None
-        self.asked = False
         self.last: int | None = None
         """The number of the last thing the agent said."""
-        self.words: dict[str, int] = {}
         self.handoffs: dict[str, int] = {}
         """Child → the number of the event that sent it off."""
-        self.first: datetime | None = None
-        self.until: datetime | None = None
-
-    def record_time(self, at: datetime | None) -> datetime | None:
-        if at is not None:
-            self.first = at if self.first is None else min(self.first, at)
-            self.until = at if self.until is None else max(self.until, at)
-        return at
-
-    def truncate_text(self, value: str) -> str:
-        return truncate_middle(value, self.family.skipped)
 
 
 def session_from_opencode(
@@ -120,24 +106,21 @@ def session_from_opencode(
     _add_messages(lane, recorded)
     claimed = lane.error is None and lane.finish == "stop"
     if claimed and lane.last is not None:
-        event = builder.events[lane.last - 1]
-        builder.events[lane.last - 1] = msgspec.structs.replace(event, intent="claim")
+        builder.update_event(builder.events[lane.last - 1], intent="claim")
     last_message = builder.events[lane.last - 1] if lane.last is not None else None
     builder.mark_corrections()
     exit_, cause = lane.error or ("finished", None)
     time = as_mapping(info.get("time"))
-    return Session(
+    return builder.build_session(
         id=identity or "unnamed",
         agent=AGENT_NAME,
-        trace=builder.build_trace(),
         agent_version=as_label(info.get("version")),
-        model=max(lane.words, key=lane.words.__getitem__) if lane.words else lane.model,
+        model=builder.most_used_model() or lane.model,
         system=lane.system,
-        started=time_from_millis(time.get("created")) or lane.first,
-        ended=lane.until or time_from_millis(time.get("updated")),
+        started=time_from_millis(time.get("created")) or builder.started,
+        ended=builder.ended or time_from_millis(time.get("updated")),
         exit=exit_,
         cause=cause,
-        usage=builder.total_usage(),
         summary=last_message.text if isinstance(last_message, Message) else None,
         directory=as_label(info.get("directory")),
         parent=as_label(info.get("parentID")),
@@ -165,10 +148,10 @@ def _add_messages(lane: _OpencodeLane, recorded: OpencodeRecording) -> None:
 def _add_user_message(
     lane: _OpencodeLane, info: Mapping[str, Any], parts: Iterator[dict[str, Any]]
 ) -> None:
-    at = lane.record_time(time_from_millis(as_mapping(info.get("time")).get("created")))
+    at = lane.builder.record_time(time_from_millis(as_mapping(info.get("time")).get("created")))
     system = as_text(info.get("system"))
     if system and lane.system is None:
-        lane.system = lane.truncate_text(system)
+        lane.system = lane.builder.truncate_text(system)
     for part in parts:
         said = as_text(part.get("text"))
         if part.get("type") == "text" and said is not None:
@@ -177,14 +160,8 @@ def _add_user_message(
             if part.get("synthetic") is True or part.get("ignored") is True:
                 lane.builder.add_note(said, "added by agent", lane=lane.name, at=at)
                 continue
-            intent = None if lane.asked else "request"
-            lane.asked = True
-            lane.builder.add(
-                Message(
-                    number=lane.builder.next_number, lane=lane.name, at=at, role="user",
-                    text=lane.truncate_text(said), intent=intent,  # type: ignore[arg-type]
-                )
-            )  # fmt: skip
+            text = lane.builder.truncate_text(said)
+            lane.builder.add_incoming_message(text, lane=lane.name, at=at)
         else:
             _add_aside(lane, part, at)
 
@@ -198,7 +175,7 @@ def _finish_background_child(lane: _OpencodeLane, said: str) -> bool:
     report = REPORT_TAG.search(said)
     lane.builder.finish(
         lane.builder.events[number - 1],
-        report=lane.truncate_text(report[1] if report else said),
+        report=lane.builder.truncate_text(report[1] if report else said),
         ok=task_tag[2] == "completed",
     )
     return True
@@ -231,12 +208,7 @@ def _add_aside(
             about, note_text = "retry", json_excerpt(part.get("error"))
         case _:
             about, note_text = f"unknown: {kind}"[:100], json_excerpt(part)
-    lane.builder.add(
-        Note(
-            number=lane.builder.next_number, lane=lane.name, turn=turn, at=at,
-            text=lane.truncate_text(note_text), about=lane.truncate_text(about),
-        )
-    )  # fmt: skip
+    lane.builder.add_note(note_text, about, lane=lane.name, turn=turn, at=at)
 
 
 def _add_assistant_message(
@@ -244,8 +216,8 @@ def _add_assistant_message(
 ) -> None:
     builder, time = lane.builder, as_mapping(info.get("time"))
     at, until = (
-        lane.record_time(time_from_millis(time.get("created"))),
-        lane.record_time(time_from_millis(time.get("completed"))),
+        lane.builder.record_time(time_from_millis(time.get("created"))),
+        lane.builder.record_time(time_from_millis(time.get("completed"))),
     )
     # Ids need not differ: who publishes sessions may have blackened them.
     model, key = as_label(info.get("modelID")), f"message {builder.count_turns(lane.name)}"
@@ -287,17 +259,15 @@ def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
     message = as_text(as_mapping(as_mapping(error).get("data")).get("message")) or json_excerpt(
         error
     )
-    lane.error = (_EXITS.get(name, "crashed"), lane.truncate_text(f"{name}: {message}")[:500])
+    lane.error = (
+        _EXITS.get(name, "crashed"),
+        lane.builder.truncate_text(f"{name}: {message}")[:500],
+    )
     if name != "MessageAbortedError":
         lane.builder.add_note(message, "error", lane=lane.name, at=at)
         return
-    number = lane.builder.next_number
-    lane.builder.add(
-        Message(
-            number=number, lane=lane.name, at=at, role="user", text=lane.truncate_text(message),
-            intent="interrupt",
-        )
-    )  # fmt: skip
+    text = lane.builder.truncate_text(message)
+    lane.builder.add_incoming_message(text, lane=lane.name, at=at, intent="interrupt")
 
 
 def _add_part(
@@ -305,8 +275,8 @@ def _add_part(
 ) -> None:
     kind, said = part.get("type"), part.get("text")
     time = as_mapping(part.get("time"))
-    at = lane.record_time(time_from_millis(time.get("start"))) or origin.at
-    lane.record_time(time_from_millis(time.get("end")))
+    at = lane.builder.record_time(time_from_millis(time.get("start"))) or origin.at
+    lane.builder.record_time(time_from_millis(time.get("end")))
     number, name, turn = origin.number, origin.lane, origin.turn
     if kind == "tool":
         _add_tool_part(lane, part, origin)
@@ -316,22 +286,11 @@ def _add_part(
             return
         model = as_label(info.get("modelID"))
         if model:
-            lane.words[model] = lane.words.get(model, 0) + len(said)
+            lane.builder.models[model] += len(said)
         lane.last = number
-        lane.builder.add(
-            Message(
-                number=number,
-                lane=name,
-                turn=turn,
-                at=at,
-                role="agent",
-                text=lane.truncate_text(said),
-            )
-        )
+        lane.builder.add_agent_message(said, lane=name, turn=turn, at=at)
     elif kind == "reasoning" and isinstance(said, str) and said.strip():
-        lane.builder.add(
-            Thought(number=number, lane=name, turn=turn, at=at, text=lane.truncate_text(said))
-        )
+        lane.builder.add_thought(said, lane=name, turn=turn, at=at)
     else:
         _add_aside(lane, part, at, turn)
 
@@ -340,7 +299,7 @@ def _add_summary(lane: _OpencodeLane, said: str, at: datetime | None) -> None:
     """What is left of a conversation that was shortened; that it was may be noted already."""
     mark = lane.builder.events[-1] if lane.builder.events else None
     if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
-        lane.builder.finish(mark, text=lane.truncate_text(said))
+        lane.builder.finish(mark, text=lane.builder.truncate_text(said))
     else:
         lane.builder.add_note(said, about="compaction", lane=lane.name, at=at)
 
@@ -349,21 +308,25 @@ def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOri
     state = as_mapping(part.get("state"))
     time, metadata = as_mapping(state.get("time")), as_mapping(state.get("metadata"))
     start, end = (
-        lane.record_time(time_from_millis(time.get("start"))),
-        lane.record_time(time_from_millis(time.get("end"))),
+        lane.builder.record_time(time_from_millis(time.get("start"))),
+        lane.builder.record_time(time_from_millis(time.get("end"))),
     )
-    name = lane.truncate_text(as_text(part.get("tool")) or "unnamed")
+    name = lane.builder.truncate_text(as_text(part.get("tool")) or "unnamed")
     call = as_text(part.get("callID"))
     call_arguments = storable_arguments(state.get("input"), lane.family.skipped)
     origin = CallOrigin(
         number=origin.number, lane=origin.lane, turn=origin.turn, at=start or origin.at,
-        call=lane.truncate_text(call) if call else None,
+        call=lane.builder.truncate_text(call) if call else None,
     )  # fmt: skip
     status = state.get("status")
     succeeded = None if status not in ("completed", "error") else status == "completed"
     result_text = as_text(state.get("output")) if succeeded else as_text(state.get("error"))
     result = (
-        lane.truncate_text(result_text) if result_text is not None else "" if succeeded else None
+        lane.builder.truncate_text(result_text)
+        if result_text is not None
+        else ""
+        if succeeded
+        else None
     )
     for event in events_from_opencode_call(name, call_arguments, metadata, origin):
         finished_event = finish_opencode_call(event, succeeded, result, metadata)
@@ -376,12 +339,7 @@ def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOri
         _add_answer(lane, succeeded, result, metadata, end)
     if succeeded is False and result and result.startswith(REJECTION_PREFIX):
         why = result.partition("with the following feedback: ")[2] or result
-        lane.builder.add(
-            Message(
-                number=lane.builder.next_number, lane=lane.name, at=end, role="user",
-                text=why, intent="correction",
-            )
-        )  # fmt: skip
+        lane.builder.add_incoming_message(why, lane=lane.name, at=end, intent="correction")
 
 
 def _add_answer(
@@ -399,7 +357,7 @@ def _add_answer(
     if not done:
         lane.builder.add_note(result or "", about="question unanswered", lane=lane.name, at=at)
         return
-    said = lane.truncate_text("\n".join(answers) or result or "")
+    said = lane.builder.truncate_text("\n".join(answers) or result or "")
     lane.builder.add_incoming_message(said, lane=lane.name, at=at, intent="answer")
 
 
@@ -415,16 +373,13 @@ def _add_child(
     if recording is None:
         if name in family.told and name in family.children:
             # The same child was sent on with more work.
-            builder.finish(builder.events[event.number - 1], child=lane.truncate_text(name))
+            builder.finish(builder.events[event.number - 1], child=lane.builder.truncate_text(name))
         return
     agent = as_text(recording.info.get("agent")) or as_text(as_mapping(given).get("subagent_type"))
     child = builder.open_lane(
-        lane.truncate_text(name), lane.name, lane.truncate_text(agent) if agent else None
+        lane.builder.truncate_text(name),
+        lane.name,
+        lane.builder.truncate_text(agent) if agent else None,
     )
     builder.finish(builder.events[event.number - 1], child=child)
-    inner = _OpencodeLane(builder, child, family, lane.depth + 1)
-    _add_messages(inner, recording)
-    for model, words in inner.words.items():
-        lane.words[model] = lane.words.get(model, 0) + words
-    lane.record_time(inner.first)
-    lane.record_time(inner.until)
+    _add_messages(_OpencodeLane(builder, child, family, lane.depth + 1), recording)

@@ -67,7 +67,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     if attempt[-1].path != source.path:
         attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
     stretches = list(_split_stretches(attempt))
-    dialogue = _CompletionLogBuilder(
+    dialogue = _CompletionLog(
         SessionBuilder(name, version, source.skipped, several=True), several=len(stretches) > 1
     )
     for number, stretch in enumerate(stretches):
@@ -91,12 +91,12 @@ def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
     yield stretch
 
 
-def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -> Session:
+def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Session:
     builder, first = dialogue.builder, attempt[0]
     summary = builder.mark_claim() if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
-    return Session(
+    return builder.build_session(
         id=derive_id(name, first.request, first.known, first.at),
         agent="openhands",
         model=models[-1] if models else None,
@@ -105,13 +105,11 @@ def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -
         ended=max(times, default=None),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
-        usage=builder.total_usage(),
         summary=summary,
-        trace=builder.build_trace(),
     )
 
 
-class _CompletionLogBuilder:
+class _CompletionLog:
     """The messages of an attempt, each told once."""
 
     def __init__(self, builder: SessionBuilder, *, several: bool) -> None:

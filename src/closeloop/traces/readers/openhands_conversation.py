@@ -46,7 +46,7 @@ class OpenhandsChild(NamedTuple):
     children: list[OpenhandsChild]
 
 
-class OpenhandsConversationBuilder:
+class OpenhandsConversation:
     """A session in the making, or a lane of one."""
 
     def __init__(
@@ -186,7 +186,7 @@ class OpenhandsConversationBuilder:
         here = builder.lane, builder.turn, builder.at
         builder.lane, builder.turn = builder.open_lane(child.lane, builder.lane, agent), None
         metrics = as_mapping(as_mapping(child.state.get("stats")).get("usage_to_metrics"))
-        inner = OpenhandsConversationBuilder(builder, metrics, {}, child.children)
+        inner = OpenhandsConversation(builder, metrics, {}, child.children)
         inner.usages = self.usages | inner.usages
         inner.add_events(child.events)
         builder.lane, builder.turn, builder.at = here
@@ -366,25 +366,25 @@ class OpenhandsConversationBuilder:
         return _EXIT_BY_STATUS.get(state, "finished"), state if state in _EXIT_BY_STATUS else None
 
 
-_EVENT_HANDLERS: dict[str, Callable[[OpenhandsConversationBuilder, dict[str, Any]], None]] = {
-    "SystemPromptEvent": OpenhandsConversationBuilder._add_system_prompt,
-    "MessageEvent": OpenhandsConversationBuilder._add_message,
-    "ActionEvent": OpenhandsConversationBuilder._add_action,
-    "ObservationEvent": OpenhandsConversationBuilder._add_observation,
-    "UserRejectObservation": OpenhandsConversationBuilder._add_rejection,
-    "AgentErrorEvent": OpenhandsConversationBuilder._add_agent_error,
-    "Condensation": OpenhandsConversationBuilder._add_compaction,
-    "CondensationSummaryEvent": OpenhandsConversationBuilder._add_compaction,
-    "CondensationRequest": OpenhandsConversationBuilder._note_compaction_request,
-    "ACPToolCallEvent": OpenhandsConversationBuilder._add_program_call,
-    "HookExecutionEvent": OpenhandsConversationBuilder._note_hook,
-    "ConversationErrorEvent": OpenhandsConversationBuilder._add_conversation_error,
-    "InterruptEvent": OpenhandsConversationBuilder._add_interrupt,
-    "PauseEvent": OpenhandsConversationBuilder._add_interrupt,
-    "ConversationStateUpdateEvent": OpenhandsConversationBuilder._update_state,
-    "TokenEvent": OpenhandsConversationBuilder._skip_event,
-    "StreamingDeltaEvent": OpenhandsConversationBuilder._skip_event,
-    "LLMCompletionLogEvent": OpenhandsConversationBuilder._skip_event,
+_EVENT_HANDLERS: dict[str, Callable[[OpenhandsConversation, dict[str, Any]], None]] = {
+    "SystemPromptEvent": OpenhandsConversation._add_system_prompt,
+    "MessageEvent": OpenhandsConversation._add_message,
+    "ActionEvent": OpenhandsConversation._add_action,
+    "ObservationEvent": OpenhandsConversation._add_observation,
+    "UserRejectObservation": OpenhandsConversation._add_rejection,
+    "AgentErrorEvent": OpenhandsConversation._add_agent_error,
+    "Condensation": OpenhandsConversation._add_compaction,
+    "CondensationSummaryEvent": OpenhandsConversation._add_compaction,
+    "CondensationRequest": OpenhandsConversation._note_compaction_request,
+    "ACPToolCallEvent": OpenhandsConversation._add_program_call,
+    "HookExecutionEvent": OpenhandsConversation._note_hook,
+    "ConversationErrorEvent": OpenhandsConversation._add_conversation_error,
+    "InterruptEvent": OpenhandsConversation._add_interrupt,
+    "PauseEvent": OpenhandsConversation._add_interrupt,
+    "ConversationStateUpdateEvent": OpenhandsConversation._update_state,
+    "TokenEvent": OpenhandsConversation._skip_event,
+    "StreamingDeltaEvent": OpenhandsConversation._skip_event,
+    "LLMCompletionLogEvent": OpenhandsConversation._skip_event,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.traces.readers.openhands_sdk import read_first_value
-from closeloop.traces.readers.openhands_stream import OpenhandsStreamBuilder
+from closeloop.traces.readers.openhands_stream import OpenhandsStream
 from closeloop.traces.session_builder import count_skip, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
@@ -83,7 +83,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     first_document = read_first_value(source)
     if isinstance(first_document, list):
         yield _build_session(
-            OpenhandsStreamBuilder(name, version, source), _flatten_history(first_document), {}
+            OpenhandsStream(name, version, source), _flatten_history(first_document), {}
         )
     elif isinstance(first_document, dict) and _is_folder_event(first_document):
         numbered = source.path.stem.isdecimal()
@@ -91,12 +91,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
         events = (
             first_document if path == source.path else _load_event(source, path) for path in paths
         )
-        yield _build_session(OpenhandsStreamBuilder(name, version, source), events, {})
+        yield _build_session(OpenhandsStream(name, version, source), events, {})
     else:
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
                 stream, history = (
-                    OpenhandsStreamBuilder(name, version, source),
+                    OpenhandsStream(name, version, source),
                     [*_flatten_history(as_list(line["history"]))],
                 )
                 if (instruction := as_text(line.get("instruction"))) and not any(
@@ -131,7 +131,7 @@ def _flatten_history(history: list[Any]) -> Iterator[Any]:
 
 
 def _build_session(
-    stream: OpenhandsStreamBuilder, events: Iterator[Any], line: Mapping[str, Any]
+    stream: OpenhandsStream, events: Iterator[Any], line: Mapping[str, Any]
 ) -> Session:
     first: Any = None
     for event in events:
@@ -147,7 +147,7 @@ def _build_session(
         builder.turn = None
         builder.add_note(patch, "submission")
     instance = builder.text_or_none(line.get("instance_id"))
-    return Session(
+    return builder.build_session(
         id=derive_id(
             name, first, instance, metadata.get("start_time"), metrics.get("accumulated_cost")
         ),
@@ -164,5 +164,4 @@ def _build_session(
         summary=summary,
         commit=builder.text_or_none(line.get("base_commit")),
         links={"instance": instance} if instance else {},
-        trace=builder.build_trace(),
     )

@@ -13,7 +13,7 @@ from closeloop.records.session import Session
 from closeloop.traces.provider_values import openai_content_text
 from closeloop.traces.readers.openhands_conversation import (
     OpenhandsChild,
-    OpenhandsConversationBuilder,
+    OpenhandsConversation,
 )
 from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text
@@ -200,7 +200,7 @@ def _build_session(
 ) -> Session:
     metrics = as_mapping(as_mapping(state.get("stats")).get("usage_to_metrics"))
     builder = SessionBuilder(name, version, source.skipped, several=True)
-    conversation = OpenhandsConversationBuilder(
+    conversation = OpenhandsConversation(
         builder, metrics, as_mapping(line.get("metrics")), children
     )
     conversation.add_events(events)
@@ -214,7 +214,7 @@ def _build_session(
     agent = as_mapping(state.get("agent"))
     model = as_mapping(agent.get("llm")).get("model")
     instance = builder.text_or_none(line.get("instance_id"))
-    return Session(
+    return builder.build_session(
         id=builder.text_or_none(state.get("id"))
         or derive_id(name, conversation.first, instance, line.get("attempt")),
         agent="openhands",
@@ -228,7 +228,6 @@ def _build_session(
         summary=summary,
         directory=builder.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
         links={"instance": instance} if instance else {},
-        trace=builder.build_trace(),
     )
 
 

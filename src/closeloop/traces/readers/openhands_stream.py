@@ -60,7 +60,7 @@ _COMMON_PARAMETERS = {
 }
 
 
-class OpenhandsStreamBuilder:
+class OpenhandsStream:
     """A session in the making. Delegates speak in the same stream until they report."""
 
     def __init__(self, reader: str, version: int, source: RecordingSource) -> None:
@@ -371,20 +371,20 @@ class OpenhandsStreamBuilder:
 
 
 _ACTION_HANDLERS: dict[
-    str, Callable[[OpenhandsStreamBuilder, dict[str, Any], dict[str, Any]], AnyEvent | None]
+    str, Callable[[OpenhandsStream, dict[str, Any], dict[str, Any]], AnyEvent | None]
 ] = {
-    "system": OpenhandsStreamBuilder._add_system_prompt,
-    "message": OpenhandsStreamBuilder._add_message,
-    "run": OpenhandsStreamBuilder._add_command,
-    "run_ipython": OpenhandsStreamBuilder._add_cell,
-    "read": OpenhandsStreamBuilder._add_read,
-    "write": OpenhandsStreamBuilder._add_write,
-    "edit": OpenhandsStreamBuilder._add_edit,
-    "delegate": OpenhandsStreamBuilder._add_delegation,
-    "think": OpenhandsStreamBuilder._add_thought,
-    "finish": OpenhandsStreamBuilder._add_claim,
-    "reject": OpenhandsStreamBuilder._add_rejection,
-    "condensation": OpenhandsStreamBuilder._add_compaction,
+    "system": OpenhandsStream._add_system_prompt,
+    "message": OpenhandsStream._add_message,
+    "run": OpenhandsStream._add_command,
+    "run_ipython": OpenhandsStream._add_cell,
+    "read": OpenhandsStream._add_read,
+    "write": OpenhandsStream._add_write,
+    "edit": OpenhandsStream._add_edit,
+    "delegate": OpenhandsStream._add_delegation,
+    "think": OpenhandsStream._add_thought,
+    "finish": OpenhandsStream._add_claim,
+    "reject": OpenhandsStream._add_rejection,
+    "condensation": OpenhandsStream._add_compaction,
 }
 
 

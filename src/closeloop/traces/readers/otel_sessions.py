@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
@@ -59,7 +58,7 @@ def sessions_from_spans(
     for (name, _), members in groups.items():
         kinds = {span.id: kind for span in members if (kind := span_kind(span))}
         if kinds:
-            yield _SpanSessionBuilder(
+            yield _SpanSession(
                 members, kinds, SessionBuilder(reader, version, skipped, several=True)
             ).build_session(name)
         else:
@@ -71,7 +70,7 @@ def _is_own_export(spans: Iterable[OtelSpan]) -> bool:
     return all(f"{EXPORT_KEY}.order" in span.attributes for span in spans)
 
 
-class _SpanSessionBuilder:
+class _SpanSession:
     """One conversation while it is put together."""
 
     def __init__(
@@ -90,7 +89,6 @@ class _SpanSessionBuilder:
         self.lanes: dict[str, str] = {}
         self.names: dict[str, str | None] = {ROOT_LANE: None}
         self.tools: dict[str, int] = {}
-        self.models: Counter[str] = Counter()
         self.usages: dict[tuple[str, str], tuple[int, Usage]] = {}
         self._drop_other_spans()
 
@@ -132,14 +130,11 @@ class _SpanSessionBuilder:
             summary=self.builder.mark_claim(),
             user=self._find_attribute("user.id", "enduser.id", "langfuse.user.id"),
         )
-        return Session(
+        return self.builder.build_session(
             id=name,
             agent=self._agent_name(),
             agent_version=self._find_attribute("gen_ai.agent.version", "service.version"),
-            trace=self.builder.build_trace(),
-            model=max(self.models, key=lambda model: self.models[model], default=None),
             system=self.dialogue.system,
-            usage=self.builder.total_usage(),
             **msgspec.structs.asdict(extras),
         )
 
@@ -308,7 +303,7 @@ class _SpanSessionBuilder:
         if reply_id:
             self.usages[lane, reply_id] = (number, usage)
         if model:
-            self.models[model] += 1
+            self.builder.models[model] += 1
         return number
 
     def _own_turn(self, span: OtelSpan) -> Turn | None:

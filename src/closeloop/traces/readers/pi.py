@@ -57,7 +57,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    session_builder = _PiSessionBuilder(source)
+    session_builder = _PiSession(source)
     for record in source.records():
         session_builder.add_record(record)
     builder, header = session_builder.builder, session_builder.header
@@ -91,7 +91,7 @@ def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str |
     return path, as_label(path.stem.rpartition("_")[2])
 
 
-class _PiSessionBuilder:
+class _PiSession:
     """Entries as they come, in the file's order: what was left by a branch happened too."""
 
     def __init__(self, source: RecordingSource) -> None:

@@ -24,7 +24,7 @@ from closeloop.traces.readers.gemini_contents import (
     iter_function_responses,
     usage_from_gemini,
 )
-from closeloop.traces.readers.qwen_stream import QwenStreamBuilder, QwenTelemetry, is_qwen_stream
+from closeloop.traces.readers.qwen_stream import QwenStream, QwenTelemetry, is_qwen_stream
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
@@ -93,12 +93,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
     builder = SessionBuilder(name, version, source.skipped)
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     if any(is_qwen_stream(line) for line in source.lines):
-        stream = QwenStreamBuilder(builder, source)
+        stream = QwenStream(builder, source)
         for record in source.records():
             stream.add_record(record)
         yield stream.build_session(digest)
         return
-    chat = _QwenSessionBuilder(builder, source)
+    chat = _QwenChat(builder, source)
     for record in source.records():
         chat.add_record(record, ROOT_LANE)
     chat.add_remaining_children()
@@ -176,7 +176,7 @@ def _is_brief(line: object) -> bool:
     return as_mapping(line).get("type") == "user"
 
 
-class _QwenSessionBuilder:
+class _QwenChat:
     """Records as they come, those of sub-agents where they were started."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:

@@ -59,7 +59,7 @@ def is_qwen_stream(record: object) -> bool:
     return own and "qwen_code_version" in fields and isinstance(fields.get("session_id"), str)
 
 
-class QwenStreamBuilder:
+class QwenStream:
     """Records as they come."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:

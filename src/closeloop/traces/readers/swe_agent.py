@@ -127,7 +127,7 @@ def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
     if submission := as_text(info.get("submission")):
         builder.add_note(submission, "submission")
     config_fields = _config_fields(told.get("replay_config"), builder)
-    return Session(
+    return builder.build_session(
         id=_run_id(request, steps),
         agent=name,
         agent_version=builder.text_or_none(info.get("swe_agent_version")),
@@ -137,7 +137,6 @@ def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
         usage=_stats_usage(info.get("model_stats")),
         summary=summary,
         directory=shell.directory,
-        trace=builder.build_trace(),
         **config_fields,
     )
 
