@@ -20,8 +20,13 @@ from typing import Any, NamedTuple
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Edit, Message, Thought, Trace
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import find_reader
-from closeloop.traces.recording_files import RecordingFile, walk_files
+from closeloop.traces.recording_files import (
+    RecordingFile,
+    find_owner,
+    find_reader,
+    list_parts,
+    walk_files,
+)
 from closeloop.traces.tool_calls import has_result
 from harness import Bench
 from table import Row, build_row
@@ -154,9 +159,9 @@ def recordings(folders: list[Path]) -> Iterator[Recording]:
             continue
         source = FileSource(Path(file.path))
         reader = find_reader(source)
-        if reader is None or reader.name not in FORMATS or reader.owner(source) is not None:
+        if reader is None or reader.name not in FORMATS or find_owner(reader, source) is not None:
             continue
-        files = [source.path, *reader.parts(source)]
+        files = [source.path, *list_parts(reader, source)]
         sessions = list(reader.read(source))
         ours = [call for session in sessions for call in calls(session.trace)]
         yield Recording(reader.name, files, ours, sum(map(tokens, sessions)), [])

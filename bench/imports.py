@@ -123,7 +123,7 @@ def decode(folder: str) -> float:
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
     from closeloop.records.import_summary import SessionFilter
     from closeloop.store import open_store
-    from closeloop.traces.intake.session_import import import_sessions
+    from closeloop.traces.session_import import import_sessions
 
     with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = own_cpu_seconds(), time.perf_counter()
@@ -138,10 +138,15 @@ def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
 def time_steps(folder: str) -> dict[str, float]:
     """CPU seconds of what is done with each file, but for the store."""
     from closeloop.records.secret_redaction import redact_record
+    from closeloop.traces.file_intake import pack_session, without_garbage_collection
     from closeloop.traces.file_source import FileSource
-    from closeloop.traces.intake.file_intake import pack_session, without_garbage_collection
-    from closeloop.traces.reader_detection import find_reader, installed_readers
-    from closeloop.traces.recording_files import RecordingFile, walk_files
+    from closeloop.traces.recording_files import (
+        RecordingFile,
+        find_owner,
+        find_reader,
+        installed_readers,
+        walk_files,
+    )
 
     installed_readers()
     spent: defaultdict[str, float] = defaultdict(float)
@@ -158,7 +163,7 @@ def time_steps(folder: str) -> dict[str, float]:
             reader = (
                 timed("detect", find_reader, source) if isinstance(file, RecordingFile) else None
             )
-            owner = timed("detect", reader.owner, source) if reader else None
+            owner = timed("detect", find_owner, reader, source) if reader else None
             if reader is None or str(owner or file.path) != file.path:
                 continue
             for session in timed("read", lambda: list(reader.read(source))):  # noqa: B023
@@ -256,12 +261,12 @@ def read(store: str, attempts: int) -> dict[str, float]:
 
 def export(store: str, attempts: int, file: str) -> dict[str, float]:
     from closeloop.store import open_store
-    from closeloop.traces.export import jsonl_export
+    from closeloop.traces import trace_export
 
     size = 0
     with open_store(store) as opened, Path(file).open("wb") as out:
         for row in opened.list_attempts(limit=attempts):
-            for line in jsonl_export.export_jsonl(
+            for line in trace_export.export_jsonl(
                 opened.load_attempt(row.id), opened.load_trace(row.id)
             ):
                 size += out.write(line)

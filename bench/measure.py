@@ -31,7 +31,7 @@ from closeloop.records.trace import (
     Trace,
 )
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import find_reader
+from closeloop.traces.recording_files import find_reader
 from harness import REFERENCE, Bench, peak_memory_bytes
 from imports import LONG_MEGABYTES, make_recordings
 from table import Row, build_row

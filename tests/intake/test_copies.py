@@ -13,7 +13,7 @@ import pytest
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.import_summary import SessionFilter
 from closeloop.store import Store, open_store
-from closeloop.traces.intake import session_import
+from closeloop.traces import session_import
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 ID = "5b2c7a10-0000-4000-8000-00000000000a"

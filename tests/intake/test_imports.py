@@ -15,7 +15,7 @@ import pytest
 from closeloop.records.import_summary import ImportSummary, SessionFilter
 from closeloop.records.trace import Message
 from closeloop.store import Store, open_store
-from closeloop.traces.intake import file_intake, session_import
+from closeloop.traces import file_intake, session_import
 from closeloop.traces.readers import pi
 from made_secrets import readable
 

@@ -21,7 +21,7 @@ from closeloop.records.trace import (
     ToolUse,
 )
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REAL = Path(__file__).resolve().parents[3] / "shared" / "traces"

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.records.trace import Command, Message
-from closeloop.traces.call_results import result_fields
-from closeloop.traces.gemini_contents import finish_gemini_call
-from closeloop.traces.otel.message_parts import MessagePart, parse_message_parts
-from closeloop.traces.request_history import RequestHistoryBuilder
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.message_parts import MessagePart, parse_message_parts
+from closeloop.traces.readers.gemini_contents import finish_gemini_call
+from closeloop.traces.request_history import RequestHistory
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from patience import takes
 
 Step = tuple[str, str, str]
@@ -51,8 +50,8 @@ def parts(history: Sequence[Step], ids: str, time: int) -> Iterator[MessagePart]
 def test_everything_is_told_once_and_results_are_with_their_calls(
     rounds: list[list[Step]], ids: str, spoken: bool
 ) -> None:
-    builder = TraceBuilder("test", 1)
-    dialogue = RequestHistoryBuilder(builder, {})
+    builder = SessionBuilder("test", 1)
+    dialogue = RequestHistory(builder)
     history: list[Step] = []
     for time, new in enumerate(rounds):
         dialogue.add_request(parts(history, ids, time), ROOT_LANE, None)
@@ -73,8 +72,8 @@ def test_everything_is_told_once_and_results_are_with_their_calls(
 
 
 def test_the_same_call_after_a_shortened_history_is_another_one() -> None:
-    builder = TraceBuilder("test", 1)
-    dialogue = RequestHistoryBuilder(builder, {})
+    builder = SessionBuilder("test", 1)
+    dialogue = RequestHistory(builder)
     first = [call("a", "pytest"), result("a", "1 failed")]
     dialogue.add_request(first, ROOT_LANE, None)
     dialogue.add_request([*first, call("b", "ls"), result("b", "x")], ROOT_LANE, None)
@@ -107,7 +106,7 @@ def test_many_calls_that_one_interrupt_ends_take_no_time() -> None:
     said = "[Operation Cancelled] Reason: Operation cancelled by user"
 
     def work(_: int) -> None:
-        builder = TraceBuilder("test", 1)
+        builder = SessionBuilder("test", 1)
         for number in range(8000):
             origin = CallOrigin(number=builder.next_number, lane=ROOT_LANE, call=f"c{number}")
             event = builder.add(event_from_call("bash", {"command": "ls"}, origin))

@@ -32,7 +32,7 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
-from closeloop.traces.export import atif_export, jsonl_export, otlp_export, parquet_export
+from closeloop.traces import atif_export, otlp_export, trace_export
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import atif as atif_reader
 from closeloop.traces.readers import otlp as otlp_reader
@@ -258,7 +258,7 @@ def test_attempts_with_one_session_id_are_as_many_when_they_are_read_again(tmp_p
 
 def test_json_lines_hold_one_event_each() -> None:
     of, trace = small()
-    lines = [json.loads(line) for line in jsonl_export.export_jsonl(of, trace)]
+    lines = [json.loads(line) for line in trace_export.export_jsonl(of, trace)]
     assert [line["kind"] for line in lines] == [
         "message", "thought", "command", "handoff", "message", "edit", "message",
     ]  # fmt: skip
@@ -271,10 +271,10 @@ def test_json_lines_hold_one_event_each() -> None:
 
 def test_a_parquet_table_holds_one_row_an_event_of_all_traces() -> None:
     of, trace = small()
-    table = arrow.read_table(io.BytesIO(parquet_export.export_parquet(of, trace)))
+    table = arrow.read_table(io.BytesIO(trace_export.export_parquet(of, trace)))
     assert table.num_rows == 7
     assert table.column("exit_code").to_pylist() == [None, None, 1, None, None, None, None]
     assert table.column("at")[0].as_py() == START
     file = io.BytesIO()
-    assert parquet_export.write_parquet([(of, trace), (of, trace)], file) == 14
+    assert trace_export.write_parquet([(of, trace), (of, trace)], file) == 14
     assert arrow.read_table(io.BytesIO(file.getvalue())).num_rows == 14

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from closeloop.traces.file_intake import repository_address
 from closeloop.traces.recording_files import (
     RecordingFile,
     UnreadablePath,
@@ -15,7 +16,6 @@ from closeloop.traces.recording_files import (
     stat_recording,
     walk_files,
 )
-from closeloop.traces.session_repository import repository_address
 
 
 def paths(*places: Path) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from closeloop.records.import_summary import SessionFilter
 from closeloop.store import open_store
-from closeloop.traces.intake.file_intake import FileOutcome, read_recordings
+from closeloop.traces.file_intake import FileOutcome, read_recordings
 from closeloop.traces.recording_files import stat_recording
 
 FIXTURES = Path(__file__).parent / "fixtures"

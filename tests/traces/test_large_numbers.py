@@ -15,9 +15,9 @@ import pytest
 
 from closeloop.records.protocols import Reader
 from closeloop.records.secret_redaction import redact_record
-from closeloop.traces.export import atif_export, jsonl_export, otlp_export
+from closeloop.traces import atif_export, otlp_export, trace_export
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 READERS: dict[str, Reader] = {reader.name: reader for reader in installed_readers()}
@@ -114,7 +114,7 @@ def stored(folder: Path) -> set[str]:
                 for export in (
                     atif_export.export_atif,
                     otlp_export.export_otlp,
-                    jsonl_export.export_jsonl,
+                    trace_export.export_jsonl,
                 ):
                     assert list(export(session, session.trace))
                 found.add(name)

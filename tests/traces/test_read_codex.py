@@ -22,8 +22,8 @@ from closeloop.records.trace import (
     ToolUse,
 )
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import codex
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "codex"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "codex_rollout"

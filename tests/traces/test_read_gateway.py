@@ -14,9 +14,9 @@ from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelT
 from closeloop.records.exchange import Exchange
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, ToolUse
-from closeloop.traces.exchange_session import session_from_exchanges
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gateway
+from closeloop.traces.readers.gateway import session_from_exchanges
 from record_strategies import records
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gateway"

@@ -13,8 +13,8 @@ import pytest
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import gemini
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "gemini_cli_session"

@@ -13,9 +13,8 @@ import zstandard
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Handoff, Message, Note, ToolUse
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.inspect_logs import log_archive
-from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import inspect_eval
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "inspect_eval"
 LOG = FIXTURES / "session.eval"
@@ -88,7 +87,7 @@ def test_a_crashed_log_without_its_header_and_one_in_chunks_tell_the_same() -> N
 
 
 def test_a_log_as_json_tells_the_same(tmp_path: Path) -> None:
-    [(header, sample)] = log_archive.iter_samples(FileSource(LOG))
+    [(header, sample)] = inspect_eval.iter_samples(FileSource(LOG))
     path = tmp_path / "log.json"
     path.write_text(json.dumps({**header, "samples": [sample]}))
     assert read(path) == read(LOG)
@@ -206,7 +205,7 @@ def test_a_bomb_is_counted_and_not_unpacked(packing: str, tmp_path: Path) -> Non
         relabel(path, "samples/1_epoch_1.json")
     source = FileSource(path)
     assert list(inspect_eval.read(source)) == []
-    assert source.skipped == {log_archive.TOO_LARGE: 1}
+    assert source.skipped == {inspect_eval.TOO_LARGE: 1}
 
 
 def relabel(path: Path, name: str) -> None:
@@ -230,7 +229,7 @@ def test_a_damaged_member_costs_only_itself(tmp_path: Path) -> None:
         log.writestr("samples/2_epoch_1.json", '{"id": 2, "epoch": 1, "events": []}')
     source = FileSource(path)
     assert [session.id for session in inspect_eval.read(source)] == ["r/2/1"]
-    assert source.skipped == {log_archive.DAMAGED: 1}
+    assert source.skipped == {inspect_eval.DAMAGED: 1}
 
 
 def test_another_zip_is_not_taken_for_a_log(tmp_path: Path) -> None:
@@ -248,11 +247,11 @@ def test_every_shared_log_is_read_with_all_its_calls_paired() -> None:
         assert [one.name for one in installed_readers() if one.recognises(FileSource(path))] == [
             "inspect-eval"
         ]
-        samples = [sample for _, sample in log_archive.iter_samples(FileSource(path))]
+        samples = [sample for _, sample in inspect_eval.iter_samples(FileSource(path))]
         source = FileSource(path)
         sessions = list(inspect_eval.read(source))
         assert len(sessions) == len(samples)
-        assert not {log_archive.DAMAGED, log_archive.TOO_LARGE} & source.skipped.keys()
+        assert not {inspect_eval.DAMAGED, inspect_eval.TOO_LARGE} & source.skipped.keys()
         for sample, session in zip(samples, sessions, strict=True):
             called = [event for event in sample["events"] if event["event"] == "tool"]
             calls = [event for event in session.trace.events if event.call is not None]

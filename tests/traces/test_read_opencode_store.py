@@ -12,7 +12,6 @@ import pytest
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.opencode import opencode_storage
 from closeloop.traces.readers import opencode, opencode_store
 from patience import takes
 
@@ -239,6 +238,6 @@ def test_a_long_line_of_children_is_found_soon(tmp_path: Path) -> None:
     source = FileSource(folder / "s0.json")
 
     def work(_: int) -> None:
-        assert len(opencode_storage.find_session_family(source)) == 2000
+        assert len(opencode_store.find_session_family(source)) == 2000
 
     assert takes(work, 0.1) < 0.1

@@ -13,8 +13,8 @@ import pytest
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Handoff, Message, Note, ToolUse
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
 from closeloop.traces.readers import otlp
+from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "otlp"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"

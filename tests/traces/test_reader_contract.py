@@ -22,7 +22,7 @@ from closeloop.records.protocols import Reader
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_detection import installed_readers
+from closeloop.traces.recording_files import find_owner, installed_readers, list_parts
 from example_counts import scale_examples
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -46,10 +46,11 @@ def read(path: Path) -> list[Session]:
         return []
     reader = READERS[names[0]]
     source = FileSource(path)
-    parts = [*reader.parts(source)]
+    parts = [*list_parts(reader, source)]
     assert all(isinstance(part, Path) for part in parts)
     assert path not in parts
-    assert reader.owner(source) is None or isinstance(reader.owner(source), Path)
+    owner = find_owner(reader, source)
+    assert owner is None or isinstance(owner, Path)
     sessions = list(reader.read(source))
     assert sessions == list(reader.read(FileSource(path))), "reading twice gives the same"
     assert all(count > 0 for count in source.skipped.values())

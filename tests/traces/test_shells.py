@@ -7,7 +7,7 @@ import shlex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from closeloop.traces.shell_words import split_shell_words
+from closeloop.traces.edit_texts import split_shell_words
 from patience import takes
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.traces import export_values, untrusted_json
+from closeloop.traces import untrusted_json
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -87,19 +87,19 @@ def test_a_number_is_none_where_it_cannot_be_one(
 
 
 def test_json_inside_a_text_is_unfolded_only_where_it_is_an_object_or_a_list() -> None:
-    assert export_values.unfold_json(' {"a": [1]}') == {"a": [1]}
-    assert export_values.unfold_json("[1") == "[1"
-    assert export_values.unfold_json("12") == "12"
-    assert export_values.unfold_json("null") == "null"
-    assert export_values.unfold_json(5) == 5
+    assert untrusted_json.unfold_json(' {"a": [1]}') == {"a": [1]}
+    assert untrusted_json.unfold_json("[1") == "[1"
+    assert untrusted_json.unfold_json("12") == "12"
+    assert untrusted_json.unfold_json("null") == "null"
+    assert untrusted_json.unfold_json(5) == 5
 
 
 def test_nanoseconds_are_a_time_or_nothing() -> None:
     expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert export_values.time_from_nanos("1700000000000000000") == expected
-    assert export_values.time_from_nanos(1_700_000_000_000_000_000) == expected
+    assert untrusted_json.time_from_nanos("1700000000000000000") == expected
+    assert untrusted_json.time_from_nanos(1_700_000_000_000_000_000) == expected
     for nothing in (0, "0", "", -1, True, 1.5, 1 << 63, "9" * 19, "9" * 400, "x", None):
-        assert export_values.time_from_nanos(nothing) is None
+        assert untrusted_json.time_from_nanos(nothing) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 
 from closeloop.records.trace import Command, Message
 from closeloop.store import Store, open_store
-from closeloop.traces.intake.span_intake import build_trace_session, list_unbuilt_traces
+from closeloop.traces.session_import import build_trace_session, list_unbuilt_traces
 from closeloop.web import otlp_receiver
 from closeloop.web.app import build_web_app
 from patience import PATIENCE, until
@@ -222,8 +222,8 @@ def test_a_page_that_calls_us_by_another_name_is_refused() -> None:
 
 
 def test_spans_that_a_killed_server_had_not_built_are_built_later(store: Store) -> None:
-    from closeloop.traces.intake.span_intake import save_spans
     from closeloop.traces.readers.otlp import spans_from_json
+    from closeloop.traces.session_import import save_spans
 
     save_spans(spans_from_json(export(*conversation())), store)
     assert list(list_unbuilt_traces(store)) == [TRACE]

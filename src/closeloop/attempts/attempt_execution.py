@@ -32,7 +32,7 @@ from closeloop.records.task import Task
 from closeloop.records.trace import Lane, Note, Trace
 from closeloop.records.variant import Limits
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
-from closeloop.traces.agent_recordings import session_from_gateway, session_from_recordings
+from closeloop.traces.recording_files import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0
 """An agent stops itself at its time limit; one that does not is stopped this much later."""

@@ -74,7 +74,7 @@ def export(
 def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
     """Write them, one at a time; how many had no trace."""
     from closeloop.records.errors import BadInput
-    from closeloop.traces.export import atif_export, jsonl_export, otlp_export, parquet_export
+    from closeloop.traces import atif_export, otlp_export, trace_export
 
     traces = ExportedTraces(ids, store)
     if kind == "atif" and len(ids) > 1:
@@ -88,7 +88,7 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
         raise BadInput("Parquet is not for a terminal: name a file with --out.")
     with open_output_file(out) as file:
         if kind == "parquet":
-            parquet_export.write_parquet(((of, trace) for _, of, trace in traces), file)
+            trace_export.write_parquet(((of, trace) for _, of, trace in traces), file)
             return traces.left_out
         for _, of, trace in traces:
             match kind:
@@ -97,7 +97,7 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
                 case "otlp":
                     file.write(otlp_export.export_otlp(of, trace) + b"\n")
                 case _:
-                    file.writelines(jsonl_export.export_jsonl(of, trace))
+                    file.writelines(trace_export.export_jsonl(of, trace))
     return traces.left_out
 
 

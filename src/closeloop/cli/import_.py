@@ -86,7 +86,7 @@ def import_paths(
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.traces.intake.session_import import import_sessions
+    from closeloop.traces.session_import import import_sessions
 
     project = load_project(Path.cwd())
     with flow.open_project_store(project.settings, project.root) as store:

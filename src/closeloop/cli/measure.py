@@ -100,7 +100,7 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     from closeloop.records.errors import BadInput
     from closeloop.records.import_summary import SessionFilter
     from closeloop.store import open_store
-    from closeloop.traces.intake.session_import import import_sessions
+    from closeloop.traces.session_import import import_sessions
 
     with open_store(":memory:") as store:
         tally = import_sessions(

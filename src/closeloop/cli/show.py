@@ -253,7 +253,7 @@ def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
     """The trace, an event a paragraph; a sub-agent's lane is indented."""
     from rich.text import Text
 
-    from closeloop.traces.lane_tree import lane_depths
+    from closeloop.traces.trace_export import lane_depths
 
     yield Text("\nWhat happened", style="bold")
     depth = lane_depths(trace.lanes)

@@ -203,16 +203,20 @@ class Reader(Protocol):
         """Whether this is its format, by content alone and quickly."""
         ...
 
+    def read(self, source: RecordingSource) -> Iterator[Session]:
+        """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
+        ...
+
+
+class MultiFileReader(Reader, Protocol):
+    """A reader of recordings in several files; without one of these, it stands for no file."""
+
     def parts(self, source: RecordingSource) -> Sequence[Path]:
         """The other files that belong to this recording, in a fixed order."""
         ...
 
     def owner(self, source: RecordingSource) -> Path | None:
         """The file whose recording this one is only a part of, where it is there."""
-        ...
-
-    def read(self, source: RecordingSource) -> Iterator[Session]:
-        """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
         ...
 
 

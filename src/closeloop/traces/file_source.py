@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import zstandard
 
+from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import SHORT_TEXT_CHARS, SkipCounts
+from closeloop.sqlite_files import SQLITE_MAGIC
 from closeloop.traces.untrusted_json import decode_json
 
 HEAD_BYTES = 1 << 16
@@ -39,6 +41,7 @@ UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _decode_lines = msgspec.json.Decoder().decode_lines
 _DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+Value = TypeVar("Value")
 
 
 class FileSource:
@@ -270,3 +273,30 @@ def _decode_document(content: bytes) -> Any:
 @lru_cache(maxsize=8)
 def _read_shared_document(path: Path, size: int, changed: int) -> Any:
     return _decode_document(path.read_bytes())
+
+
+class LazyMapping(Mapping[str, Value]):
+    """What a table has by id, read when it is asked for."""
+
+    def __init__(self, ids: Collection[str], read: Callable[[str], Value]) -> None:
+        self._ids = ids
+        self._read = read
+
+    def __getitem__(self, one: str) -> Value:
+        if one not in self._ids:
+            raise KeyError(one)
+        return self._read(one)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+def is_database(source: RecordingSource) -> bool:
+    """By its first bytes."""
+    return source.head.startswith(SQLITE_MAGIC)

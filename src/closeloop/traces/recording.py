@@ -8,8 +8,11 @@ handed to other threads.
 from __future__ import annotations
 
 import inspect
+import threading
+import uuid
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -17,15 +20,18 @@ from typing import Any, Self, TypeVar, cast
 from closeloop.records import trace as events
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
+from closeloop.records.recorded_texts import clean_unicode, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Turn
-from closeloop.traces.live_session import LiveSessionBuilder, utc_now, write_session_file
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _open_recording: ContextVar[SessionRecording | None] = ContextVar(
     "closeloop_recording", default=None
 )
+READER, VERSION = "recording", 1
+MAX_VALUE_DEPTH = 12
+"""Deeper values of callers, which may hold themselves, are told as Python prints them."""
 
 
 def record(
@@ -53,21 +59,21 @@ class SessionRecording:
         """What was recorded, once the outermost recording has ended."""
         self.lane = ROOT_LANE
         self._above: SessionRecording | None = None
-        self._book: LiveSessionBuilder | None = None
+        self._live: _LiveSession | None = None
         self._token: Token[SessionRecording | None] | None = None
         self._turn: int | None = None
         self._handoff = 0
         self._last: str | None = None
 
     def __enter__(self) -> Self:
-        if self._book is not None:
+        if self._live is not None:
             raise BadInput("A recording is opened once; call closeloop.record() for another.")
         self._above = self._above or _open_recording.get()
-        self._book = self._above._open_builder if self._above else LiveSessionBuilder()
+        self._live = self._above._open_session if self._above else _LiveSession()
         if self._above is None:
-            self._book.builder.open_lane(agent=self.agent)
+            self._live.builder.open_lane(agent=self.agent)
         else:
-            self._handoff, self.lane = self._book.open_handoff(
+            self._handoff, self.lane = self._live.open_handoff(
                 self._above._event_place, self.agent, self.request or ""
             )
         if self.request:
@@ -80,9 +86,9 @@ class SessionRecording:
         _open_recording.reset(self._token)
         cause = None if error is None else f"{type(error).__name__}: {error}"
         if self._above is not None:
-            self._open_builder.close_handoff(self._handoff, self._last or cause, error is None)
+            self._open_session.close_handoff(self._handoff, self._last or cause, error is None)
             return
-        self.session = self._open_builder.build_session(self.agent, self.system, self._last, cause)
+        self.session = self._open_session.build_session(self.agent, self.system, self._last, cause)
         if self.folder is not None:
             write_session_file(self.session, self.folder)
 
@@ -123,7 +129,7 @@ class SessionRecording:
         if usage.get("cost") is not None:
             usage.setdefault("cost_from", "reported")
         reply = Turn(usage=Usage(**usage), model=model, at=utc_now(), seconds=seconds)
-        self._turn = self._open_builder.add_turn(self.lane, reply)
+        self._turn = self._open_session.add_turn(self.lane, reply)
 
     def user(self, text: str, intent: Any = None) -> None:
         """What the user says."""
@@ -171,14 +177,111 @@ class SessionRecording:
         self._add_event(events.Note, text=text, about=about, turn=None)
 
     def _add_event(self, kind: Any, **fields: Any) -> None:
-        self._open_builder.add_event(kind, {**self._event_place, **fields})
+        self._open_session.add_event(kind, {**self._event_place, **fields})
 
     @property
     def _event_place(self) -> dict[str, Any]:
         return {"lane": self.lane, "turn": self._turn, "at": utc_now()}
 
     @property
-    def _open_builder(self) -> LiveSessionBuilder:
-        if self._book is None:
+    def _open_session(self) -> _LiveSession:
+        if self._live is None:
             raise BadInput("Nothing is recorded yet: open the recording using `with`.")
-        return self._book
+        return self._live
+
+
+class _LiveSession:
+    """The builder of a recording, which threads share by way of its lock."""
+
+    def __init__(self) -> None:
+        self.builder = SessionBuilder(READER, VERSION)
+        self.lock = threading.Lock()
+        self.started = utc_now()
+
+    def add_event(self, kind: Any, fields: dict[str, Any]) -> int:
+        safe = {name: _normalise_field(value) for name, value in fields.items()}
+        with self.lock:
+            number = self.builder.next_number
+            self.builder.events.append(kind(number=number, **safe))
+            return number
+
+    def add_turn(self, lane: str, turn: Turn) -> int:
+        with self.lock:
+            return self.builder.add_turn(lane, turn)
+
+    def open_handoff(self, place: dict[str, Any], agent: str, brief: str) -> tuple[int, str]:
+        """Open a lane for another agent; the number of the handoff, and the lane."""
+        number = self.add_event(events.Handoff, {**place, "brief": brief})
+        lane = f"{agent} {number}"
+        with self.lock:
+            self.builder.open_lane(lane, place["lane"], agent)
+            self.builder.finish(self.builder.events[number - 1], child=lane)
+        return number, lane
+
+    def close_handoff(self, number: int, report: str | None, ok: bool) -> None:
+        with self.lock:
+            event = self.builder.events[number - 1]
+            seconds = (utc_now() - event.at).total_seconds() if event.at else None
+            self.builder.finish(event, report=report, ok=ok, seconds=seconds)
+
+    def build_session(
+        self, agent: str, system: str | None, summary: str | None, cause: str | None
+    ) -> Session:
+        """All of it; `cause` is what broke it off."""
+        with self.lock:
+            turns = [turn for lane in self.builder.build_trace().lanes for turn in lane.turns]
+            models = [turn.model for turn in turns if turn.model]
+            return self.builder.build_session(
+                id=uuid.uuid4().hex,
+                agent=agent,
+                model=max(models, key=models.count, default=None),
+                system=system,
+                started=self.started,
+                ended=utc_now(),
+                exit="finished" if cause is None else "crashed",
+                cause=cause,
+                summary=summary,
+            )
+
+
+def write_session_file(session: Session, folder: Path) -> Path:
+    """The session as a file that `closeloop import` reads: whole, or not there."""
+    from closeloop.records.secret_redaction import redact_record
+    from closeloop.traces import atif_export
+
+    session, _ = redact_record(session)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{session.id}.json"
+    draft = path.with_suffix(".part")
+    draft.write_bytes(atif_export.export_atif(session, session.trace))
+    return draft.replace(path)
+
+
+def _normalise_field(value: Any) -> Any:
+    """A field of an event: what callers give is kept, whatever it is, and never breaks them."""
+    if isinstance(value, list | tuple):
+        return truncate_middle(" ".join(str(_to_json_value(word)) for word in value))
+    return value if isinstance(value, datetime) else _to_json_value(value)
+
+
+def _to_json_value(value: Any, depth: int = 0) -> Any:
+    """A value that JSON has, for any that Python has."""
+    match value:
+        case None | bool() | float():
+            return value
+        case int() if abs(value) < 1 << 63:
+            return value
+        case bytes():
+            return truncate_middle(value.decode(errors="replace"))
+        case Mapping() if depth < MAX_VALUE_DEPTH:
+            return {
+                clean_unicode(str(name)): _to_json_value(one, depth + 1)
+                for name, one in value.items()
+            }
+        case list() | tuple() | set() if depth < MAX_VALUE_DEPTH:
+            return [_to_json_value(one, depth + 1) for one in value]
+    return truncate_middle(str(value))
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -1,14 +1,22 @@
-"""Find files that may be recordings: in the places given, or where agents are known to write."""
+"""Find recordings: the files that may be some, the reader of each, and those of an attempt."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 
+from closeloop import plugins
+from closeloop.records.exchange import Exchange
+from closeloop.records.protocols import Reader, Recording, RecordingSource
 from closeloop.records.record import Record
+from closeloop.records.session import Session
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.readers.gateway import session_from_exchanges
 
 SESSION_FOLDERS = """
 .claude/projects
@@ -26,6 +34,10 @@ EDITORS = "Code Code/Insiders VSCodium Cursor Windsurf"
 EXTENSIONS = "saoudrizwan.claude-dev rooveterinaryinc.roo-cline"
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__"})
 DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+START_BYTES = 12
+MAX_STARTS = 1000
+_likely_readers: dict[bytes, list[Reader]] = {}
+"""Readers, the last to recognise a file that began with the same bytes first."""
 
 
 class RecordingFile(Record):
@@ -118,3 +130,82 @@ def _recording_file(path: str, about: os.stat_result) -> RecordingFile | None:
             log = os.stat(f"{path}-wal")  # noqa: PTH116
             size, changed = size + log.st_size, max(changed, log.st_mtime_ns)
     return RecordingFile(path=path, size=size, changed=changed)
+
+
+@cache
+def installed_readers() -> Sequence[Reader]:
+    """Every reader that is installed, in a fixed order."""
+    return plugins.load_plugins("readers")
+
+
+def find_reader(source: RecordingSource) -> Reader | None:
+    """The one reader that recognises a file. Formats exclude each other: a test sees to that."""
+    if len(_likely_readers) > MAX_STARTS:
+        _likely_readers.clear()
+    likely = _likely_readers.setdefault(source.head[:START_BYTES], list(installed_readers()))
+    for place, reader in enumerate(likely):
+        if reader.recognises(source):
+            likely.insert(0, likely.pop(place))
+            return reader
+    return None
+
+
+def list_parts(reader: Reader, source: RecordingSource) -> Sequence[Path]:
+    """The other files of a recording; none for a reader whose recordings are one file."""
+    parts: Callable[[RecordingSource], Sequence[Path]] | None = getattr(reader, "parts", None)
+    return parts(source) if parts is not None else ()
+
+
+def find_owner(reader: Reader, source: RecordingSource) -> Path | None:
+    """The file whose recording this one is only a part of; None for a file that stands alone."""
+    owner: Callable[[RecordingSource], Path | None] | None = getattr(reader, "owner", None)
+    return owner(source) if owner is not None else None
+
+
+def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
+    """The session that the files hold: of several the one that tells most, rather no copy."""
+    if not recordings:
+        return None
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
+        paths = [
+            path for one in recordings if (path := _write_recording(one, Path(folder))) is not None
+        ]
+        sessions = [session for path in paths for session in _iter_sessions(path)]
+    nonempty_sessions = [session for session in sessions if session.trace.events]
+    return max(
+        nonempty_sessions, key=lambda one: (one.copy is None, len(one.trace.events)), default=None
+    )
+
+
+def session_from_gateway(exchanges: Sequence[Exchange]) -> Session | None:
+    """The same from what the agent asked its model, where its files say nothing."""
+    session = session_from_exchanges(exchanges, {}) if exchanges else None
+    return session if session and session.trace.events else None
+
+
+def _write_recording(recording: Recording, folder: Path) -> Path | None:
+    """The recording as a file where the agent had it; its path is the agent's word."""
+    parts = PurePosixPath(recording.path).parts
+    if not parts or any(part in ("/", "..") or "\0" in part for part in parts):
+        return None
+    path = folder.joinpath(*parts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(recording.content)
+    except OSError:  # a name that is too long, or a file where another one wants a folder
+        return None
+    return path
+
+
+def _iter_sessions(path: Path) -> Iterator[Session]:
+    """A reader is a plug-in and the file is an agent's: either may go wrong at any place."""
+    try:
+        source = FileSource(path)
+        reader = find_reader(source)
+        if reader is None:
+            return
+        owner = find_owner(reader, source)
+        if owner is None or owner == path or not owner.exists():
+            yield from reader.read(source)
+    except Exception:  # noqa: S110 - what was read until here is told, the rest by other files
+        pass

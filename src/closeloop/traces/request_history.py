@@ -9,22 +9,19 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
-from closeloop.traces.call_results import restore_event, result_fields
-from closeloop.traces.export_values import text_or_json
-from closeloop.traces.otel.message_parts import MessagePart
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
-from closeloop.traces.untrusted_json import storable_arguments
+from closeloop.traces.message_parts import MessagePart
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
+from closeloop.traces.trace_export import restore_event
+from closeloop.traces.untrusted_json import storable_arguments, text_or_json
 
 
-class RequestHistoryBuilder:
+class RequestHistory:
     """Events of all lanes, and what was heard of them so far."""
 
-    def __init__(self, builder: TraceBuilder, skipped: dict[str, int]) -> None:
+    def __init__(self, builder: SessionBuilder) -> None:
         self.builder = builder
-        self.skipped = skipped
         self.system: str | None = None
         self._most: Counter[tuple[Any, ...]] = Counter()
         self._by_id: dict[tuple[str | None, str | None], deque[int]] = {}
@@ -72,7 +69,7 @@ class RequestHistoryBuilder:
         if event.call is not None and self._stable:
             return False
         if event.call is None:
-            self.replace_event(msgspec.structs.replace(event, call=part.id))
+            self.builder.replace_event(msgspec.structs.replace(event, call=part.id))
         for where in (lane, None) if part.id else ():
             _append_number(self._by_id, (where, part.id), event.number)
         return True
@@ -101,9 +98,7 @@ class RequestHistoryBuilder:
             if event is not None:
                 self.finish_call(event, part.text, part.ok)
             elif part.text and not self._is_repeated_result(lane, part):
-                self.builder.add_note(
-                    self._truncate_text(part.text), about="result without a call", lane=lane
-                )
+                self.builder.add_note(part.text, "result without a call", lane=lane)
             return None
         if part.kind == "call":
             return self._add_call(part, lane, at, turn)
@@ -118,7 +113,7 @@ class RequestHistoryBuilder:
         event = self._add_message(part, lane, at, turn)
         if part.own is not None:
             event = restore_event(event, part.own)
-            self.replace_event(event)
+            self.builder.replace_event(event)
         return event
 
     def find_open_call(self, lane: str, call: MessagePart) -> AnyEvent | None:
@@ -138,7 +133,7 @@ class RequestHistoryBuilder:
     def finish_call(self, event: AnyEvent, output: str | None, ok: bool | None) -> AnyEvent:
         """A call's result; the answer to a question is what the user said."""
         self._done.add(event.number)
-        output = None if output is None else self._truncate_text(output)
+        output = None if output is None else self.builder.truncate_text(output)
         finished_event = self.builder.finish(event, **result_fields(event, output, ok))
         if isinstance(event, Message) and event.intent == "question" and output:
             self.builder.add_incoming_message(output, lane=event.lane, at=None, intent="answer")
@@ -148,10 +143,6 @@ class RequestHistoryBuilder:
         """A call of which no result is still to come."""
         self._done.add(event.number)
 
-    def replace_event(self, event: AnyEvent) -> None:
-        """More is known of an event."""
-        self.builder.events[event.number - 1] = event
-
     def _add_call(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
     ) -> AnyEvent:
@@ -160,7 +151,7 @@ class RequestHistoryBuilder:
         call_arguments = part.arguments
         if call_arguments is not None and not isinstance(call_arguments, dict):
             call_arguments = {"input": call_arguments} if call_arguments != "" else {}
-        call_arguments = storable_arguments(call_arguments, self.skipped)
+        call_arguments = storable_arguments(call_arguments, self.builder.skipped)
         event = self.builder.add(event_from_call(part.name or "unknown", call_arguments, origin))
         self._alike.setdefault((lane, part.name, text_or_json(part.arguments)), []).append(number)
         if part.id:
@@ -179,7 +170,7 @@ class RequestHistoryBuilder:
     def _add_message(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
     ) -> AnyEvent:
-        text = self._truncate_text(part.text)
+        text = self.builder.truncate_text(part.text)
         number = self.builder.next_number
         place: dict[str, Any] = {"number": number, "lane": lane, "turn": turn, "at": at}
         if part.kind == "thought":
@@ -190,14 +181,9 @@ class RequestHistoryBuilder:
 
     def _add_system_prompt(self, part: MessagePart, lane: str, at: datetime | None) -> None:
         if lane == ROOT_LANE and self.system is None:
-            self.system = self._truncate_text(part.text)
+            self.system = self.builder.truncate_text(part.text)
         elif part.text != self.system:
-            self.builder.add_note(
-                self._truncate_text(part.text), about="system prompt", lane=lane, at=at
-            )
-
-    def _truncate_text(self, text: str) -> str:
-        return truncate_middle(text, self.skipped)
+            self.builder.add_note(part.text, "system prompt", lane=lane, at=at)
 
 
 def handoff_brief(event: AnyEvent) -> str:

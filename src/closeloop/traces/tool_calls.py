@@ -1,4 +1,4 @@
-"""What a tool call of any agent is: a command, an edit, a read, a handoff, a question, or other."""
+"""Tool calls of any agent and their results, as events: commands, edits, reads, handoffs, …"""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop.records.record import Record
-from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.traces.untrusted_json import as_exit_code
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Thought,
+    ToolUse,
+)
+from closeloop.traces.untrusted_json import as_exit_code, as_mapping, try_decode_json
 
 ToolKind = Literal["command", "create", "change", "read", "handoff", "question", "claim", "other"]
 
@@ -46,6 +56,36 @@ _BRIEF_KEYS = ("prompt", "brief", "message", "task", "description", "instruction
 _QUESTION_KEYS = ("question", "text", "prompt", "message", "query")
 _SHELL_FLAG = re.compile(r"-[a-z]*c")
 _CLAIM_KEYS = ("result", "summary", "message", "output", "answer")
+_SPOKEN_TYPES = frozenset({Message, Thought, Note})
+_MAX_WRAPPED_CHARS = 1 << 20
+_ERROR_PREFIXES = ("Error", "ERROR", "error", "Failed", "failed")
+_FAILURE_WORDS = re.compile(
+    r"\b(?:error|fail|unsuccessful|not found|no replacement)", re.IGNORECASE
+)
+_SUCCESS_WORDS = re.compile(
+    r"\bsuccess|\bhas been (?:created|edited|overwritten|replaced|updated|written)\b", re.IGNORECASE
+)
+_RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
+    Command: attrgetter("output", "exit_code", "stopped"),
+    Edit: attrgetter("ok", "error"),
+    Read: attrgetter("ok", "text", "error"),
+    ToolUse: attrgetter("ok", "output"),
+    Handoff: attrgetter("ok", "report"),
+}
+"""What only a result tells."""
+_EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
+_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
+_EXIT_CODE_PATTERNS = (
+    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
+    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
+    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
+    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
+    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
+    re.compile(
+        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
+    ),
+    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
+)
 
 
 class CallOrigin(Record):
@@ -110,16 +150,6 @@ def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: Call
     return ToolUse(**base, name=name, arguments=dict(fields) if arguments is not None else None)
 
 
-_RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
-    Command: attrgetter("output", "exit_code", "stopped"),
-    Edit: attrgetter("ok", "error"),
-    Read: attrgetter("ok", "text", "error"),
-    ToolUse: attrgetter("ok", "output"),
-    Handoff: attrgetter("ok", "report"),
-}
-"""What only a result tells."""
-
-
 def has_result(event: AnyEvent) -> bool | None:
     """Whether the result of a call is known; None for what is no call."""
     facts_of = _RESULT_FIELDS.get(type(event))
@@ -160,21 +190,6 @@ def question_argument(arguments: Mapping[str, Any]) -> str | None:
     return text_argument(arguments, _QUESTION_KEYS)
 
 
-_EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
-_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
-_EXIT_CODE_PATTERNS = (
-    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
-    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
-    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
-    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
-    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
-    re.compile(
-        r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
-    ),
-    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
-)
-
-
 def find_exit_code(text: str | None) -> int | None:
     """The exit code that an output states in words an agent's tools are known to use."""
     if not text:
@@ -207,3 +222,54 @@ def _lines_with_exit_code(text: str, lowered: str) -> str:
             lines.add((start, text[start:end]))
             place = lowered.find(words, end)
     return "\n".join(line for _, line in sorted(lines))
+
+
+def result_fields(event: AnyEvent, output: str | None, ok: bool | None = None) -> dict[str, object]:
+    """What a result says of its action: the fields to finish the event with."""
+    if output and ok is None and isinstance(event, Edit):
+        ok = _edit_success(output)
+    failed = output if ok is False else None
+    match event:
+        case Command():
+            code = find_exit_code(output)
+            if code is None and output and output.startswith('{"') and '"exit_code"' in output:
+                output, code = _unwrap_output(output)
+            exit_from = None if code is None else "parsed"
+            return {"output": output, "exit_code": code, "exit_from": exit_from}
+        case Edit():
+            return {"ok": ok, "error": failed}
+        case Read():
+            return {"ok": ok, "error": failed, "text": None if failed else output}
+        case ToolUse():
+            return {"output": output, "ok": ok}
+        case Handoff():
+            return {"report": output, "ok": ok}
+    return {}
+
+
+def _edit_success(output: str) -> bool | None:
+    """Whether an edit was made, where the first words of its result say so."""
+    if output.startswith('{"success":'):
+        return output[11:].lstrip().startswith("true")
+    first = output.lstrip().partition("\n")[0][:300]
+    if _FAILURE_WORDS.search(first):
+        return False if first.startswith(_ERROR_PREFIXES) else None
+    return True if _SUCCESS_WORDS.search(first) else None
+
+
+def _unwrap_output(output: str) -> tuple[str, int | None]:
+    """What a command printed and how it ended, where a tool says both in an object."""
+    fields = as_mapping(try_decode_json(output)) if len(output) < _MAX_WRAPPED_CHARS else {}
+    code = as_exit_code(
+        fields.get("exit_code", as_mapping(fields.get("metadata")).get("exit_code"))
+    )
+    printed = fields.get("output")
+    if code is None or not isinstance(printed, str):
+        # It may be what the command itself printed.
+        return output, None
+    return printed, code
+
+
+def is_action(event: AnyEvent) -> bool:
+    """Whether it is something done, not something said."""
+    return type(event) not in _SPOKEN_TYPES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,6 +22,9 @@ _LENIENT_MARKERS = re.compile(r"\\u[dD]|NaN|Infinity")
 """Signs that a text may only be no JSON because msgspec is strict."""
 _MAX_INT_DIGITS = 4300
 """Digits that Python takes for one number."""
+_MAX_NANOSECONDS = 2**63
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_DIGITS = re.compile("[0-9]{1,19}")
 
 
 def as_mapping(value: object) -> dict[str, Any]:
@@ -192,3 +195,38 @@ def try_decode_json(value: object) -> Any:
         return decode_json(value)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
+
+
+def clean_text(value: Any) -> str | None:
+    """A text with something in it."""
+    return clean_unicode(value) if isinstance(value, str) and value else None
+
+
+def time_from_nanos(nanoseconds: Any) -> datetime | None:
+    """A time counted in nanoseconds since 1970; 0 is how formats say that it is not known."""
+    written = isinstance(nanoseconds, str) and _DIGITS.fullmatch(nanoseconds)
+    counted = int(nanoseconds) if written else nanoseconds
+    if type(counted) is not int or not 0 < counted < _MAX_NANOSECONDS:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=counted // 1000)
+    except OverflowError:
+        return None
+
+
+def unfold_json(value: Any) -> Any:
+    """What a text says where it is JSON of an object or an array; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        value_inside = try_decode_json(value)
+        return value if value_inside is None else value_inside
+    return value
+
+
+def text_or_json(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return clean_unicode(value)
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.EncodeError, UnicodeEncodeError, OverflowError, RecursionError, TypeError):
+        return clean_unicode(str(value))

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
 from closeloop.store import Store
-from closeloop.traces.intake.span_intake import list_unbuilt_traces
+from closeloop.traces.session_import import list_unbuilt_traces
 from closeloop.web import assets, review_answers
 from closeloop.web.access import LOOPBACK, AccessPolicy
 from closeloop.web.auth_middleware import AuthMiddleware

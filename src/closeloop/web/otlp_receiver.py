@@ -25,9 +25,9 @@ from starlette.responses import Response
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.store import Store
 from closeloop.store.record_bodies import encode_record
-from closeloop.traces.intake.span_intake import save_spans
-from closeloop.traces.otel.otel_spans import OtelSpan
+from closeloop.traces.readers.otel_spans import OtelSpan
 from closeloop.traces.readers.otlp import spans_from_json, spans_from_protobuf
+from closeloop.traces.session_import import save_spans
 from closeloop.web.request_bodies import (
     BodyMemory,
     RequestRefused,

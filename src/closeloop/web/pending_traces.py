@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from closeloop.records.errors import Fault
 from closeloop.store import Store
-from closeloop.traces.intake.span_intake import build_trace_session
+from closeloop.traces.session_import import build_trace_session
 
 QUIET_SECONDS = 5.0
 """So long after its last span a conversation is put together; more may still come."""

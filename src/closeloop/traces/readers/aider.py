@@ -9,14 +9,12 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import Edit, Read, Turn
-from closeloop.traces import single_file
-from closeloop.traces.edit_blocks import parse_edit_blocks, parse_fenced_changes
-from closeloop.traces.event_builder import EventBuilder, derive_id
+from closeloop.traces.edit_texts import parse_edit_blocks, parse_fenced_changes
+from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import time_from_text
 
 name = "aider"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 START_MARKER = "# aider chat started at "
 MAX_LINE_CHARS = 1 << 20
@@ -41,13 +39,13 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    chat: _AiderSessionBuilder | None = None
+    chat: _AiderChat | None = None
     seen: dict[str, int] = {}
     for line in _iter_lines(source):
         if line.startswith(START_MARKER):
             if chat is not None:
                 yield from chat.build_session(seen)
-            chat = _AiderSessionBuilder(source, line.removeprefix(START_MARKER).strip())
+            chat = _AiderChat(source, line.removeprefix(START_MARKER).strip())
         elif chat is not None:
             chat.add_line(line)
     if chat is not None:
@@ -61,14 +59,14 @@ def _iter_lines(source: RecordingSource) -> Iterator[str]:
                 yield line.rstrip("\n").rstrip("\r")
     except OSError:
         why = "a file that cannot be read to its end"
-        source.skipped[why] = source.skipped.get(why, 0) + 1
+        count_skip(source.skipped, why)
 
 
-class _AiderSessionBuilder:
+class _AiderChat:
     """One session, told line by line: `####` is the user, `>` the console, the rest the model."""
 
     def __init__(self, source: RecordingSource, started: str) -> None:
-        self.teller = EventBuilder(name, version, source)
+        self.builder = SessionBuilder(name, version, source.skipped, several=True)
         self.started = started
         self.state = ""
         self.text: list[str] = []
@@ -159,9 +157,9 @@ class _AiderSessionBuilder:
         self.limit = None
         if self.request is None and not text.startswith(("/add", "/drop", "/ls", "/help")):
             self.request = text
-            self.teller.add_user_message(text, "request")
+            self.builder.add_user_message(text, "request")
         else:
-            self.teller.add_user_message(text, "correction" if text.startswith("/undo") else None)
+            self.builder.add_user_message(text, "correction" if text.startswith("/undo") else None)
 
     def _add_reply(self, text: str) -> None:
         self.turns += 1
@@ -169,18 +167,18 @@ class _AiderSessionBuilder:
         # Older versions print the usage before the reply, newer ones after it.
         usage, self.usage = self.usage, None
         turn = Turn(usage=usage or Usage(), model=self.model)
-        self.teller.begin_turn(turn, str(self.turns))
-        self.teller.add_agent_message(text)
+        self.builder.begin_turn(turn, str(self.turns))
+        self.builder.add_agent_message(text)
         self.last, self.pending = text, []
         for change in parse_edit_blocks(text):
             event = Edit(
-                **self.teller.event_fields(),
-                path=self.teller.truncate_text(change.path),
+                **self.builder.event_fields(),
+                path=self.builder.truncate_text(change.path),
                 action="change" if change.before else "create",
-                before=self.teller.truncate_text(change.before) if change.before else None,
-                after=self.teller.truncate_text(change.after),
+                before=self.builder.truncate_text(change.before) if change.before else None,
+                after=self.builder.truncate_text(change.after),
             )
-            self.teller.add(event)
+            self.builder.add(event)
             self.pending.append(event)
 
     def _add_console_entry(self, text: str) -> None:
@@ -216,7 +214,7 @@ class _AiderSessionBuilder:
         if text.startswith("Aider v"):
             self.version = text.removeprefix("Aider v").strip()
         elif match := _MODEL.match(text):
-            self.model = self.model or self.teller.truncate_text(match[1])
+            self.model = self.model or self.builder.truncate_text(match[1])
         elif match := _TEST_COMMAND.search(text):
             self.test = match[1]
         elif _PROVIDER_ERROR.match(text):
@@ -240,18 +238,18 @@ class _AiderSessionBuilder:
     def _add_console_event(self, text: str) -> None:
         if text.startswith("Commit "):
             self._end_console()
-            self.teller.add_note(text, "commit")
+            self.builder.add_note(text, "commit")
         elif text.startswith("Running ") and any(
             "shell command" in line for line in self.console[-3:]
         ):
             self._end_console()
-            self.teller.add_command(text.removeprefix("Running "))
+            self.builder.add_command(text.removeprefix("Running "))
         elif text.startswith("^C"):
             self._end_console()
-            self.teller.add_user_message(text, "interrupt")
+            self.builder.add_user_message(text, "interrupt")
         elif "reflections allowed" in text:
             self._end_console()
-            self.teller.add_note(text, "limit")
+            self.builder.add_note(text, "limit")
             self.limit = text
         else:
             self.console.append(text)
@@ -263,21 +261,21 @@ class _AiderSessionBuilder:
             return
         if "failed to match!" in said:
             self._mark_mismatches(said)
-        self.teller.add_note(said, "error" if _PROVIDER_ERROR.match(said) else "console")
+        self.builder.add_note(said, "error" if _PROVIDER_ERROR.match(said) else "console")
 
     def _add_check_failure(self, kind: str) -> None:
         """A check that Aider ran and that failed; newer versions do not keep its output."""
         said, self.console = "\n".join(self.console).strip(), []
         if kind == "test" and self.test:
-            event = self.teller.add_command(self.test)
-            self.teller.builder.finish(event, output=self.teller.truncate_text(said))
+            event = self.builder.add_command(self.test)
+            self.builder.finish(event, output=self.builder.truncate_text(said))
         else:
-            self.teller.add_result(self.teller.add_tool_use(kind, None), said, ok=False)
+            self.builder.add_result(self.builder.add_tool_use(kind, None), said, ok=False)
 
     def _add_usage(self, usage: Usage, *, after: bool) -> None:
         if after and self.turns:
             turn = Turn(usage=usage, model=self.model)
-            self.teller.builder.add_turn(self.teller.lane, turn, str(self.turns))
+            self.builder.add_turn(self.builder.lane, turn, str(self.turns))
             return
         self._add_unanswered_usage()
         self.usage = usage
@@ -286,33 +284,35 @@ class _AiderSessionBuilder:
         """Usage that no reply followed was paid for all the same."""
         if self.usage is not None:
             self.turns += 1
-            self.teller.begin_turn(Turn(usage=self.usage, model=self.model), str(self.turns))
+            self.builder.begin_turn(Turn(usage=self.usage, model=self.model), str(self.turns))
             self.usage = None
 
     def _add_read(self, path: str) -> None:
-        turn, self.teller.turn = self.teller.turn, None
-        self.teller.add(
+        turn, self.builder.turn = self.builder.turn, None
+        self.builder.add(
             Read(
-                **self.teller.event_fields(), path=self.teller.truncate_text(path.strip()), ok=True
+                **self.builder.event_fields(),
+                path=self.builder.truncate_text(path.strip()),
+                ok=True,
             )
         )
-        self.teller.turn = turn
+        self.builder.turn = turn
 
     def _add_edit(self, path: str) -> None:
         mine = [edit for edit in self.pending if edit.path == path]
         for edit in mine:
-            self.teller.update_event(edit, ok=True)
+            self.builder.update_event(edit, ok=True)
         if mine:
             self.pending = [edit for edit in self.pending if edit.path != path]
             return
         # Formats without search blocks: the whole file, or a diff, in a fence.
         after, patch = parse_fenced_changes(self.last, path)
-        self.teller.add(
+        self.builder.add(
             Edit(
-                **self.teller.event_fields(),
-                path=self.teller.truncate_text(path),
-                after=None if after is None else self.teller.truncate_text(after),
-                patch=None if patch is None else self.teller.truncate_text(patch),
+                **self.builder.event_fields(),
+                path=self.builder.truncate_text(path),
+                after=None if after is None else self.builder.truncate_text(after),
+                patch=None if patch is None else self.builder.truncate_text(patch),
                 ok=True,
             )
         )
@@ -320,7 +320,7 @@ class _AiderSessionBuilder:
     def _mark_refusal(self, path: str, why: str) -> None:
         for edit in self.pending:
             if edit.path == path:
-                self.teller.update_event(edit, ok=False, error=self.teller.truncate_text(why))
+                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(why))
         self.pending = [edit for edit in self.pending if edit.path != path]
 
     def _mark_mismatches(self, said: str) -> None:
@@ -328,9 +328,9 @@ class _AiderSessionBuilder:
         others = "applied successfully" in said
         for edit in self.pending:
             if _strip_line_ends(edit.before or "") in wanted:
-                self.teller.update_event(edit, ok=False, error=self.teller.truncate_text(said))
+                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(said))
             elif others:
-                self.teller.update_event(edit, ok=True)
+                self.builder.update_event(edit, ok=True)
         self.pending = []
 
     def build_session(self, seen: dict[str, int]) -> Iterator[Session]:
@@ -339,7 +339,7 @@ class _AiderSessionBuilder:
         self._end_console()
         self._add_unanswered_usage()
         if self.request is None and not self.turns:
-            self.teller.count_skip("a session without messages")
+            self.builder.count_skip("a session without messages")
             return
         session_id = derive_id(name, self.started, self.request)
         seen[session_id] = seen.get(session_id, 0) + 1
@@ -347,19 +347,19 @@ class _AiderSessionBuilder:
         cause = self.fault or self.limit
         answered = self.turns and not self.asked and not cause
         summary = (
-            self.teller.claim_last_message("") if answered else self.teller.text_or_none(self.last)
+            self.builder.claim_last_message("")
+            if answered
+            else self.builder.text_or_none(self.last)
         )
-        yield Session(
+        yield self.builder.build_session(
             id=session_id if seen[session_id] == 1 else f"{session_id}-{seen[session_id]}",
             agent=name,
-            agent_version=self.version and self.teller.truncate_text(self.version),
+            agent_version=self.version and self.builder.truncate_text(self.version),
             model=self.model,
             started=time_from_text(self.started),
             exit=outcome,
-            cause=cause and self.teller.truncate_text(cause),
-            usage=self.teller.builder.total_usage(),
+            cause=cause and self.builder.truncate_text(cause),
             summary=summary,
-            trace=self.teller.build_trace(),
         )
 
 

@@ -1,7 +1,8 @@
-"""Claude Code's session files, with those of their sub-agents."""
+"""Read the session files of Claude Code, those of its sub-agents included."""
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,16 +12,11 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
-from closeloop.traces.claude.claude_session import ClaudeSessionBuilder
-from closeloop.traces.claude.session_files import (
-    WARMUP,
-    is_warmup,
-    list_child_files,
-    merge_records_by_time,
-    read_first_message,
-)
 from closeloop.traces.file_source import FileSource
+from closeloop.traces.readers.claude_session import ClaudeSession
+from closeloop.traces.session_builder import count_skip
 
 name = "claude-code"
 version = 2
@@ -41,6 +37,11 @@ _METADATA_FIELDS = {
 }
 _SAFE_NAME = re.compile(r"[\w.-]{1,128}")
 _LONG_FIRST_LINE = (b'"parentUuid":', b'"isSidechain":', b'"sessionId":', b'"message":')
+WARMUP = "a warm-up of a sub-agent"
+_MAX_LINES_BEFORE_MESSAGE = 5000
+"""How many lines may stand before the first message."""
+ChildFile = tuple[str, int, str, RecordingSource]
+"""When it starts, its place among the files, its lane, its file."""
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -121,14 +122,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the file, but for those that have a file of their own beside."""
     first = read_first_message(source)
     if is_warmup(first):
-        source.skipped[WARMUP] = source.skipped.get(WARMUP, 0) + 1
+        count_skip(source.skipped, WARMUP)
         return
     children = list_child_files(source, parts(source))
-    builders: dict[str, ClaudeSessionBuilder] = {}
+    builders: dict[str, ClaudeSession] = {}
     current = None
     for lane, record in merge_records_by_time(source, children):
         if not isinstance(record, dict):
-            source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
+            count_skip(source.skipped, "not a record")
             continue
         session = record.get("sessionId") or None
         if current is None or (isinstance(session, str) and session != current.id):
@@ -146,12 +147,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _session_builder(
-    known: dict[str, ClaudeSessionBuilder], session: Any, source: RecordingSource
-) -> ClaudeSessionBuilder:
+    known: dict[str, ClaudeSession], session: Any, source: RecordingSource
+) -> ClaudeSession:
     session_id = session if isinstance(session, str) else ""
     if session_id not in known:
         # Lines before the first with an id belong to the session that then begins.
-        builder = known.pop("", None) or ClaudeSessionBuilder(session_id, source, name, version)
+        builder = known.pop("", None) or ClaudeSession(session_id, source, name, version)
         builder.id = session_id
         # A resumed session may begin with records of another: that one's file tells of them.
         own = source.path.parent / f"{session_id}.jsonl"
@@ -162,9 +163,93 @@ def _session_builder(
 
 
 def _link_continuation(
-    sitting: ClaudeSessionBuilder, parent: Any, known: dict[str, ClaudeSessionBuilder]
+    sitting: ClaudeSession, parent: Any, known: dict[str, ClaudeSession]
 ) -> None:
     """Name the session that this one goes on from, where that is told of in the same file."""
     for other in islice(known.values(), 100):
         if other is not sitting and isinstance(parent, str) and parent in other.after:
             sitting.links.setdefault("continues", other.id)
+
+
+def read_first_message(source: RecordingSource) -> dict[str, Any]:
+    """The first message of a file, or nothing."""
+    for line in source.lines:
+        if _is_message(line):
+            return dict(line)
+    before = dict(source.skipped)
+    first_message: Any = next(
+        (line for line in islice(source.records(), _MAX_LINES_BEFORE_MESSAGE) if _is_message(line)),
+        {},
+    )
+    source.skipped.clear()
+    source.skipped.update(before)
+    return dict(first_message)
+
+
+def _is_message(line: Any) -> bool:
+    return isinstance(line, dict) and line.get("type") in ("user", "assistant")
+
+
+def list_child_files(source: RecordingSource, paths: Sequence[Path]) -> list[ChildFile]:
+    """The sub-agents with files, those that did something."""
+    children: list[ChildFile] = []
+    for order, path in enumerate(paths, 1):
+        child = source.beside(path)
+        first = read_first_message(child)
+        if is_warmup(first):
+            count_skip(source.skipped, WARMUP)
+        elif first:
+            agent, start = first.get("agentId"), first.get("timestamp")
+            agent_name = agent if isinstance(agent, str) and agent else path.stem
+            lane = truncate_middle(agent_name, most=200)
+            children.append((start if isinstance(start, str) else "", order, lane, child))
+    return children
+
+
+def merge_records_by_time(
+    source: RecordingSource, children: Sequence[ChildFile]
+) -> Iterator[tuple[str | None, Any]]:
+    """Every record with the sub-agent whose file it is from; None is the session's own file."""
+    if not children:
+        for record in source.records():
+            yield None, record
+        return
+    waiting = sorted(children, key=lambda child: child[:2], reverse=True)
+    streams: list[tuple[str, int, str | None, Any, Iterator[tuple[str, Any]]]] = []
+    _push_next_record(streams, 0, None, _iter_timed_records(source))
+    while streams or waiting:
+        # A file is opened when its time has come: there may be hundreds.
+        while waiting and (not streams or waiting[-1][0] <= streams[0][0]):
+            _, order, lane, child = waiting.pop()
+            _push_next_record(streams, order, lane, _iter_timed_records(child))
+        if streams:
+            _, number, whose, record, stream = heapq.heappop(streams)
+            yield whose, record
+            _push_next_record(streams, number, whose, stream)
+
+
+def _push_next_record(
+    streams: list[Any], order: int, lane: str | None, stream: Iterator[Any]
+) -> None:
+    for time, record in stream:
+        heapq.heappush(streams, (time, order, lane, record, stream))
+        return
+
+
+def _iter_timed_records(source: RecordingSource) -> Iterator[tuple[str, Any]]:
+    """Records with their time; one without has that of the record before it."""
+    last = ""
+    for record in source.records():
+        time = record.get("timestamp") if isinstance(record, dict) else None
+        if isinstance(time, str) and time > last:
+            last = time
+        yield last, record
+
+
+def is_warmup(first: dict[str, Any]) -> bool:
+    """Sub-agents are started once with nothing to do, so that they start faster later."""
+    message = first.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = content[0].get("text")
+    return first.get("isSidechain") is True and content == "Warmup"

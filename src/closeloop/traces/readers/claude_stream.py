@@ -14,23 +14,20 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
-from closeloop.records.trace import Command, Message
+from closeloop.records.trace import Command
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_corrections
-from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
-from closeloop.traces.claude.claude_usage import non_negative_int, usage_from_claude
-from closeloop.traces.claude.session_ending import (
+from closeloop.traces.readers.claude_conversation import (
+    ClaudeConversation,
     join_child_lanes,
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.trace_builder import ROOT_LANE
+from closeloop.traces.readers.claude_results import non_negative_int, usage_from_claude
+from closeloop.traces.session_builder import ROOT_LANE, count_skip
 from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",
@@ -84,18 +81,16 @@ def _is_claude_line(line: Any) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each id in the stream, in the order they begin."""
-    streams: dict[str, _ClaudeStreamBuilder] = {}
+    streams: dict[str, _ClaudeStream] = {}
     current = None
     for record in _iter_records(source):
         if not isinstance(record, dict):
-            source.skipped["not a record"] = source.skipped.get("not a record", 0) + 1
+            count_skip(source.skipped, "not a record")
             continue
         session = record.get("session_id")
         if current is None or (isinstance(session, str) and session != current.id):
             session_id = session if isinstance(session, str) else ""
-            current = (
-                streams.get(session_id) or streams.pop("", None) or _ClaudeStreamBuilder(source)
-            )
+            current = streams.get(session_id) or streams.pop("", None) or _ClaudeStream(source)
             current.id = session_id
             streams[session_id] = current
         current.add_record(record)
@@ -114,12 +109,12 @@ def _iter_records(source: RecordingSource) -> Iterator[Any]:
         yield from source.records()
 
 
-class _ClaudeStreamBuilder:
+class _ClaudeStream:
     """Takes the lines of one session."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.id = ""
-        self.talk = ClaudeConversationBuilder(name, version, source.skipped)
+        self.talk = ClaudeConversation(name, version, source.skipped)
         self.start: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
         self.spent: list[Usage] = []
@@ -202,29 +197,24 @@ class _ClaudeStreamBuilder:
             if isinstance(event, Command) and event.call in self._denied and not event.stopped:
                 talk.builder.finish(event, stopped="not permitted")
         join_child_lanes(talk)
-        mark_corrections(talk.builder)
+        talk.builder.mark_corrections()
         outcome, cause = self._session_outcome()
         words = mark_final_claim(talk, finished=outcome == "finished")
         result_text = self.results[-1].get("result") if self.results else None
         if isinstance(result_text, str) and result_text.strip() and words is None:
-            words = truncate_middle(result_text, talk.skipped)
-            place = talk.builder.next_number
-            talk.builder.add(Message(number=place, lane=ROOT_LANE, role="agent", text=words))
-            mark_final_claim(talk, finished=outcome == "finished")
+            talk.builder.add_agent_message(result_text)
+            words = mark_final_claim(talk, finished=outcome == "finished")
         release, model, cwd = (
             truncate_middle(value, most=1000) if isinstance(value, str) else None
             for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
         )
-        main_model = max(talk.models, key=lambda one: talk.models[one], default=model)
-        trace = talk.builder.build_trace(talk.skipped)
-        return Session(
-            id=truncate_middle(self.id, most=400) or content_digest(msgspec.msgpack.encode(trace)),
+        main_model = talk.builder.most_used_model() or model
+        return talk.builder.build_session(
+            id=truncate_middle(self.id, most=400)
+            or content_digest(msgspec.msgpack.encode(talk.builder.build_trace())),
             agent="claude-code",
-            trace=trace,
             agent_version=release,
             model=main_model and truncate_middle(main_model, most=1000),
-            started=talk.started,
-            ended=talk.ended,
             exit=outcome,
             cause=cause,
             usage=sum_usage(self.spent) if self.spent else talk.builder.total_usage(),

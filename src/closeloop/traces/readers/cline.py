@@ -10,21 +10,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_corrections
-from closeloop.traces.cline import runtime_sessions
-from closeloop.traces.cline.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments
-from closeloop.traces.cline.cline_task import ClineTask, ClineTaskBuilder
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.readers.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments
+from closeloop.traces.readers.cline_task import ClineTask, ClineTaskLane
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_count,
     as_label,
     as_list,
     as_mapping,
     as_text,
+    time_from_text,
     try_decode_json,
 )
 
@@ -37,6 +37,13 @@ _MAX_FOLDERS = 5000
 _MAX_CONVERSATION_BYTES = 256 << 20
 _BEGINNING, _MOST_BEGINNINGS = 1 << 20, 1 << 14
 _TASK_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{13}")
+_AGENTS = ("lead", "subagent", "teammate")
+_MAX_CHILD_FILES = 1000
+_FINISHED: tuple[Exit, str | None] = ("finished", None)
+_EXITS: dict[str, tuple[Exit, str | None]] = {
+    "failed": ("crashed", "The session failed."),
+    "cancelled": ("gave_up", "The user cancelled it."),
+}
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -48,9 +55,7 @@ def recognises(source: RecordingSource) -> bool:
 
 def _is_runtime_session(document: Any) -> bool:
     """Whether it is of Cline's own runtime, which its command line has."""
-    return isinstance(document, dict) and (
-        runtime_sessions.is_message_file(document) or runtime_sessions.is_session_info(document)
-    )
+    return isinstance(document, dict) and (is_message_file(document) or is_session_info(document))
 
 
 def _is_task_info(document: Mapping[str, Any]) -> bool:
@@ -103,7 +108,7 @@ def _is_view(document: Any) -> bool:
 
 def parts(source: RecordingSource) -> Sequence[Path]:
     if _is_runtime_session(source.document):
-        return runtime_sessions.list_runtime_parts(source)
+        return list_runtime_parts(source)
     if owner(source) is not None:
         return ()
     own = [source.path.parent / file for file in (CONVERSATION, VIEW, *INFO_FILES)]
@@ -117,7 +122,7 @@ def parts(source: RecordingSource) -> Sequence[Path]:
 
 def owner(source: RecordingSource) -> Path | None:
     if _is_runtime_session(source.document):
-        return runtime_sessions.runtime_owner(source)
+        return runtime_owner(source)
     folder = source.path.parent
     root = _load_family(source.path).find_root(folder)
     for file in (CONVERSATION, VIEW):
@@ -133,7 +138,7 @@ def owner(source: RecordingSource) -> Path | None:
 def read(source: RecordingSource) -> Iterator[Session]:
     document = source.document
     if isinstance(document, dict):
-        yield from runtime_sessions.read_runtime_session(source, TraceBuilder(name, version))
+        yield from read_runtime_session(source, SessionBuilder(name, version, source.skipped))
         return
     task = _load_task(source, source.path.parent, document)
     if task is None:
@@ -150,32 +155,28 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _build_session(
     source: RecordingSource, task: ClineTask, tasks: Mapping[str, ClineTask]
 ) -> Session:
-    builder = TraceBuilder(name, version)
-    telling = ClineTaskBuilder(builder, ROOT_LANE, tasks, source.skipped)
+    builder = SessionBuilder(name, version, source.skipped)
+    telling = ClineTaskLane(builder, ROOT_LANE, tasks)
     about = _read_task_info(source.path.parent)
     telling.add_task(task)
-    mark_corrections(builder)
+    builder.mark_corrections()
     builder.open_lane(agent=telling.mode)
     models = [as_mapping(one).get("model_id") for one in as_list(about.get("model_usage"))]
     stated = next((model for one in models if (model := as_label(one))), None)
     parent = as_label(about.get("parentTaskId"))
-    return Session(
+    return builder.build_session(
         id=task.id,
         agent=telling.flavour or ("roo-code" if _is_roo(telling, task, about) else "cline"),
-        trace=builder.build_trace(source.skipped),
-        model=max(telling.models, key=telling.models.__getitem__, default=telling.model) or stated,
-        started=min(telling.times, default=None),
-        ended=max(telling.times, default=None),
+        model=builder.most_used_model() or telling.model or stated,
         exit="finished" if telling.claim else "gave_up",
         cause=None if telling.claim else "no completion was reported",
-        usage=builder.total_usage(),
         summary=telling.claim,
         directory=as_label(about.get("workspace")) or telling.directory,
         parent=parent,
     )
 
 
-def _is_roo(telling: ClineTaskBuilder, task: ClineTask, about: Mapping[str, Any]) -> bool:
+def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -> bool:
     """By what only Roo Code writes; Cline notes the model beside each answer that has a time."""
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
@@ -364,3 +365,89 @@ def _briefs_in_content(content: Any) -> Iterator[str]:
         for segment in split_segments(said) if "<new_task>" in said else ():
             if isinstance(segment, ClineCall) and segment.name == "new_task":
                 yield segment.parameters.get("message", "").strip()
+
+
+def is_message_file(document: Mapping[str, Any]) -> bool:
+    """Whether a document holds the messages of a session."""
+    listed = document.get("messages")
+    return (
+        isinstance(document.get("sessionId"), str)
+        and isinstance(listed, list)
+        and (document.get("agent") in _AGENTS or "updated_at" in document)
+        and all(as_mapping(one).get("role") in ("user", "assistant") for one in listed[:4])
+    )
+
+
+def is_session_info(document: Mapping[str, Any]) -> bool:
+    """Whether a document says what a session was, without its messages."""
+    return {"session_id", "pid", "started_at", "status", "cwd"} <= document.keys()
+
+
+def list_runtime_parts(source: RecordingSource) -> list[Path]:
+    """The other files of a session's folder; none for those that are parts themselves."""
+    if runtime_owner(source) is not None:
+        return []
+    session_id = as_label(as_mapping(source.document).get("sessionId")) or ""
+    about = source.path.parent / f"{session_id}.json"
+    files = [about] if about.is_file() and about != source.path else []
+    return files + [path for path, _ in _iter_child_tasks(source, session_id)]
+
+
+def runtime_owner(source: RecordingSource) -> Path | None:
+    document = as_mapping(source.document)
+    session_id = as_label(document.get("sessionId")) or as_label(document.get("session_id")) or ""
+    if not is_session_info(document) and "__" not in session_id:
+        return None
+    path = source.path.parent / f"{session_id.partition('__')[0]}.messages.json"
+    return path if path != source.path and path.is_file() else None
+
+
+def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Iterator[Session]:
+    document = as_mapping(source.document)
+    session_id = as_label(document.get("sessionId"))
+    if not is_message_file(document) or session_id is None or not document["messages"]:
+        return
+    tasks = {task.id: task for _, task in _iter_child_tasks(source, session_id)}
+    children = [(_first_message_text(task.messages), task.id) for task in tasks.values()]
+    telling = ClineTaskLane(reader, ROOT_LANE, tasks)
+    telling.add_task(ClineTask(session_id, document["messages"], (), children))
+    reader.mark_corrections()
+    about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
+    about = about if is_session_info(about) else {}
+    origin = as_mapping(document.get("origin"))
+    said = reader.mark_claim()
+    ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
+    system = as_text(document.get("system_prompt"))
+    reader.record_time(time_from_text(about.get("started_at")))
+    yield reader.build_session(
+        id=session_id,
+        agent="cline",
+        agent_version=as_label(origin.get("version")),
+        model=reader.most_used_model() or telling.model or as_label(about.get("model")),
+        system=reader.truncate_text(system) if system else None,
+        exit=ended,
+        cause=cause,
+        summary=telling.claim or said,
+        directory=as_label(about.get("cwd")),
+        parent=as_label(origin.get("parentThreadId")),
+    )
+
+
+def _iter_child_tasks(source: RecordingSource, named: str) -> Iterator[tuple[Path, ClineTask]]:
+    """The agents that a session sent off, as far as their files are beside it."""
+    try:
+        beside = sorted(source.path.parent.glob("*.messages.json"))[:_MAX_CHILD_FILES]
+    except OSError:
+        return
+    for path in beside:
+        document = as_mapping(source.beside(path).document) if path != source.path else {}
+        child = as_label(document.get("sessionId")) or ""
+        if child.startswith(f"{named}__") and is_message_file(document):
+            yield path, ClineTask(child, document["messages"], (), ())
+
+
+def _first_message_text(messages: Any) -> str:
+    for one in messages[:1]:
+        words = [as_mapping(part).get("text") for part in as_list(as_mapping(one).get("content"))]
+        return "\n".join(word for word in words if isinstance(word, str)).strip()
+    return ""

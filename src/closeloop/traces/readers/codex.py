@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import heapq
+import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message
-from closeloop.traces.call_results import mark_corrections
-from closeloop.traces.codex.codex_session import CodexSessionBuilder
-from closeloop.traces.codex.record_dispatch import handle_record
-from closeloop.traces.codex.rollout_files import (
-    CodexThread,
-    find_starter_file,
-    list_descendant_threads,
-)
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.readers.codex_session import CodexRollout, handle_record
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
 
 name = "codex"
@@ -36,6 +33,13 @@ _RECORD_TYPES = frozenset(
 )
 _OPENING = object()
 _EXITS: dict[str, Exit] = {"budget_limited": "out_of_budget"}
+MAX_DAYS_APART = 31
+"""How long after a thread began the ones that it starts are looked for."""
+MAX_FOLDER_FILES = 5000
+"""In a folder with more files than this, only those named as Codex names them are looked into."""
+HEAD_BYTES = 16 << 10
+_HEADER_KEYS = re.compile(rb'"(id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,100})"')
+_thread_cache: dict[str, tuple[int, dict[str, CodexThread]]] = {}
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -76,15 +80,15 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     children = list_descendant_threads(source)
     lanes = {child.id: child.id for child in children}
-    root = CodexSessionBuilder(builder, ROOT_LANE, source.skipped, lanes)
+    root = CodexRollout(builder, ROOT_LANE, lanes)
     readings = [root]
     if children:
         streams = [_iter_timed_records(source, root)]
         for child in children:
-            reading = CodexSessionBuilder(builder, child.id, source.skipped, lanes)
+            reading = CodexRollout(builder, child.id, lanes)
             builder.open_lane(child.id, lanes.get(child.parent or "", ROOT_LANE))
             readings.append(reading)
             streams.append(_iter_timed_records(source.beside(child.path), reading, child))
@@ -98,14 +102,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
         reading.finish()
         builder.open_lane(reading.lane.name, agent=_agent_name(reading))
     _join_reviews(builder, readings)
-    mark_corrections(builder)
+    builder.mark_corrections()
     if root.meta or builder.events:
         yield _build_session(source, builder, readings)
 
 
 def _iter_timed_records(
-    source: RecordingSource, reading: CodexSessionBuilder, child: CodexThread | None = None
-) -> Iterator[tuple[str, CodexSessionBuilder, Any]]:
+    source: RecordingSource, reading: CodexRollout, child: CodexThread | None = None
+) -> Iterator[tuple[str, CodexRollout, Any]]:
     """Records with the time by which the threads' files are woven together."""
     latest = ""
     if child is not None:
@@ -119,7 +123,7 @@ def _iter_timed_records(
         yield latest, reading, record
 
 
-def _agent_name(reading: CodexSessionBuilder) -> str | None:
+def _agent_name(reading: CodexRollout) -> str | None:
     meta = reading.meta
     fields = {**as_mapping(_spawn_info(meta)), **meta}
     return (
@@ -133,7 +137,7 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
     return as_label(as_mapping(meta.get("source")).get("subagent"))
 
 
-def _join_reviews(builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]) -> None:
+def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> None:
     """A review's thread is told apart only by its first line: the first is for the first."""
     for reading in readings:
         mine = reading.meta.get("id")
@@ -149,7 +153,7 @@ def _join_reviews(builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]
 
 
 def _build_session(
-    source: RecordingSource, builder: TraceBuilder, readings: Sequence[CodexSessionBuilder]
+    source: RecordingSource, builder: SessionBuilder, readings: Sequence[CodexRollout]
 ) -> Session:
     root = readings[0]
     meta, git = root.meta, as_mapping(root.meta.get("git"))
@@ -163,7 +167,7 @@ def _build_session(
         meta.get("parent_thread_id")
     )
     links = {"repository": git.get("repository_url"), "forked from": meta.get("forked_from_id")}
-    return Session(
+    return builder.build_session(
         id=as_label(meta.get("id")) or content_digest(source.head),
         agent="codex",
         agent_version=as_label(meta.get("cli_version")),
@@ -173,7 +177,6 @@ def _build_session(
         ended=max(ends, default=None),
         exit=ending,
         cause=cause,
-        usage=builder.total_usage(),
         summary=last_message.text if isinstance(last_message, Message) else None,
         directory=as_label(meta.get("cwd")),
         branch=as_label(git.get("branch")),
@@ -182,7 +185,6 @@ def _build_session(
         links={
             key: known for key, value in links.items() if (known := as_label(value)) is not None
         },
-        trace=builder.build_trace(source.skipped),
     )
 
 
@@ -190,19 +192,133 @@ def _spawn_info(meta: dict[str, Any]) -> Any:
     return as_mapping(as_mapping(meta.get("source")).get("subagent")).get("thread_spawn")
 
 
-def _system_prompt(root: CodexSessionBuilder) -> str | None:
+def _system_prompt(root: CodexRollout) -> str | None:
     instructions = root.meta.get("base_instructions") or root.meta.get("instructions")
     words = (
         instructions
         if isinstance(instructions, str)
         else as_text(as_mapping(instructions).get("text"))
     )
-    return root.talk.system if words is None else root.lane.truncate_text(words)
+    return root.talk.system if words is None else root.lane.builder.truncate_text(words)
 
 
-def _session_exit(root: CodexSessionBuilder) -> tuple[Exit, str | None]:
+def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:
     if root.lane.stopped is not None:
         return _EXITS.get(root.lane.stopped, "gave_up"), f"The turn was {root.lane.stopped}."
     if root.running:
         return "gave_up", "The recording ends within a turn."
     return "finished", None
+
+
+class CodexThread(NamedTuple):
+    """What the first line of a rollout says of it."""
+
+    id: str
+    parent: str | None
+    began: str
+    path: Path
+
+
+def read_thread_header(source: RecordingSource) -> CodexThread | None:
+    """The thread that a file holds, by its first line."""
+    line = source.head[:HEAD_BYTES].lstrip().partition(b"\n")[0]
+    if b'"session_meta"' not in line[:300]:
+        return None
+    began, ids, parents = "", "", ""
+    for key, value in _HEADER_KEYS.findall(line.partition(b'"base_instructions"')[0]):
+        text = value.decode(errors="replace")
+        if key == b"id":
+            ids = ids or text
+        elif key == b"parent_thread_id":
+            parents = parents or text
+        else:
+            began = began or text
+    return CodexThread(ids, parents or None, began, source.path) if ids else None
+
+
+def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
+    """The threads that this one started, and theirs, as far as their files are there."""
+    root = read_thread_header(source)
+    if root is None:
+        return []
+    started: dict[str, list[CodexThread]] = {}
+    known_ids = {root.id}
+    for folder in _day_folders(source.path.parent, range(MAX_DAYS_APART + 1)):
+        for thread in _threads_in_folder(folder, source).values():
+            if thread.parent is not None:
+                started.setdefault(thread.parent, []).append(thread)
+    descendants: list[CodexThread] = []
+    waiting = [root.id]
+    while waiting:
+        for thread in started.get(waiting.pop(), ()):
+            if thread.id not in known_ids:
+                known_ids.add(thread.id)
+                descendants.append(thread)
+                waiting.append(thread.id)
+    return sorted(descendants, key=lambda thread: (thread.began, thread.id))
+
+
+def find_starter_file(source: RecordingSource) -> Path | None:
+    """The file of the thread that started this one, or of the one that started that."""
+    thread = read_thread_header(source)
+    known_ids, top = set(), None
+    while thread is not None and thread.parent is not None and thread.id not in known_ids:
+        known_ids.add(thread.id)
+        folders = _day_folders(thread.path.parent, range(0, -MAX_DAYS_APART - 1, -1))
+        parent = thread.parent
+        places = (_threads_in_folder(folder, source).get(parent) for folder in folders)
+        thread = next((place for place in places if place is not None), None)
+        top = thread or top
+    if top is None or top.path == source.path:
+        return None
+    # Both ways must lead to the same: a part that its owner does not list would be lost.
+    listed = (child.path for child in list_descendant_threads(source.beside(top.path)))
+    return top.path if source.path in listed else None
+
+
+@lru_cache(maxsize=256)
+def _day_folders(folder: Path, days: range) -> Sequence[str]:
+    """The folder, and those of the days around it; most files of a day ask for the same."""
+    try:
+        day = date(*(int(name) for name in folder.parts[-3:]))
+        others = [day + timedelta(days=distance) for distance in days[1:]]
+    except (ValueError, TypeError, OverflowError):
+        return (str(folder),)
+    top = folder.parents[2]
+    return (str(folder), *(f"{top}/{o.year:04}/{o.month:02}/{o.day:02}" for o in others))
+
+
+def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:
+    """The threads in a folder, looked up once as long as no file comes or goes."""
+    # Most are not there, and every file asks for all of them: this is the quickest way to know.
+    if not os.access(folder, os.F_OK):
+        return {}
+    try:
+        stamp = os.stat(folder).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return {}
+    if folder in _thread_cache and _thread_cache[folder][0] == stamp:
+        return _thread_cache[folder][1]
+    threads = _scan_folder(folder, source)
+    # A folder that changes right now may change again within the same tick of its clock.
+    if time.time_ns() - stamp > 1_000_000_000:
+        if len(_thread_cache) > MAX_FOLDER_FILES:
+            _thread_cache.clear()
+        _thread_cache[folder] = (stamp, threads)
+    return threads
+
+
+def _scan_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_file())
+    except OSError:
+        return {}
+    if len(names) > MAX_FOLDER_FILES:
+        names = [name for name in names if name.startswith("rollout-")]
+    threads: dict[str, CodexThread] = {}
+    for name in names:
+        thread = read_thread_header(source.beside(Path(folder, name)))
+        if thread is not None:
+            threads.setdefault(thread.id, thread)
+    return threads

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.recorded_texts import truncate_middle
@@ -21,12 +21,11 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
-from closeloop.traces import single_file
-from closeloop.traces.codex.codex_outputs import mcp_reply_text
-from closeloop.traces.codex.codex_usage import CodexTokenMeter
-from closeloop.traces.shell_words import split_shell_words as shell_words
+from closeloop.traces.edit_texts import split_shell_words as shell_words
+from closeloop.traces.readers.codex_lane import CodexTokenMeter
+from closeloop.traces.readers.codex_results import mcp_reply_text
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_label,
@@ -38,7 +37,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "codex-exec"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 Item = Mapping[str, Any]
 _START_TYPES = ("thread.started", "session.created")
@@ -81,7 +79,7 @@ def _is_later_line(line: Any) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder: _CodexExecSessionBuilder | None = None
+    builder: _CodexExecThread | None = None
     for record in source.records():
         fields = as_mapping(record)
         kind = fields.get("type")
@@ -90,21 +88,20 @@ def read(source: RecordingSource) -> Iterator[Session]:
             if builder is not None and builder.thread != thread:
                 yield builder.build_session(source)
                 builder = None
-            builder = builder or _CodexExecSessionBuilder(source.skipped, thread)
+            builder = builder or _CodexExecThread(source.skipped, thread)
             continue
-        builder = builder or _CodexExecSessionBuilder(source.skipped, None)
+        builder = builder or _CodexExecThread(source.skipped, None)
         builder.add_record(kind, fields, record)
     if builder is not None:
         yield builder.build_session(source)
 
 
-class _CodexExecSessionBuilder:
+class _CodexExecThread:
     """One thread as far as it is printed."""
 
     def __init__(self, skipped: dict[str, int], thread: str | None) -> None:
         self.thread = thread
-        self.skipped = skipped
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, skipped)
         self._meter = CodexTokenMeter()
         self._turn = 0
         self._running = False
@@ -129,13 +126,14 @@ class _CodexExecSessionBuilder:
                 self.builder.add_turn(ROOT_LANE, Turn(usage=usage), str(self._turn))
         elif kind == "turn.failed":
             self._running = False
-            self._failure = self._message_text(as_mapping(told.get("error")), told)
-            self._add_note(self._failure, "turn failed")
+            failure = self._message_text(as_mapping(told.get("error")), told)
+            self._failure = truncate_middle(failure)
+            self.builder.add_note(failure, "turn failed")
         elif kind == "error":
             # Often only a connection that is tried again.
-            self._add_note(self._message_text(told, told), "error")
+            self.builder.add_note(self._message_text(told, told), "error")
         else:
-            self._add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
+            self.builder.add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
 
     def _mark_claim(self) -> None:
         """A turn came to its end: the agent's last words say that it is done."""
@@ -157,7 +155,7 @@ class _CodexExecSessionBuilder:
         self._ensure_turn()
         if handler is None:
             if ended:
-                self._add_note(json_excerpt(item), f"unknown: {as_label(kind) or 'item'}")
+                self.builder.add_note(json_excerpt(item), f"unknown: {as_label(kind) or 'item'}")
             return
         handler(self, item, ended)
 
@@ -167,24 +165,26 @@ class _CodexExecSessionBuilder:
         words = item.get("text")
         if ended and isinstance(words, str):
             place = self._event_fields(None)
-            message = Message(**place, role="agent", text=self._truncate_text(words))
+            message = Message(**place, role="agent", text=self.builder.truncate_text(words))
             self._last_words = self.builder.add(message).number
 
     def _add_thought(self, item: Item, ended: bool) -> None:
         words = item.get("text")
         if ended and isinstance(words, str):
-            self.builder.add(Thought(**self._event_fields(None), text=self._truncate_text(words)))
+            self.builder.add(
+                Thought(**self._event_fields(None), text=self.builder.truncate_text(words))
+            )
 
     def _add_error(self, item: Item, ended: bool) -> None:
         if ended:
-            self._add_note(self._message_text(item, item), "error")
+            self.builder.add_note(self._message_text(item, item), "error")
 
     def _add_plan(self, item: Item, ended: bool) -> None:
         """A list that is told again with every step that is done, and once more at the end."""
         plan = item.get("items")
         if plan != self._plan:
             self._plan = plan
-            plan_arguments = storable_value({"items": plan}, self.skipped)
+            plan_arguments = storable_value({"items": plan}, self.builder.skipped)
             self.builder.add(
                 ToolUse(**self._event_fields(None), name="todo_list", arguments=plan_arguments)
             )
@@ -198,14 +198,14 @@ class _CodexExecSessionBuilder:
             if isinstance(raw_command, str)
             else json_excerpt(raw_command)
         )
-        event = self._find_open_call(item) or self._add_event(
-            Command(**self._event_fields(item), command=self._truncate_text(line))
+        event = self._find_open_call(item) or self.builder.add(
+            Command(**self._event_fields(item), command=self.builder.truncate_text(line))
         )
         if ended:
             code, output = as_exit_code(item.get("exit_code")), item.get("aggregated_output")
             self.builder.finish(
                 event,
-                output=self._truncate_text(output) if isinstance(output, str) else None,
+                output=self.builder.truncate_text(output) if isinstance(output, str) else None,
                 exit_code=code,
                 exit_from=None if code is None else "stated",
                 stopped="rejected" if item.get("status") == "declined" else None,
@@ -216,9 +216,10 @@ class _CodexExecSessionBuilder:
             for change in as_list(item.get("changes")):
                 path, kind = as_mapping(change).get("path"), as_mapping(change).get("kind")
                 if isinstance(path, str):
-                    action = {"add": "create", "delete": "delete"}.get(str(kind), "change")
-                    place = self._event_fields(item)
-                    self._add_event(Edit(**place, path=self._truncate_text(path), action=action))  # type: ignore[arg-type]
+                    action: Any = {"add": "create", "delete": "delete"}.get(str(kind), "change")
+                    fields = self._event_fields(item)
+                    edit = Edit(**fields, path=self.builder.truncate_text(path), action=action)
+                    self.builder.add(edit)
         while ended and (event := self._find_open_call(item)) is not None:
             self.builder.finish(event, ok=_SUCCESS_BY_STATUS.get(str(item.get("status"))))
 
@@ -228,12 +229,14 @@ class _CodexExecSessionBuilder:
         if event is None:
             raw_arguments = item.get("arguments")
             arguments = (
-                storable_value(raw_arguments, self.skipped)
+                storable_value(raw_arguments, self.builder.skipped)
                 if isinstance(raw_arguments, dict)
                 else None
             )
-            event = self._add_event(
-                event_from_call(f"mcp__{server}__{tool}", arguments, self._make_origin(item))
+            event = self.builder.add(
+                event_from_call(
+                    f"mcp__{server}__{tool}", arguments, CallOrigin(**self._event_fields(item))
+                )
             )
         if not ended:
             return
@@ -242,13 +245,13 @@ class _CodexExecSessionBuilder:
             self.builder.finish(event)
             if reply:
                 self.builder.add_incoming_message(
-                    self._truncate_text(reply), lane=ROOT_LANE, at=None, intent="answer"
+                    self.builder.truncate_text(reply), lane=ROOT_LANE, at=None, intent="answer"
                 )
             return
         self._finish_tool_call(event, reply, _SUCCESS_BY_STATUS.get(str(item.get("status"))))
 
     def _finish_tool_call(self, event: AnyEvent, reply: str | None, ok: bool | None) -> None:
-        output = None if reply is None else self._truncate_text(reply)
+        output = None if reply is None else self.builder.truncate_text(reply)
         fields = event.__struct_fields__
         result_fields: dict[str, Any] = {"ok": ok} if "ok" in fields else {}
         for field in ("output", "report", "text"):
@@ -264,12 +267,12 @@ class _CodexExecSessionBuilder:
         event, tool = self._find_open_call(item), as_label(item.get("tool")) or "agent"
         if event is None and tool in ("spawn_agent", "send_input"):
             brief = item.get("prompt")
-            text = self._truncate_text(brief) if isinstance(brief, str) else ""
-            event = self._add_event(Handoff(**self._event_fields(item), brief=text))
+            text = self.builder.truncate_text(brief) if isinstance(brief, str) else ""
+            event = self.builder.add(Handoff(**self._event_fields(item), brief=text))
         elif event is None:
             raw_arguments = {"receiver_thread_ids": item.get("receiver_thread_ids")}
-            arguments = storable_value(raw_arguments, self.skipped)
-            event = self._add_event(
+            arguments = storable_value(raw_arguments, self.builder.skipped)
+            event = self.builder.add(
                 ToolUse(**self._event_fields(item), name=tool, arguments=arguments)
             )
         if not ended:
@@ -282,7 +285,9 @@ class _CodexExecSessionBuilder:
                 self._agents[str(thread)] = event.number
         else:
             self.builder.finish(
-                event, ok=ok, output=self._truncate_text(json_excerpt(states)) if states else None
+                event,
+                ok=ok,
+                output=self.builder.truncate_text(json_excerpt(states)) if states else None,
             )
         for thread, state in states.items():
             self._add_report(thread, as_mapping(state))
@@ -293,21 +298,20 @@ class _CodexExecSessionBuilder:
         if number is not None and isinstance(words, str) and status in ("completed", "errored"):
             handoff = self.builder.events[number - 1]
             self.builder.finish(
-                handoff, report=self._truncate_text(words), ok=status == "completed"
+                handoff, report=self.builder.truncate_text(words), ok=status == "completed"
             )
 
     def _add_search(self, item: Item, ended: bool) -> None:
         event = self._find_open_call(item)
         if event is None:
-            event = self._add_event(ToolUse(**self._event_fields(item), name="web_search"))
+            event = self.builder.add(ToolUse(**self._event_fields(item), name="web_search"))
         if ended:
             search_arguments = {key: item.get(key) for key in ("query", "action") if key in item}
-            self.builder.finish(event, arguments=storable_value(search_arguments, self.skipped))
+            self.builder.finish(
+                event, arguments=storable_value(search_arguments, self.builder.skipped)
+            )
 
     # How it is kept
-
-    def _make_origin(self, item: Item) -> CallOrigin:
-        return CallOrigin(**self._event_fields(item))
 
     def _event_fields(self, item: Item | None) -> dict[str, Any]:
         call = None if item is None else as_label(item.get("id"))
@@ -321,31 +325,20 @@ class _CodexExecSessionBuilder:
     def _find_open_call(self, item: Item) -> AnyEvent | None:
         return self.builder.find_open_call(ROOT_LANE, as_label(item.get("id")))
 
-    def _add_event(self, event: AnyEvent) -> AnyEvent:
-        return self.builder.add(event)
-
-    def _truncate_text(self, value: str) -> str:
-        return truncate_middle(value, self.skipped)
-
     def _message_text(self, told: Item, record: Any) -> str:
         message = told.get("message")
-        return self._truncate_text(message) if isinstance(message, str) else json_excerpt(record)
-
-    def _add_note(self, text: str, about: str) -> None:
-        self.builder.add_note(text, about=about)
+        return message if isinstance(message, str) else json_excerpt(record)
 
     def build_session(self, source: RecordingSource) -> Session:
         ending, cause = self._session_exit()
         words = None if self._last_words is None else self.builder.events[self._last_words - 1]
-        return Session(
+        return self.builder.build_session(
             id=self.thread or content_digest(source.head),
             agent="codex",
             exit=ending,
             cause=cause,
-            usage=self.builder.total_usage() if self.builder.count_turns() else Usage(),
             summary=words.text if isinstance(words, Message) else None,
             copy="printed",
-            trace=self.builder.build_trace(source.skipped),
         )
 
     def _session_exit(self) -> tuple[Exit, str | None]:
@@ -379,15 +372,15 @@ def _unwrap_shell(command: str) -> str:
     return words[2] if len(words) == 3 else command
 
 
-_ITEM_HANDLERS: dict[str, Callable[[_CodexExecSessionBuilder, Item, bool], None]] = {
-    "agent_message": _CodexExecSessionBuilder._add_message,
-    "assistant_message": _CodexExecSessionBuilder._add_message,
-    "reasoning": _CodexExecSessionBuilder._add_thought,
-    "command_execution": _CodexExecSessionBuilder._add_command,
-    "file_change": _CodexExecSessionBuilder._add_edits,
-    "mcp_tool_call": _CodexExecSessionBuilder._add_tool_call,
-    "collab_tool_call": _CodexExecSessionBuilder._add_agent_call,
-    "web_search": _CodexExecSessionBuilder._add_search,
-    "todo_list": _CodexExecSessionBuilder._add_plan,
-    "error": _CodexExecSessionBuilder._add_error,
+_ITEM_HANDLERS: dict[str, Callable[[_CodexExecThread, Item, bool], None]] = {
+    "agent_message": _CodexExecThread._add_message,
+    "assistant_message": _CodexExecThread._add_message,
+    "reasoning": _CodexExecThread._add_thought,
+    "command_execution": _CodexExecThread._add_command,
+    "file_change": _CodexExecThread._add_edits,
+    "mcp_tool_call": _CodexExecThread._add_tool_call,
+    "collab_tool_call": _CodexExecThread._add_agent_call,
+    "web_search": _CodexExecThread._add_search,
+    "todo_list": _CodexExecThread._add_plan,
+    "error": _CodexExecThread._add_error,
 }

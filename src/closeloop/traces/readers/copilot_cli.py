@@ -12,7 +12,6 @@ import msgspec
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
@@ -20,21 +19,14 @@ from closeloop.records.trace import (
     Edit,
     Handoff,
     Message,
-    Thought,
+    Read,
     ToolUse,
     Turn,
 )
 from closeloop.records.usage_totals import sum_usage
-from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_corrections, result_fields
-from closeloop.traces.copilot.copilot_calls import (
-    events_from_copilot_call,
-    exit_from_error,
-    running_shell_id,
-    usage_from_copilot,
-)
-from closeloop.traces.tool_calls import CallOrigin, find_exit_code
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.edit_texts import files_in_patch
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
     as_exit_code,
@@ -50,7 +42,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "copilot-cli"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _EVENT_FAMILIES = frozenset({"session", "user", "assistant", "tool", "system", "hook", "permission",
                        "subagent", "skill", "abort", "model", "user_input", "mcp", "commands",
@@ -80,6 +71,10 @@ _TEXT_KEYS = ("summaryContent", "message", "reason", "content", "newModel", "new
           "title", "name", "errorMessage", "error", "agentName")  # fmt: skip
 _NO_USER_PREFIX = "The user is not available to respond"
 _ANSWER = re.compile(r"\AUser (?:responded|selected|answered): ")
+_RUNNING_SHELL = re.compile(
+    r"<command (?:with|started in background with) shellId: ([^\s>]{1,100})(?: is still running|>)"
+)
+_PATCH_FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -102,28 +97,26 @@ def _is_event(line: Any) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder = _CopilotSessionBuilder(source.skipped)
+    builder = _CopilotSession(source.skipped)
     for record in source.records():
         if isinstance(record, dict):
             builder.add_record(record)
         else:
-            builder.count_skip("a line that is no event")
+            count_skip(source.skipped, "a line that is no event")
     if builder.builder.events or builder.start:
         yield builder.build_session(source.path)
 
 
-class _CopilotSessionBuilder:
+class _CopilotSession:
     """A session while its events are read."""
 
     def __init__(self, skipped: dict[str, int]) -> None:
-        self.builder = TraceBuilder(name, version)
-        self.skipped = skipped
+        self.builder = SessionBuilder(name, version, skipped)
         self.start: dict[str, Any] = {}
         self.result: dict[str, Any] = {}
         """The last line of what is printed; the agent's own files have none."""
         self.system: str | None = None
         self.model: str | None = None
-        self.words: dict[str, int] = {}
         self.lanes: dict[str, str] = {}
         self.calls: dict[str, int] = {}
         self.running: set[int] = set()
@@ -131,23 +124,14 @@ class _CopilotSessionBuilder:
         """Commands that go on after their result, by the shell they are in."""
         self.totals: list[Usage] = []
         self.usages: dict[str, list[Usage]] = {}
-        self.times: list[datetime] = []
         self.last: int | None = None
         self.ending: tuple[Exit, str | None] = ("finished", None)
         self.open = False
         """Whether the agent is in the middle of a turn."""
 
-    def count_skip(self, why: str) -> None:
-        self.skipped[why] = self.skipped.get(why, 0) + 1
-
-    def truncate_text(self, value: str) -> str:
-        return truncate_middle(value, self.skipped)
-
     def add_record(self, record: Mapping[str, Any]) -> None:
         kind, data = record.get("type"), as_mapping(record.get("data"))
-        at = time_from_text(record.get("timestamp"))
-        if at is not None:
-            self.times = [min(self.times[0], at), max(self.times[-1], at)] if self.times else [at]
+        at = self.builder.record_time(time_from_text(record.get("timestamp")))
         self._update_state(kind, data)
         if isinstance(kind, str) and kind in _ECHO_EVENTS:
             return
@@ -190,12 +174,10 @@ class _CopilotSessionBuilder:
         number = self.calls.get(call or "")
         event = self.builder.events[number - 1] if number else None
         if isinstance(event, Handoff) and event.lane != lane:
-            self.builder.events[event.number - 1] = msgspec.structs.replace(event, child=lane)
+            self.builder.update_event(event, child=lane)
 
     def add_note(self, words: str, about: str, lane: str, at: datetime | None) -> None:
-        self.builder.add_note(
-            self.truncate_text(words), about=self.truncate_text(about), lane=lane, at=at
-        )
+        self.builder.add_note(words, about, lane=lane, at=at)
 
     def begin_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         if self.start:
@@ -207,7 +189,7 @@ class _CopilotSessionBuilder:
         said = as_text(data.get("content"))
         if said is None:
             return
-        said = self.truncate_text(said)
+        said = self.builder.truncate_text(said)
         if self.system is None:
             self.system = said
         elif self.system != said:
@@ -218,7 +200,7 @@ class _CopilotSessionBuilder:
         if said is not None and origin not in (None, "user"):
             self.add_note(said, f"added by {origin}"[:100], lane, at)
         elif said is not None:
-            self.builder.add_incoming_message(self.truncate_text(said), lane=lane, at=at)
+            self.builder.add_incoming_message(self.builder.truncate_text(said), lane=lane, at=at)
         for attached in as_list(data.get("attachments")):
             self.add_note(json_excerpt(attached), "attachment", lane, at)
 
@@ -232,22 +214,13 @@ class _CopilotSessionBuilder:
             lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call
         )
         thought, said = as_text(data.get("reasoningText")), as_text(data.get("content"))
-        if thought and thought.strip():
-            builder.add(
-                Thought(
-                    number=builder.next_number,
-                    lane=lane,
-                    turn=turn,
-                    at=at,
-                    text=self.truncate_text(thought),
-                )
-            )
+        builder.add_thought(thought or "", lane=lane, turn=turn, at=at)
         if said and said.strip():
             if model:
-                self.words[model] = self.words.get(model, 0) + len(said)
+                builder.models[model] += len(said)
             if lane == ROOT_LANE:
                 self.last = builder.next_number
-            self._add_message(self.truncate_text(said), lane, at, role="agent", turn=turn)
+            builder.add_agent_message(said, lane=lane, turn=turn, at=at)
         for request in as_list(data.get("toolRequests")):
             request_fields = as_mapping(request)
             self.add_call(
@@ -263,11 +236,11 @@ class _CopilotSessionBuilder:
         lane, turn, at = place
         call, call_arguments = (
             as_label(identity),
-            storable_arguments(data.get("arguments"), self.skipped),
+            storable_arguments(data.get("arguments"), self.builder.skipped),
         )
         words = data.get("arguments")
         if call_arguments is None and isinstance(words, str):
-            call_arguments = {"input": self.truncate_text(words)}
+            call_arguments = {"input": self.builder.truncate_text(words)}
         origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at, call=call)
         first, *_ = map(
             self.builder.add,
@@ -295,7 +268,7 @@ class _CopilotSessionBuilder:
             )
         else:
             self.running.add(event.number)
-            self.builder.events[event.number - 1] = msgspec.structs.replace(event, at=at)
+            self.builder.update_event(event, at=at)
 
     def finish_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         event = self.find_open_call(data.get("toolCallId"), lane)
@@ -305,7 +278,7 @@ class _CopilotSessionBuilder:
         ok = data.get("success") if isinstance(data.get("success"), bool) else None
         result, error = as_mapping(data.get("result")), as_mapping(data.get("error"))
         words = as_text(result.get("content")) or as_text(error.get("message"))
-        output = self.truncate_text(words) if words else "" if ok is not None else None
+        output = self.builder.truncate_text(words) if words else "" if ok is not None else None
         # `success` says that the tool worked, not that a command did: its words say that.
         event_fields = result_fields(event, output, ok)
         refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
@@ -336,15 +309,14 @@ class _CopilotSessionBuilder:
         event = self.builder.events[number - 1] if number else None
         if isinstance(event, Command) and code is not None:
             del self.shells[shell or ""]
-            full_output = self.truncate_text(f"{event.output or ''}\n{output}")
+            full_output = self.builder.truncate_text(f"{event.output or ''}\n{output}")
             self.builder.finish(event, output=full_output, exit_code=code, exit_from="parsed")
 
     def _add_message(self, words: str, lane: str, at: datetime | None, **more: Any) -> None:
-        number = self.builder.next_number
-        self.builder.add(Message(number=number, lane=lane, at=at, text=words, **more))
+        self.builder.add(Message(**self.builder.event_fields(lane=lane, at=at), text=words, **more))
 
     def add_interrupt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        why = self.truncate_text(as_text(data.get("reason")) or "aborted")
+        why = self.builder.truncate_text(as_text(data.get("reason")) or "aborted")
         self._add_message(why, lane, at, role="user", intent="interrupt")
 
     def open_child_lane(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
@@ -368,14 +340,14 @@ class _CopilotSessionBuilder:
         self.totals = [
             usage_from_copilot(as_mapping(as_mapping(one).get("usage"))) for one in metrics.values()
         ]
-        if metrics and not self.words:
+        if metrics and not self.builder.models:
             self.model = self.model or as_label(next(iter(metrics)))
         if data.get("shutdownType") == "error":
             self.ending = ("crashed", as_text(data.get("errorReason")))
 
     def add_claim(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         if said := as_text(data.get("summary")):
-            self._add_message(self.truncate_text(said), lane, at, role="agent", intent="claim")
+            self.builder.add_agent_message(said, "claim", lane=lane, at=at)
 
     def add_permission_decision(
         self, data: Mapping[str, Any], lane: str, at: datetime | None
@@ -385,7 +357,7 @@ class _CopilotSessionBuilder:
             self.add_note(kind, "permission", lane, at)
 
     def build_session(self, path: Path) -> Session:
-        mark_corrections(self.builder)
+        self.builder.mark_corrections()
         events, context = self.builder.events, as_mapping(self.start.get("context"))
         last_message = events[self.last - 1] if self.last is not None else None
         exit_, cause = self.ending
@@ -393,25 +365,23 @@ class _CopilotSessionBuilder:
             exit_, cause = "crashed", "the recording ends in the middle of a turn"
         claimed = any(isinstance(event, Message) and event.intent == "claim" for event in events)
         if last_message is not None and exit_ == "finished" and not claimed:
-            events[last_message.number - 1] = msgspec.structs.replace(last_message, intent="claim")
+            self.builder.update_event(last_message, intent="claim")
         all_usages = [usage for usages in self.usages.values() for usage in usages]
         known_usages = [usage for usage in self.totals or all_usages if usage != Usage()]
         if exit_ == "finished" and as_exit_code(self.result.get("exitCode")):
             exit_, cause = "crashed", f"Copilot ended with exit code {self.result['exitCode']}."
         repository = as_label(context.get("repository"))
         session_id = as_label(self.start.get("sessionId")) or as_label(self.result.get("sessionId"))
-        return Session(
+        return self.builder.build_session(
             id=session_id or (path.parent.name if path.name == "events.jsonl" else path.stem),
             agent="copilot-cli",
-            trace=self.builder.build_trace(self.skipped),
             agent_version=as_label(self.start.get("copilotVersion")),
-            model=max(self.words, key=self.words.__getitem__) if self.words else self.model,
+            model=self.builder.most_used_model() or self.model,
             system=self.system,
-            started=time_from_text(self.start.get("startTime"))
-            or (self.times[0] if self.times else None),
-            ended=self.times[-1] if self.times else None,
+            started=time_from_text(self.start.get("startTime")) or self.builder.started,
+            ended=self.builder.ended,
             exit=exit_,
-            cause=self.truncate_text(cause) if cause else None,
+            cause=self.builder.truncate_text(cause) if cause else None,
             usage=sum_usage(known_usages) if known_usages else self.builder.total_usage(),
             summary=last_message.text if isinstance(last_message, Message) else None,
             directory=as_label(context.get("cwd")),
@@ -422,18 +392,84 @@ class _CopilotSessionBuilder:
         )
 
 
-_Handler = Callable[[_CopilotSessionBuilder, Mapping[str, Any], str, datetime | None], None]
+_Handler = Callable[[_CopilotSession, Mapping[str, Any], str, datetime | None], None]
 _HANDLERS: dict[str, _Handler] = {
-    "session.start": _CopilotSessionBuilder.begin_session,
-    "system.message": _CopilotSessionBuilder.add_system_prompt,
-    "user.message": _CopilotSessionBuilder.add_user_message,
-    "assistant.message": _CopilotSessionBuilder.add_assistant_message,
-    "assistant.usage": _CopilotSessionBuilder.add_usage,
-    "tool.execution_start": _CopilotSessionBuilder.start_call,
-    "tool.execution_complete": _CopilotSessionBuilder.finish_call,
-    "subagent.started": _CopilotSessionBuilder.open_child_lane,
-    "abort": _CopilotSessionBuilder.add_interrupt,
-    "session.shutdown": _CopilotSessionBuilder.end_session,
-    "session.task_complete": _CopilotSessionBuilder.add_claim,
-    "permission.completed": _CopilotSessionBuilder.add_permission_decision,
+    "session.start": _CopilotSession.begin_session,
+    "system.message": _CopilotSession.add_system_prompt,
+    "user.message": _CopilotSession.add_user_message,
+    "assistant.message": _CopilotSession.add_assistant_message,
+    "assistant.usage": _CopilotSession.add_usage,
+    "tool.execution_start": _CopilotSession.start_call,
+    "tool.execution_complete": _CopilotSession.finish_call,
+    "subagent.started": _CopilotSession.open_child_lane,
+    "abort": _CopilotSession.add_interrupt,
+    "session.shutdown": _CopilotSession.end_session,
+    "session.task_complete": _CopilotSession.add_claim,
+    "permission.completed": _CopilotSession.add_permission_decision,
 }
+
+
+def events_from_copilot_call(
+    tool: str, given: dict[str, Any] | None, origin: CallOrigin
+) -> list[AnyEvent]:
+    """What a call starts; a patch may come as bare text, and be of several files."""
+    event = _event_from_call(tool, given, origin)
+    files = []
+    if tool == "apply_patch" and isinstance(event, ToolUse):
+        files = files_in_patch(as_text(as_mapping(given).get("input")) or "")
+    place = msgspec.structs.asdict(origin)
+    edits = [
+        Edit(**place | {"number": number}, **file._asdict())
+        for number, file in enumerate(files, origin.number)
+    ]
+    return [*edits] or [event]
+
+
+def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    event = event_from_call(tool, given, origin)
+    if tool == "apply_patch" and isinstance(event, ToolUse):
+        words = (
+            as_text(as_mapping(given).get("input")) or as_text(as_mapping(given).get("patch")) or ""
+        )
+        files = _PATCH_FILE.findall(words)
+        if len(files) == 1:
+            actions = {"Add": "create", "Delete": "delete"}
+            return Edit(
+                number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at,
+                call=origin.call, path=files[0][1].strip(),
+                action=actions.get(files[0][0], "change"), patch=words,  # type: ignore[arg-type]
+            )  # fmt: skip
+    lines = as_mapping(given).get("view_range")
+    if isinstance(event, Read) and isinstance(lines, list) and len(lines) == 2:
+        first, last = as_count(lines[0]), as_count(lines[1])
+        return msgspec.structs.replace(event, first_line=first, last_line=last)
+    return event
+
+
+def exit_from_error(error: Mapping[str, Any]) -> Exit:
+    """What an error was the end by: the provider's are not the agent's."""
+    if error.get("errorType") == "context_limit":
+        return "out_of_budget"
+    return "machine" if as_count(error.get("statusCode")) else "crashed"
+
+
+def running_shell_id(output: str | None) -> str | None:
+    """The shell in which a command goes on, as its result says at the end."""
+    match = _RUNNING_SHELL.search((output or "")[-1000:])
+    return match[1] if match else None
+
+
+def usage_from_copilot(data: Mapping[str, Any]) -> Usage:
+    """Counts of a model; nothing but zeros is nothing known. Input includes what was cached."""
+    into, out = as_count(data.get("inputTokens")), as_count(data.get("outputTokens"))
+    read, write = as_count(data.get("cacheReadTokens")), as_count(data.get("cacheWriteTokens"))
+    if not any((into, out, read, write)):
+        return Usage()
+    fresh = None if into is None else into - (read or 0) - (write or 0)
+    return Usage(
+        input_tokens=fresh if fresh is None or fresh >= 0 else into,
+        output_tokens=out,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        reasoning_tokens=as_count(data.get("reasoningTokens")) or None,
+    )

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import RecordingSource
+from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.exchange_session import READER, UNREADABLE, VERSION, session_from_exchanges
-from closeloop.traces.untrusted_json import as_mapping
+from closeloop.records.trace import Handoff, Turn
+from closeloop.traces.edit_texts import files_in_patch
+from closeloop.traces.message_parts import MessagePart, parse_message_parts
+from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip, derive_id
+from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
 
-name = READER
-version = VERSION
+name = "gateway"
+version = 2
 LAYOUT_VERSION = 1
 """Of the lines that are written, whatever is read from them."""
-parts, owner = single_file.no_parts, single_file.no_owner
 _EXCHANGE_KEY = "closeloop_exchange"
+UNKNOWN_AGENT = "unknown"
+NOT_A_TURN = "an exchange that is no turn"
+UNREADABLE = "an exchange that cannot be read"
+OWN_REPLY_PATH = "reply"
+"""The path of what an agent of ours asked, in our own records."""
+_PROGRAM_TEXT_PREFIXES = (
+    "<system-reminder>",
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions",
+    "# AGENTS.md instructions",
+)
+"""How texts begin that agents put before what the user said, as if it were the user's."""
+_ENVELOPES = ('{"output":', '{"error":')
+_SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -55,10 +75,231 @@ def _iter_exchanges(source: RecordingSource) -> Iterator[Exchange]:
             }
             yield msgspec.convert({**as_mapping(record), **bodies}, Exchange)
         except (msgspec.ValidationError, ValueError):
-            source.skipped[UNREADABLE] = source.skipped.get(UNREADABLE, 0) + 1
+            count_skip(source.skipped, UNREADABLE)
 
 
 def _body_from_json(value: Any) -> bytes:
     if isinstance(value, dict):
         return base64.b64decode(str(value.get("base64")), validate=True)
     return value.encode("utf-8", "replace") if isinstance(value, str) else b""
+
+
+def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int]) -> Session:
+    """All exchanges of one attempt, in the order they were asked."""
+    # Beside the work itself, programs ask for titles and summaries, without tools.
+    talk = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
+    for exchange in exchanges:
+        talk.add_exchange(exchange)
+    return talk.build_session()
+
+
+class _ExchangeLane:
+    """One conversation: all requests that begin alike."""
+
+    def __init__(self, name: str, dialogue: RequestHistory) -> None:
+        self.name = name
+        self.dialogue = dialogue
+        self.begun = False
+
+
+class _ExchangeSession:
+    """A program's conversations while they are put together."""
+
+    def __init__(self, skipped: dict[str, int], *, with_tools: bool) -> None:
+        self.with_tools = with_tools
+        self.builder = SessionBuilder(name, version, skipped)
+        self.lanes: dict[tuple[Any, ...], _ExchangeLane] = {}
+        self.first: str | None = None
+        self.first_at: datetime | None = None
+        self.trouble: str | None = None
+        self.patched: dict[str, list[str | None]] = {}
+        self._known: dict[bytes, list[MessagePart]] = {}
+        """What messages tell: most of them come again with every request."""
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """One request and its answer."""
+        if exchange.path.endswith(("count_tokens", ":countTokens")):
+            self.builder.count_skip(NOT_A_TURN)
+            return
+        payload = as_mapping(try_decode_json(exchange.request))
+        own = exchange.path == OWN_REPLY_PATH
+        parts = self._request_parts(payload, own=own)
+        if not parts:
+            self.builder.count_skip(UNREADABLE)
+            return
+        self.builder.record_time(exchange.at)
+        self.first_at = self.first_at or exchange.at
+        lane = self._lane_of_request(payload, parts)
+        # What the model said is known from its answers; a client may tell it in other words.
+        news = (
+            parts if not lane.begun else [part for part in parts if part.role in ("user", "tool")]
+        )
+        lane.begun = True
+        lane.dialogue.add_request(news, lane.name, exchange.at)
+        self.trouble = exchange.cause
+        if exchange.cause is not None:
+            about = "out of budget" if exchange.status == 400 else "model"
+            self.builder.add_note(
+                clean_unicode(exchange.cause), about=about, lane=lane.name, at=exchange.at
+            )
+        if exchange.status < 300:
+            self._add_answer(exchange, lane)
+
+    def _add_answer(self, exchange: Exchange, lane: _ExchangeLane) -> None:
+        turn = Turn(
+            usage=exchange.usage, model=exchange.model, at=exchange.at, seconds=exchange.seconds
+        )
+        number = self.builder.add_turn(lane.name, turn)
+        if exchange.model:
+            self.builder.models[exchange.model] += 1
+        answer = read_provider_reply(exchange.response).answer or {}
+        for part in self._normalise_parts(
+            _answer_parts(answer, own=exchange.path == OWN_REPLY_PATH)
+        ):
+            lane.dialogue.add_reply_part(part, lane.name, exchange.at, number)
+
+    def _lane_of_request(self, payload: dict[str, Any], told: list[MessagePart]) -> _ExchangeLane:
+        """The conversation that a request goes on with, by what it began with."""
+        first = next((part.text for part in told if part.role == "user"), "")
+        key = (first, bool(payload.get("tools")))
+        if key in self.lanes:
+            return self.lanes[key]
+        name = ROOT_LANE
+        if self.first is None and key[1] == self.with_tools:
+            self.first = first
+        else:
+            name = f"conversation {len(self.lanes) + 1}"
+            self.builder.open_lane(name, ROOT_LANE)
+            self._join_handoff(name, first)
+        lane = self.lanes[key] = _ExchangeLane(name, RequestHistory(self.builder))
+        return lane
+
+    def _join_handoff(self, child: str, first: str) -> None:
+        """A call that gave its brief to another agent is where that one's conversation began."""
+        for event in reversed(self.builder.events):
+            if isinstance(event, Handoff) and event.child is None and event.brief in first:
+                self.builder.events[event.number - 1] = handoff_from_call(event, child)
+                return
+
+    def _request_parts(self, payload: dict[str, Any], *, own: bool) -> list[MessagePart]:
+        """What a request of any format tells, the system prompt first."""
+        parts: list[MessagePart] = []
+        for name in _SYSTEM_KEYS:
+            if name in payload:
+                parts += self._normalise_parts(parse_message_parts(payload[name], "system"))
+        for name in ("messages", "contents", "input"):
+            messages = payload.get(name)
+            if isinstance(messages, list):
+                for message in messages:
+                    parts += self._message_parts(message, own=own)
+            elif messages is not None and not own:
+                parts += self._normalise_parts(parse_message_parts(messages, "user"))
+        return parts
+
+    def _message_parts(self, message: Any, *, own: bool) -> list[MessagePart]:
+        try:
+            key = msgspec.json.encode(message)
+        except (ValueError, OverflowError, RecursionError):
+            key = b""
+        parts = self._known.get(key)
+        if parts is None:
+            shaped = _to_provider_message(as_mapping(message)) if own else message
+            parts = self._normalise_parts(parse_message_parts(shaped, "user", 1))
+            if key:
+                self._known[key] = parts
+        return parts
+
+    def _normalise_parts(self, parts: Iterable[MessagePart]) -> list[MessagePart]:
+        """What is the user's; and patches of several files as a call for each of them."""
+        normalised: list[MessagePart] = []
+        for part in parts:
+            if part.role == "user" and part.text.lstrip().startswith(_PROGRAM_TEXT_PREFIXES):
+                normalised.append(part._replace(role="system"))
+            elif part.kind == "call" and part.name == "apply_patch" and part.id:
+                normalised += self._split_patch(part)
+            elif part.kind == "result":
+                result = _unwrap_result(part)
+                ids = self.patched.get(part.id or "")
+                normalised += [result._replace(id=each) for each in ids] if ids else [result]
+            else:
+                normalised.append(part)
+        return normalised
+
+    def _split_patch(self, part: MessagePart) -> Iterator[MessagePart]:
+        patch_arguments = part.arguments
+        written = (
+            patch_arguments.get("input") or patch_arguments.get("patch")
+            if isinstance(patch_arguments, dict)
+            else patch_arguments
+        )
+        files = files_in_patch(written) if isinstance(written, str) else []
+        if not files or part.id is None:
+            yield part
+            return
+        ids = [f"{part.id}/{place}" for place in range(1, len(files) + 1)]
+        if self.patched.get(part.id) != ids:
+            self.patched[part.id] = [*ids]
+            # A result is told for each of them.
+            self._known.clear()
+        for known, file in zip(ids, files, strict=True):
+            if file.action == "create":
+                name, more = "create_file", {"content": file.after}
+            else:
+                name, more = "apply_patch", {"patch": file.patch}
+            yield part._replace(id=known, name=name, arguments={"path": file.path, **more})
+
+    def build_session(self) -> Session:
+        """All of it."""
+        finished = self.trouble is None
+        summary = self.builder.mark_claim() if finished else None
+        lanes = self.lanes.values()
+        system = next((lane.dialogue.system for lane in lanes if lane.name == ROOT_LANE), None)
+        first_at = () if self.first_at is None else (self.first_at,)
+        return self.builder.build_session(
+            id=derive_id(name, self.first, *first_at),
+            agent=UNKNOWN_AGENT,
+            system=system,
+            exit="finished" if finished else "crashed",
+            cause=None if self.trouble is None else clean_unicode(self.trouble),
+            summary=summary,
+        )
+
+
+def _unwrap_result(result: MessagePart) -> MessagePart:
+    """A result without the object that Gemini's clients put around its text."""
+    inner = try_decode_json(result.text) if result.text.startswith(_ENVELOPES) else None
+    if not isinstance(inner, dict) or len(inner) != 1:
+        return result
+    ((name, inner_text),) = inner.items()
+    ok = False if name == "error" else result.ok
+    return result._replace(text=inner_text, ok=ok) if isinstance(inner_text, str) else result
+
+
+def _offers_tools(exchange: Exchange) -> bool:
+    return b'"tools"' in exchange.request and bool(
+        as_mapping(try_decode_json(exchange.request)).get("tools")
+    )
+
+
+def _answer_parts(answer: dict[str, Any], *, own: bool) -> list[MessagePart]:
+    """What an answer of any format says."""
+    if own:
+        answer = _to_provider_message(answer)
+    elif isinstance(answer.get("output"), list):
+        answer = {"role": "assistant", "content": answer["output"]}
+    return [part for part in parse_message_parts(answer, "agent") if part.role == "agent"]
+
+
+def _to_provider_message(message: dict[str, Any]) -> dict[str, Any]:
+    """A message in our own records, in a shape that others use."""
+    if message.get("role") == "tool":
+        result = {
+            "type": "tool_result",
+            "tool_use_id": message.get("call"),
+            "content": message.get("text") or "",
+            "is_error": bool(message.get("failed")),
+        }
+        return {"role": "tool", "content": [result]}
+    words = [{"type": "text", "text": message["text"]}] if message.get("text") else []
+    calls = [{"type": "tool_use", **as_mapping(call)} for call in as_list(message.get("calls"))]
+    return {"role": message.get("role") or "assistant", "content": [*words, *calls]}

@@ -17,8 +17,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.call_results import mark_claim, mark_corrections
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     add_interrupt,
     event_from_gemini_call,
     finish_gemini_call,
@@ -28,8 +27,8 @@ from closeloop.traces.gemini_contents import (
     parse_function_response,
     usage_from_gemini,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_label,
     as_list,
@@ -82,18 +81,15 @@ def owner(source: RecordingSource) -> Path | None:
 def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
     about = log.about
-    builder = TraceBuilder(name, version)
-    session_builder = _GeminiSessionBuilder(builder, source, _child_files(source, about))
+    builder = SessionBuilder(name, version, source.skipped)
+    session_builder = _GeminiSession(builder, source, _child_files(source, about))
     session_builder.add_log(log, ROOT_LANE)
     session_builder.add_remaining_children()
-    mark_corrections(builder)
+    builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
-    yield Session(
+    yield builder.build_session(
         id=as_label(about.get("sessionId")) or digest,
         agent="gemini-cli",
-        model=max(
-            session_builder.models, key=lambda model: session_builder.models[model], default=None
-        ),
         started=time_from_text(about.get("startTime")) or session_builder.first,
         ended=max(
             filter(None, (time_from_text(about.get("lastUpdated")), session_builder.last)),
@@ -101,11 +97,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
         ),
         exit="crashed" if session_builder.fault else "finished",
         cause=session_builder.fault,
-        usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=_first_directory(about) or session_builder.directory,
         parent=_parent_session(source, about),
-        trace=builder.build_trace(source.skipped),
     )
 
 
@@ -240,16 +234,15 @@ def _replay_log(source: RecordingSource) -> _GeminiLog:
     return log
 
 
-class _GeminiSessionBuilder:
+class _GeminiSession:
     """Tells the messages of a session and of its sub-agents as events."""
 
     def __init__(
-        self, builder: TraceBuilder, source: RecordingSource, children: dict[str, Path]
+        self, builder: SessionBuilder, source: RecordingSource, children: dict[str, Path]
     ) -> None:
         self.builder = builder
         self.source = source
         self.children = children
-        self.models: dict[str, int] = {}
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.fault: str | None = None
@@ -259,9 +252,7 @@ class _GeminiSessionBuilder:
         for entry in log.entries:
             if isinstance(entry, tuple):
                 about, said = entry
-                self.builder.add_note(
-                    truncate_middle(said, self.source.skipped), about=about, lane=lane
-                )
+                self.builder.add_note(said, about, lane=lane)
                 continue
             at = time_from_text(entry.get("timestamp"))
             if at is not None:
@@ -298,9 +289,9 @@ class _GeminiSessionBuilder:
             # Most are copies: their call has its result already.
             event = self.builder.find_open_call(lane, response.call)
             if event is not None:
-                output = truncate_middle(response.text, self.source.skipped)
+                output = self.builder.truncate_text(response.text)
                 finish_gemini_call(self.builder, event, output, not response.failed)
-        said = truncate_middle(gemini_content_text(content), self.source.skipped)
+        said = self.builder.truncate_text(gemini_content_text(content))
         if not said.strip():
             return
         own = said.startswith(_CLIENT_TEXT_PREFIXES)
@@ -312,32 +303,31 @@ class _GeminiSessionBuilder:
         self.fault = None
 
     def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = truncate_middle(gemini_content_text(message.get("content")), self.source.skipped)
-        kind = message["type"]
+        said, kind = gemini_content_text(message.get("content")), message["type"]
         if said in ("Request cancelled.", "User cancelled the request."):
             add_interrupt(self.builder, said, lane, at)
             return
         if kind == "error" and lane == ROOT_LANE:
-            self.fault = said
-        self.builder.add_note(said, about=kind, lane=lane, at=at)
+            self.fault = truncate_middle(said)
+        self.builder.add_note(said, kind, lane=lane, at=at)
 
     def _add_agent_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
     ) -> None:
-        builder, skipped = self.builder, self.source.skipped
+        builder = self.builder
         model = as_label(message.get("model"))
         if model is not None:
-            self.models[model] = self.models.get(model, 0) + 1
+            builder.models[model] += 1
         usage = usage_from_gemini(message.get("tokens"), _TOKEN_KEYS)
         turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
         content = message.get("content")
         thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
         for said, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
             if said:
-                thought = truncate_middle(said, skipped)
+                thought = self.builder.truncate_text(said)
                 place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
                 builder.add(Thought(**place, at=when or at, text=thought))
-        if said := truncate_middle(gemini_content_text(content), skipped):
+        if said := self.builder.truncate_text(gemini_content_text(content)):
             place = {"number": builder.next_number, "lane": lane, "turn": turn}
             builder.add(Message(**place, at=at, role="agent", text=said))
             self.fault = None if lane == ROOT_LANE else self.fault
@@ -378,7 +368,7 @@ class _GeminiSessionBuilder:
         finish_gemini_call(
             builder,
             event,
-            truncate_middle(output, skipped),
+            self.builder.truncate_text(output),
             _SUCCESS_BY_STATUS.get(status),
             display,
         )

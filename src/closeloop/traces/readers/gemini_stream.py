@@ -10,18 +10,15 @@ from typing import Any
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message, Read, Turn
-from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_claim
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     parse_shell_exit_code,
 )
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_count,
     as_label,
@@ -36,7 +33,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "gemini-stream"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _BARE_EXIT_CODE = re.compile(r"Command exited with code: (-?\d{1,9})")
 _EXITS: dict[str, Exit] = {
@@ -51,21 +47,21 @@ def recognises(source: RecordingSource) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     """One session for each run that was written into the file."""
-    stream, runs = _GeminiStreamBuilder(source), 0
+    stream, runs = _GeminiStream(source), 0
     for record in source.records():
         fields = as_mapping(record)
         if stream.is_over(fields):
             yield _build_session(stream, source, runs)
-            stream, runs = _GeminiStreamBuilder(source), runs + 1
+            stream, runs = _GeminiStream(source), runs + 1
         stream.add_record(fields, record)
     yield _build_session(stream, source, runs)
 
 
-def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place: int) -> Session:
+def _build_session(stream: _GeminiStream, source: RecordingSource, place: int) -> Session:
     stream.flush_message()
     builder = stream.builder
     digest = hashlib.sha256(source.head).hexdigest()[:16]
-    return Session(
+    return builder.build_session(
         id=stream.session or (f"{digest}-{place + 1}" if place else digest),
         agent="gemini-cli",
         model=stream.model,
@@ -74,9 +70,8 @@ def _build_session(stream: _GeminiStreamBuilder, source: RecordingSource, place:
         exit=stream.exit,
         cause=stream.cause,
         usage=stream.usage,
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         copy="printed",
-        trace=builder.build_trace(source.skipped),
     )
 
 
@@ -105,12 +100,12 @@ def _exit_code(printed: str, *, failed: bool) -> int | None:
     return parse_shell_exit_code(printed) if failed else None
 
 
-class _GeminiStreamBuilder:
+class _GeminiStream:
     """Events as they come; a message comes in pieces."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, source.skipped)
         self.session: str | None = None
         self.model: str | None = None
         self.first: datetime | None = None
@@ -153,9 +148,7 @@ class _GeminiStreamBuilder:
             self._end_run(found)
         elif kind == "error":
             severity = as_label(found.get("severity")) or "error"
-            self.builder.add_note(
-                truncate_middle(as_text(found.get("message")) or ""), about=severity, at=at
-            )
+            self.builder.add_note(as_text(found.get("message")) or "", severity, at=at)
         else:
             self.builder.add_note(
                 json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=at
@@ -176,32 +169,25 @@ class _GeminiStreamBuilder:
         self._pieces.append(as_text(found.get("content")) or "")
 
     def flush_message(self) -> None:
-        said = truncate_middle("".join(self._pieces), self.source.skipped)
+        said = self.builder.truncate_text("".join(self._pieces))
         self._pieces.clear()
         if said:
-            self.builder.add(
-                Message(
-                    number=self.builder.next_number,
-                    lane=ROOT_LANE,
-                    turn=self._turn,
-                    at=self._begun,
-                    role="agent",
-                    text=said,
-                )
-            )
+            fields = self.builder.event_fields(turn=self._turn, at=self._begun)
+            self.builder.add(Message(**fields, role="agent", text=said))
 
     def _add_user_message(self, found: Mapping[str, Any], at: datetime | None) -> None:
         self._turn = None
-        said = truncate_middle(as_text(found.get("content")) or "", self.source.skipped)
+        said = self.builder.truncate_text(as_text(found.get("content")) or "")
         self.builder.add_incoming_message(said, lane=ROOT_LANE, at=at)
 
     def _add_call(self, found: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(found.get("tool_id"))
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=ROOT_LANE,
             turn=self._open_turn(at),
             at=at,
-            call=as_label(found.get("tool_id")),
+            call=call,
         )
         call_arguments = storable_arguments(found.get("parameters"), self.source.skipped)
         self.builder.add(
@@ -221,7 +207,7 @@ class _GeminiStreamBuilder:
         printed = as_text(found.get("output"))
         why = as_text(as_mapping(found.get("error")).get("message")) if ok is False else None
         words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
-        output = truncate_middle(words, self.source.skipped) if words else None
+        output = self.builder.truncate_text(words) if words else None
         result_fields: dict[str, object] = {
             "seconds": seconds_between(event.at, time_from_text(found.get("timestamp"))),
         }

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+
+from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
+from closeloop.records.usage_totals import sum_usage
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
-from closeloop.traces import single_file
-from closeloop.traces.goose.goose_session import GooseRecording, GooseSessionBuilder
-from closeloop.traces.session_databases import LazyMapping, is_database
-from closeloop.traces.untrusted_json import as_count, as_mapping, as_text, try_decode_json
+from closeloop.traces.file_source import LazyMapping, is_database
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
+from closeloop.traces.untrusted_json import (
+    as_count,
+    as_exit_code,
+    as_label,
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    seconds_between,
+    storable_arguments,
+    time_from_millis,
+    time_from_seconds,
+    time_from_text,
+    try_decode_json,
+)
 
 name = "goose"
 version = 2
-owner = single_file.no_owner
 
 _TABLES: dict[str, Sequence[str]] = {
     "sessions": ("id", "working_dir", "created_at", "updated_at"),
@@ -26,6 +46,12 @@ _TABLES: dict[str, Sequence[str]] = {
 }
 _OPTIONAL_COLUMNS = ("session_type", "accumulated_input_tokens", "accumulated_output_tokens",
            "input_tokens", "output_tokens", "model_config_json", "name")  # fmt: skip
+_EXIT_CODE_FOOTER = re.compile(r"^Command exited with code (-?\d+)\s*\Z", re.MULTILINE)
+_ASIDE_NOTES = {
+    "systemNotification": "notification", "conversationCompacted": "compaction",
+    "summarizationRequested": "compaction", "contextLengthExceeded": "compaction",
+    "image": "attachment",
+}  # fmt: skip
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -72,7 +98,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
             with open_database(source.path) as base:
                 yield from _iter_stored_sessions(base, source.skipped)
         except (sqlite3.Error, OSError, ValueError):
-            _count_skip(source.skipped, "a database that cannot be read to its end")
+            count_skip(source.skipped, "a database that cannot be read to its end")
         return
     about = _export_info(source.document) if len(source.lines) < 2 else None
     if about is not None:
@@ -81,11 +107,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         records = source.records()
         header = as_mapping(next(records, None))
         recorded = GooseRecording({"id": source.path.stem, **header}, records)
-    yield GooseSessionBuilder({}, (name, version), source.skipped).build_session(recorded)
-
-
-def _count_skip(skipped: dict[str, int], why: str) -> None:
-    skipped[why] = skipped.get(why, 0) + 1
+    yield GooseSession({}, (name, version), source.skipped).build_session(recorded)
 
 
 def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
@@ -105,7 +127,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
             continue
         lost: dict[str, int] = {}
         stored = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
-        builder = GooseSessionBuilder(stored, (name, version), lost)
+        builder = GooseSession(stored, (name, version), lost)
         session = builder.build_session(stored[one])
         seen_ids |= builder.told
         for why, number in lost.items():
@@ -113,7 +135,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
         if session.trace.events:
             yield session
         else:
-            _count_skip(skipped, "a session without messages")
+            count_skip(skipped, "a session without messages")
 
 
 def _load_recording(
@@ -137,5 +159,231 @@ def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int])
             about = {"role": role, "created": created, "content": parsed, "id": identity}
             result.append({**about, "metadata": try_decode_json(metadata)})
         else:
-            _count_skip(lost, "a message that is not JSON")
+            count_skip(lost, "a message that is not JSON")
     return result
+
+
+class GooseRecording(NamedTuple):
+    """A session as it was found."""
+
+    about: Mapping[str, Any]
+    messages: Iterable[Any]
+
+
+class GooseSession:
+    """A session, with its children as lanes, while its messages are read."""
+
+    def __init__(
+        self,
+        children: Mapping[str, GooseRecording],
+        reader: tuple[str, int],
+        skipped: dict[str, int],
+    ) -> None:
+        self.builder = SessionBuilder(*reader, skipped, several=True)
+        self.children = children
+        self.told: set[str] = set()
+        self.usages: list[Usage] = []
+        self.handoffs: dict[str, int] = {}
+
+    def build_session(self, recorded: GooseRecording) -> Session:
+        about = recorded.about
+        identity = as_label(about.get("id")) or "unnamed"
+        model = as_label(as_mapping(about.get("model_config")).get("model_name"))
+        self._add_lane(ROOT_LANE, recorded, model)
+        summary = self.builder.mark_claim()
+        return self.builder.build_session(
+            id=identity,
+            agent="goose",
+            model=model,
+            started=_parse_time(about.get("created_at")) or self.builder.started,
+            ended=self.builder.ended or _parse_time(about.get("updated_at")),
+            usage=sum_usage(self.usages),
+            summary=summary,
+            directory=as_label(about.get("working_dir")),
+        )
+
+    def _add_lane(self, lane: str, recorded: GooseRecording, model: str | None) -> None:
+        if identity := as_text(recorded.about.get("id")):
+            self.told.add(identity)
+        self.usages.append(_session_usage(recorded.about))
+        for message in recorded.messages:
+            if isinstance(message, dict) and isinstance(message.get("content"), list):
+                self._add_message(lane, message, model)
+            else:
+                self.builder.add_note(json_excerpt(message), about="unknown: message", lane=lane)
+
+    def _add_message(self, lane: str, message: Mapping[str, Any], model: str | None) -> None:
+        at = self.builder.record_time(_parse_time(message.get("created")))
+        turn = None
+        if message.get("role") == "assistant":
+            turn = self.builder.add_turn(
+                lane, Turn(model=model, at=at), as_label(message.get("id"))
+            )
+        hidden = as_mapping(message.get("metadata")).get("userVisible") is False
+        for item in message["content"]:
+            content = as_mapping(item)
+            origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
+            self._add_content(content, origin, hidden)
+
+    def _add_content(self, content: dict[str, Any], origin: CallOrigin, hidden: bool) -> None:
+        kind, lane, at = content.get("type"), origin.lane, origin.at
+        match kind:
+            case "text":
+                self._add_text(as_text(content.get("text")), origin, hidden)
+            case "thinking" | "reasoning":
+                words = as_text(content.get("thinking")) or as_text(content.get("text"))
+                if words:
+                    fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
+                    self.builder.add(Thought(**fields, text=self.builder.truncate_text(words)))
+            case "toolRequest" | "frontendToolRequest":
+                self._add_call(content, origin)
+            case "toolResponse":
+                self._add_result(content, lane, at)
+            case "actionRequired":
+                self._add_elicitation(as_mapping(content.get("data")), origin)
+            case str() if kind in _ASIDE_NOTES:
+                words = as_label(content.get("msg")) or as_label(content.get("mimeType")) or ""
+                self.builder.add_note(words, about=_ASIDE_NOTES[kind], lane=lane, at=at)
+            case "toolConfirmationRequest" | "redactedThinking":
+                return
+            case _:
+                about = f"unknown: {kind}"[:100]
+                self.builder.add_note(json_excerpt(content), about, lane=lane, at=at)
+
+    def _add_text(self, words: str | None, origin: CallOrigin, hidden: bool) -> None:
+        if words is None or not words.strip():
+            return
+        if hidden:
+            # Only the agent sees it: the summary that stands for what was taken out.
+            self.builder.add_note(words, "compaction", lane=origin.lane, at=origin.at)
+            return
+        if origin.turn is None:
+            text = self.builder.truncate_text(words)
+            self.builder.add_incoming_message(text, lane=origin.lane, at=origin.at)
+        else:
+            self.builder.add_agent_message(words, lane=origin.lane, turn=origin.turn, at=origin.at)
+
+    def _add_call(self, content: Mapping[str, Any], origin: CallOrigin) -> None:
+        call, tool_call = as_label(content.get("id")), as_mapping(content.get("toolCall"))
+        origin = msgspec.structs.replace(origin, call=call)
+        value = as_mapping(tool_call.get("value"))
+        tool = as_label(value.get("name"))
+        if tool is None:
+            words = as_text(tool_call.get("error")) or json_excerpt(tool_call)
+            base = ToolUse(
+                number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at, call=call,
+                name="unnamed", ok=False, output=self.builder.truncate_text(words),
+            )  # fmt: skip
+            self.builder.add(base)
+            return
+        self.builder.add(
+            _event_for_tool(
+                tool, storable_arguments(value.get("arguments"), self.builder.skipped), origin
+            )
+        )
+
+    def _add_result(self, content: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        event = self.builder.find_open_call(lane, as_label(content.get("id")))
+        if event is None:
+            self.builder.add_note(
+                json_excerpt(content), about="result without a call", lane=lane, at=at
+            )
+            return
+        result = as_mapping(content.get("toolResult"))
+        value = result.get("value")
+        value_fields = as_mapping(value)
+        ok = None
+        if result.get("status") in ("success", "error"):
+            ok = result["status"] == "success" and value_fields.get("isError") is not True
+        output = self.builder.truncate_text(_result_text(value, result))
+        event_fields = result_fields(event, output, ok)
+        if isinstance(event, Command):
+            event_fields |= _exit_code_fields(
+                output, as_mapping(value_fields.get("structuredContent"))
+            )
+        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, at))
+        meta = as_mapping(value_fields.get("_meta")) or as_mapping(value_fields.get("meta"))
+        child = as_text(meta.get("subagent_session_id"))
+        if isinstance(event, Handoff) and child:
+            self._add_child(event, child)
+        elif isinstance(event, ToolUse) and event.name.endswith("load") and ok:
+            # A child that worked in the background hands in its report when it is asked for.
+            number = self.handoffs.get(str(as_mapping(event.arguments).get("source")))
+            if number is not None:
+                self.builder.finish(self.builder.events[number - 1], report=output)
+
+    def _add_child(self, event: Handoff, child: str) -> None:
+        self.handoffs[child] = event.number
+        # Goose lets no child send off children of its own, so this goes no deeper.
+        if child in self.told or child not in self.children or event.lane != ROOT_LANE:
+            return
+        recorded = self.children[child]
+        inner = self.builder.open_lane(self.builder.truncate_text(child), event.lane, "sub_agent")
+        self.builder.finish(event, child=inner)
+        model = as_label(as_mapping(recorded.about.get("model_config")).get("model_name"))
+        self._add_lane(inner, recorded, model)
+
+    def _add_elicitation(self, data: Mapping[str, Any], origin: CallOrigin) -> None:
+        lane, at = origin.lane, origin.at
+        if data.get("actionType") == "elicitation":
+            words = self.builder.truncate_text(as_text(data.get("message")) or "")
+            fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
+            self.builder.add(Message(**fields, role="agent", text=words, intent="question"))
+        elif data.get("actionType") == "elicitationResponse":
+            words = json_excerpt(data.get("userData", data.get("user_data")))
+            self.builder.add_incoming_message(words, lane=lane, at=at, intent="answer")
+
+
+def _event_for_tool(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    fields = as_mapping(given)
+    short_name = tool.rpartition("__")[2]
+    if short_name == "text_editor" and fields.get("command") == "write":
+        return event_from_call("write", fields, origin)
+    if short_name == "edit" and isinstance(fields.get("before"), str):
+        renamed = {**fields, "old_string": fields["before"], "new_string": fields.get("after")}
+        return event_from_call("edit", renamed, origin)
+    if short_name == "delegate" and "instructions" not in fields and as_text(fields.get("source")):
+        return event_from_call("delegate", {**fields, "instructions": fields["source"]}, origin)
+    return event_from_call(tool, given, origin)
+
+
+def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, object]:
+    """A field says it in newer versions; the last line does when it is not 0."""
+    code = as_exit_code(structured.get("exit_code"))
+    if code is not None:
+        return {"exit_code": code, "exit_from": "stated"}
+    match = _EXIT_CODE_FOOTER.search(output[-200:])
+    if match and len(match[1]) < 12:
+        return {"exit_code": int(match[1]), "exit_from": "parsed"}
+    return {}
+
+
+def _result_text(value: Any, result: Mapping[str, Any]) -> str:
+    """The text of a result, as far as it is meant for the agent: the user's copy says it again."""
+    contents = value if isinstance(value, list) else as_list(as_mapping(value).get("content"))
+    texts = []
+    for content in contents:
+        content_fields = as_mapping(content)
+        audience = as_mapping(content_fields.get("annotations")).get(
+            "audience", content_fields.get("audience")
+        )
+        if isinstance(audience, list) and audience and "assistant" not in audience:
+            continue
+        if words := as_text(content_fields.get("text")):
+            texts.append(words)
+    return "\n".join(texts) or as_text(result.get("error")) or ""
+
+
+def _session_usage(about: Mapping[str, Any]) -> Usage:
+    """A session's totals, cached input included: Goose keeps no others."""
+    into = as_count(about.get("accumulated_input_tokens")) or as_count(about.get("input_tokens"))
+    out = as_count(about.get("accumulated_output_tokens")) or as_count(about.get("output_tokens"))
+    return Usage(input_tokens=into or None, output_tokens=out or None)
+
+
+def _parse_time(value: Any) -> datetime | None:
+    """Seconds, milliseconds or words: versions differ."""
+    number = as_count(value)
+    if number is None:
+        return time_from_text(value)
+    return time_from_millis(number) if number > 1 << 36 else time_from_seconds(number)

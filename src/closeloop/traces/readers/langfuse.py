@@ -7,15 +7,21 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.export_values import clean_text, text_or_json, unfold_json
-from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
-from closeloop.traces.otel.span_sessions import sessions_from_spans
-from closeloop.traces.untrusted_json import as_amount, as_count, as_mapping, time_from_text
+from closeloop.traces.readers.otel_sessions import sessions_from_spans
+from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.session_builder import count_skip
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_mapping,
+    clean_text,
+    text_or_json,
+    time_from_text,
+    unfold_json,
+)
 
 name = "langfuse"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _OBSERVATION_TYPES = frozenset(
     {
@@ -31,6 +37,12 @@ _OBSERVATION_TYPES = frozenset(
         "GUARDRAIL",
     }
 )
+_COUNT_PREFIXES = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
+_CACHE_READ_KEYS = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
+         "input_cached", "cache_read")  # fmt: skip
+_CACHE_WRITE_KEYS = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
+          "cache_creation")  # fmt: skip
+_REASONING_KEYS = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -55,7 +67,7 @@ def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
         observations = _list_observations(value)
         if not observations:
             key = "a record that is no observation"
-            source.skipped[key] = source.skipped.get(key, 0) + 1
+            count_skip(source.skipped, key)
         trace = as_mapping(as_mapping(value).get("trace")) or as_mapping(value)
         shared = {
             "session.id": first_attribute(trace, "sessionId", "session_id"),
@@ -129,14 +141,6 @@ def _span_from_observation(observation: Mapping[str, Any], shared: Mapping[str, 
         if failed
         else None,
     )
-
-
-_COUNT_PREFIXES = ("gen_ai.usage.", "llm.token_count.", "ai.usage.", "operation.cost")
-_CACHE_READ_KEYS = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read",
-         "input_cached", "cache_read")  # fmt: skip
-_CACHE_WRITE_KEYS = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write",
-          "cache_creation")  # fmt: skip
-_REASONING_KEYS = ("output_reasoning_tokens", "output_reasoning", "reasoning_tokens")
 
 
 def _usage_attributes(observation: Mapping[str, Any]) -> dict[str, Any]:

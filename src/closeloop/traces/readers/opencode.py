@@ -11,7 +11,7 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.opencode.opencode_session import (
+from closeloop.traces.readers.opencode_session import (
     OpencodeFamily,
     OpencodeRecording,
     session_from_opencode,

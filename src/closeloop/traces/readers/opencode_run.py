@@ -7,17 +7,16 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.opencode.opencode_session import (
+from closeloop.traces.readers.opencode_session import (
     OpencodeFamily,
     OpencodeRecording,
     session_from_opencode,
 )
+from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import as_mapping, as_text
 
 name = "opencode-run"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _PART_TYPES = {
     "tool_use": "tool", "step_start": "step-start", "step_finish": "step-finish",
@@ -46,9 +45,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         line = as_mapping(record)
         session = as_text(line.get("sessionID"))
         if session is None:
-            source.skipped["a line of no session"] = (
-                source.skipped.get("a line of no session", 0) + 1
-            )
+            count_skip(source.skipped, "a line of no session")
             continue
         _add_line(sessions.setdefault(session, {}), line)
     for session, messages in sessions.items():

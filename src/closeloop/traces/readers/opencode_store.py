@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
-from closeloop.traces.opencode import opencode_storage
-from closeloop.traces.opencode.opencode_session import (
+from closeloop.traces.file_source import LazyMapping, is_database
+from closeloop.traces.readers.opencode_session import (
     OpencodeFamily,
     OpencodeRecording,
     session_from_opencode,
 )
-from closeloop.traces.session_databases import LazyMapping, is_database
-from closeloop.traces.untrusted_json import as_mapping, try_decode_json
+from closeloop.traces.session_builder import count_skip
+from closeloop.traces.untrusted_json import as_amount, as_mapping, as_text, try_decode_json
 
 name = "opencode-store"
 version = 2
@@ -30,27 +32,29 @@ _TABLES: dict[str, Sequence[str]] = {
 }
 _PARTS_QUERY = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
 _MESSAGES_QUERY = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+MAX_FOLDER_FILES = 20_000
+"""How many files of a folder are looked at."""
+MAX_INFO_BYTES = 1 << 20
+_SAFE_NAME = re.compile(r"[\w-]{1,128}")
+StoredFileKind = Literal["session", "message", "part"]
+StoredSessions = Mapping[str, tuple[Path, dict[str, Any]]]
 
 
 def recognises(source: RecordingSource) -> bool:
     if is_database(source):
         return has_tables(source.path, _TABLES)
-    return opencode_storage.stored_file_kind(source) is not None
+    return stored_file_kind(source) is not None
 
 
 def parts(source: RecordingSource) -> Sequence[Path]:
     if not is_database(source):
-        return (
-            opencode_storage.list_storage_parts(source)
-            if opencode_storage.stored_file_kind(source) == "session"
-            else ()
-        )
+        return list_storage_parts(source) if stored_file_kind(source) == "session" else ()
     pending = find_journal(source.path)
     return [pending] if pending else ()
 
 
 def owner(source: RecordingSource) -> Path | None:
-    return None if is_database(source) else opencode_storage.storage_owner(source)
+    return None if is_database(source) else storage_owner(source)
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
@@ -61,18 +65,16 @@ def read(source: RecordingSource) -> Iterator[Session]:
         with open_database(source.path) as base:
             yield from _iter_database_sessions(base, source.skipped)
     except (sqlite3.Error, OSError, ValueError):
-        _count_skip(source.skipped, "a database that cannot be read to its end")
+        count_skip(source.skipped, "a database that cannot be read to its end")
 
 
 def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
-    kind = opencode_storage.stored_file_kind(source)
+    kind = stored_file_kind(source)
     if kind != "session":
-        _count_skip(source.skipped, f"a {kind} without its session")
+        count_skip(source.skipped, f"a {kind} without its session")
         return
-    paths_by_id = opencode_storage.find_session_family(source)
-    children = LazyMapping(
-        paths_by_id, lambda one: opencode_storage.load_stored_session(source, paths_by_id[one])
-    )
+    paths_by_id = find_session_family(source)
+    children = LazyMapping(paths_by_id, lambda one: load_stored_session(source, paths_by_id[one]))
     family, seen_ids = OpencodeFamily(children, source.skipped), set[str]()
     for one in paths_by_id:
         # A child that its parent never mentions is told by itself.
@@ -80,11 +82,7 @@ def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
         elif one not in seen_ids:
-            _count_skip(source.skipped, "a session without messages")
-
-
-def _count_skip(skipped: dict[str, int], why: str) -> None:
-    skipped[why] = skipped.get(why, 0) + 1
+            count_skip(source.skipped, "a session without messages")
 
 
 def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
@@ -104,9 +102,9 @@ def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
         elif _is_in_new_tables(base, one):
-            _count_skip(lost, "a session in tables of a newer OpenCode")
+            count_skip(lost, "a session in tables of a newer OpenCode")
         else:
-            _count_skip(lost, "a session without messages")
+            count_skip(lost, "a session without messages")
         for why, number in lost.items():
             skipped[why] = skipped.get(why, 0) + number
 
@@ -162,7 +160,7 @@ def _load_messages(
         if isinstance(fields, dict):
             parts.setdefault(str(message), []).append({**fields, "id": part})
         else:
-            _count_skip(skipped, "a part that is not JSON")
+            count_skip(skipped, "a part that is not JSON")
     result = []
     for message, data in base.execute(_MESSAGES_QUERY, (session,)):
         fields = try_decode_json(data)
@@ -170,5 +168,134 @@ def _load_messages(
             info = {**as_mapping(fields), "id": message}
             result.append({"info": info, "parts": parts.get(str(message), [])})
         else:
-            _count_skip(skipped, "a message that is not JSON")
+            count_skip(skipped, "a message that is not JSON")
     return result
+
+
+def stored_file_kind(source: RecordingSource) -> StoredFileKind | None:
+    """What a file holds; None for those of others."""
+    if b'"sessionID"' not in source.head and b'"projectID"' not in source.head:
+        return None
+    fields = _read_document(source)
+    if as_text(fields.get("id")) is None:
+        return None
+    if isinstance(fields.get("time"), dict) and as_text(fields.get("sessionID")):
+        return "message" if fields.get("role") in ("user", "assistant") else None
+    if as_text(fields.get("sessionID")) and as_text(fields.get("messageID")):
+        return "part" if as_text(fields.get("type")) else None
+    return "session" if _is_session_info(fields) else None
+
+
+def _read_document(source: RecordingSource) -> dict[str, Any]:
+    lines = source.lines
+    return as_mapping(source.document if not lines else lines[0] if len(lines) == 1 else None)
+
+
+def _is_session_info(told: Mapping[str, Any]) -> bool:
+    named = all(as_text(told.get(name)) for name in ("id", "projectID", "directory", "version"))
+    return named and isinstance(told.get("time"), dict) and "messages" not in told
+
+
+def storage_owner(source: RecordingSource) -> Path | None:
+    """The file of the session that a message, a part or a child belongs to."""
+    fields, stored = _read_document(source), _stored_sessions(_storage_root(source.path))
+    name = as_text(fields.get("sessionID")) or as_text(fields.get("id")) or ""
+    above: dict[str, None] = {}
+    while name in stored and name not in above:
+        above[name] = None
+        name = as_text(stored[name][1].get("parentID")) or ""
+    if not above:
+        return None
+    names = list(above)
+    # Of parents that name each other in a ring, one must be the first.
+    owner_path, _ = stored[min(names[names.index(name) :]) if name in above else names[-1]]
+    return owner_path if owner_path != source.path else None
+
+
+def find_session_family(source: RecordingSource) -> dict[str, Path]:
+    """A session and those that came of it, by their ids."""
+    first, stored = (
+        as_text(_read_document(source).get("id")) or "",
+        _stored_sessions(_storage_root(source.path)),
+    )
+    children: dict[str, list[str]] = {}
+    for name, (_, info) in stored.items():
+        children.setdefault(as_text(info.get("parentID")) or "", []).append(name)
+    paths_by_id = {first: source.path}
+    waiting = [first]
+    while waiting:
+        for name in children.get(waiting.pop(), ()):
+            if name not in paths_by_id:
+                paths_by_id[name] = stored[name][0]
+                waiting.append(name)
+    return paths_by_id
+
+
+def list_storage_parts(source: RecordingSource) -> Sequence[Path]:
+    """All files of a session and of its children but the first one."""
+    root, files = _storage_root(source.path), []
+    for name, path in find_session_family(source).items():
+        messages = _json_files_of(root / "message", name)
+        files += [] if path == source.path else [path]
+        files += messages
+        files += [part for one in messages for part in _json_files_of(root / "part", one.stem)]
+    return files
+
+
+def load_stored_session(source: RecordingSource, path: Path) -> OpencodeRecording | None:
+    """A session with its messages; None where it has none."""
+    root, info = _storage_root(source.path), _read_document(source.beside(path))
+    messages = []
+    for one in _json_files_of(root / "message", as_text(info.get("id")) or ""):
+        message_parts = [
+            _read_document(source.beside(part)) for part in _json_files_of(root / "part", one.stem)
+        ]
+        messages.append({"info": _read_document(source.beside(one)), "parts": message_parts})
+    messages.sort(key=_creation_time)
+    return OpencodeRecording(info, messages) if messages else None
+
+
+def _creation_time(message: Mapping[str, Any]) -> float:
+    return as_amount(as_mapping(as_mapping(message.get("info")).get("time")).get("created")) or 0.0
+
+
+def _storage_root(path: Path) -> Path:
+    """Sessions lie by project, messages by session, parts by message."""
+    return path.parent.parent.parent
+
+
+def _json_files_of(folder: Path, name: str) -> list[Path]:
+    if not _SAFE_NAME.fullmatch(name):
+        return []
+    return sorted(_iter_json_files(folder / name))
+
+
+def _iter_json_files(folder: Path) -> Iterator[Path]:
+    try:
+        yield from islice(folder.glob("*.json"), MAX_FOLDER_FILES)
+    except OSError:
+        return
+
+
+def _stored_sessions(root: Path) -> StoredSessions:
+    """The sessions of a store, looked up again only when one comes or goes."""
+    try:
+        folders = sorted(islice((root / "session").iterdir(), MAX_FOLDER_FILES))
+        stamps = tuple((folder, folder.stat().st_mtime_ns) for folder in folders)
+    except OSError:
+        return {}
+    return _scan_sessions(stamps)
+
+
+@lru_cache(maxsize=4)
+def _scan_sessions(stamps: tuple[tuple[Path, int], ...]) -> StoredSessions:
+    sessions: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for path in (path for folder, _ in stamps for path in sorted(_iter_json_files(folder))):
+        try:
+            with path.open("rb") as file:
+                info = as_mapping(try_decode_json(file.read(MAX_INFO_BYTES)))
+        except OSError:
+            continue
+        if _is_session_info(info):
+            sessions.setdefault(info["id"], (path, info))
+    return sessions

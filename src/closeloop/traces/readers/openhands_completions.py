@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
+from closeloop.records.record import Record
+from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
-from closeloop.traces.call_results import mark_claim
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
-from closeloop.traces.openhands.completion_log import (
-    LoggedCall,
-    is_completion_log,
-    list_attempt_calls,
-    reply_message,
-    request_messages,
-)
+from closeloop.traces.file_source import FileSource
+from closeloop.traces.provider_values import openai_content_text, usage_from_openai
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
+    as_amount,
     as_list,
     as_mapping,
     as_text,
     json_excerpt,
+    time_from_seconds,
     try_decode_json,
 )
 
@@ -65,15 +67,17 @@ def read(source: RecordingSource) -> Iterator[Session]:
     if attempt[-1].path != source.path:
         attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
     stretches = list(_split_stretches(attempt))
-    builder = _CompletionLogBuilder(EventBuilder(name, version, source), several=len(stretches) > 1)
+    dialogue = _CompletionLog(
+        SessionBuilder(name, version, source.skipped, several=True), several=len(stretches) > 1
+    )
     for number, stretch in enumerate(stretches):
         last = stretch[-1].path
         document = source.document if last == source.path else source.beside(last).document
         if number:
-            builder.teller.turn = None
-            builder.teller.add_note("The dialogue was shortened.", "compaction")
-        builder.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
-    yield _build_session(builder, attempt)
+            dialogue.builder.turn = None
+            dialogue.builder.add_note("The dialogue was shortened.", "compaction")
+        dialogue.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
+    yield _build_session(dialogue, attempt)
 
 
 def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
@@ -87,12 +91,12 @@ def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
     yield stretch
 
 
-def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -> Session:
-    teller, first = dialogue.teller, attempt[0]
-    summary = mark_claim(teller.builder) if dialogue.finished else dialogue.summary
+def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Session:
+    builder, first = dialogue.builder, attempt[0]
+    summary = builder.mark_claim() if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
-    return Session(
+    return builder.build_session(
         id=derive_id(name, first.request, first.known, first.at),
         agent="openhands",
         model=models[-1] if models else None,
@@ -101,17 +105,15 @@ def _build_session(dialogue: _CompletionLogBuilder, attempt: list[LoggedCall]) -
         ended=max(times, default=None),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
-        usage=teller.builder.total_usage(),
         summary=summary,
-        trace=teller.build_trace(),
     )
 
 
-class _CompletionLogBuilder:
+class _CompletionLog:
     """The messages of an attempt, each told once."""
 
-    def __init__(self, teller: EventBuilder, *, several: bool) -> None:
-        self.teller = teller
+    def __init__(self, builder: SessionBuilder, *, several: bool) -> None:
+        self.builder = builder
         self.several = several
         self.seen: set[tuple[str, ...]] = set()
         self.unnamed: deque[AnyEvent] = deque()
@@ -137,29 +139,29 @@ class _CompletionLogBuilder:
 
     def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
         role, said = message.get("role"), openai_content_text(message.get("content"))
-        self.teller.at = None
+        self.builder.at = None
         if role == "system":
-            self.system = self.system or self.teller.text_or_none(said)
+            self.system = self.system or self.builder.text_or_none(said)
         elif role == "assistant":
             self._add_assistant_message(message, said, log)
         elif role == "tool" or _RESULT_HEADER.match(said):
             self._add_result(message, said)
         elif role == "user":
-            self.teller.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(said, None if self.requested else "request")
             self.requested = True
         else:
-            self.teller.add_note(json_excerpt(message), f"unknown: {role}")
+            self.builder.add_note(json_excerpt(message), f"unknown: {role}")
 
     def _add_assistant_message(
         self, message: dict[str, Any], said: str, log: LoggedCall | None
     ) -> None:
         turn = Turn()
         if log is not None:
-            self.teller.at = log.at
+            self.builder.at = log.at
             turn = Turn(usage=log.usage, model=log.model, at=log.at, seconds=log.seconds)
-        self.teller.begin_turn(turn)
+        self.builder.begin_turn(turn)
         if isinstance(reasoning := message.get("reasoning_content"), str):
-            self.teller.add_thought(reasoning)
+            self.builder.add_thought(reasoning)
         calls = [_parse_native_call(call) for call in as_list(message.get("tool_calls"))]
         if not calls and (function_tag := _FUNCTION_TAG.search(said)):
             # Calls in text, for models that know no tools.
@@ -167,13 +169,13 @@ class _CompletionLogBuilder:
             said = said[: function_tag.start()]
         self.finished = not calls
         if not calls:
-            self.teller.add_agent_message(said)
-            self.summary = self.teller.truncate_text(said)
+            self.builder.add_agent_message(said)
+            self.summary = self.builder.truncate_text(said)
         elif said and any(tool == "finish" and not given for tool, given, _ in calls):
             # Older versions end with a call that says nothing.
             calls = [(tool, given or {"message": said}, known) for tool, given, known in calls]
         else:
-            self.teller.add_thought(said)
+            self.builder.add_thought(said)
         for tool, call_arguments, call_id in calls:
             self._add_call(tool, call_arguments, call_id)
 
@@ -181,10 +183,12 @@ class _CompletionLogBuilder:
         if tool == "finish":
             given = given or {"message": "finish"}
         if tool == "think":
-            said = self.teller.truncate_text(as_text(as_mapping(given).get("thought")) or "")
-            event: AnyEvent = self.teller.add(Thought(**self.teller.event_fields(known), text=said))
+            said = self.builder.truncate_text(as_text(as_mapping(given).get("thought")) or "")
+            event: AnyEvent = self.builder.add(
+                Thought(**self.builder.event_fields(known), text=said)
+            )
         else:
-            event = self.teller.add_call(tool, given, known)
+            event = self.builder.add_call(tool, given, known)
         if event.call is None:
             self.unnamed.append(event)
         if tool == "finish":
@@ -194,17 +198,17 @@ class _CompletionLogBuilder:
 
     def _add_result(self, message: dict[str, Any], said: str) -> None:
         call_id = as_text(message.get("tool_call_id"))
-        event = self.teller.builder.find_open_call(self.teller.lane, call_id)
+        event = self.builder.find_open_call(self.builder.lane, call_id)
         if event is None and self.unnamed:
             event = self.unnamed.popleft()
         said = _RESULT_HEADER.sub("", said, count=1)
         if event is None:
-            self.teller.add_note(said, "result without a call")
+            self.builder.add_note(said, "result without a call")
             return
-        finished_event = self.teller.add_result(event, said, _result_success(event, said))
+        finished_event = self.builder.add_result(event, said, _result_success(event, said))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
-            self.teller.update_event(finished_event, exit_code=None, exit_from=None)
+            self.builder.update_event(finished_event, exit_code=None, exit_from=None)
 
 
 def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:
@@ -237,3 +241,111 @@ def _result_success(event: AnyEvent, said: str) -> bool | None:
     if isinstance(event, Edit | Read) and any(sign in start for sign in _SUCCESS_MARKERS):
         return True
     return True if isinstance(event, Read) and start.startswith("Here's the result") else None
+
+
+class LoggedCall(Record):
+    """One call of the model, as far as its place in the dialogue goes."""
+
+    path: Path
+    request: str
+    """The digest of what the user asked first."""
+    messages: int
+    opening: bool
+    """Nothing was answered before: an attempt begins here."""
+    at: datetime | None
+    seconds: float | None
+    known: str | None
+    model: str | None
+    usage: Usage
+
+
+def is_completion_log(told: object) -> bool:
+    """Whether a document is one call: what was sent, and what came back."""
+    call = as_mapping(told)
+    answer = as_mapping(call.get("response"))
+    first = as_mapping(next(iter(as_list(call.get("messages"))), None))
+    own = "fncall_messages" in call or "kwargs" in call or "raw_messages" in call
+    return (
+        "role" in first
+        and own
+        and isinstance(answer.get("choices"), list)
+        and "timestamp" in call
+        and "cost" in call
+    )
+
+
+def request_messages(call: Mapping[str, Any]) -> list[Any]:
+    """The dialogue with its tool calls as such, where calls in text were made from them."""
+    for key in ("fncall_messages", "raw_messages", "messages"):
+        if isinstance(messages := call.get(key), list) and messages:
+            return messages
+    return []
+
+
+def reply_message(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The message that came back, with its tool calls where there is such a form of it."""
+    for key in ("fncall_response", "response"):
+        choices = as_list(as_mapping(call.get(key)).get("choices"))
+        if choices and (message := as_mapping(as_mapping(choices[0]).get("message"))):
+            return message
+    return {}
+
+
+def parse_logged_call(path: Path, told: object) -> LoggedCall:
+    """The facts of one call."""
+    call = as_mapping(told)
+    messages = [as_mapping(message) for message in request_messages(call)]
+    first_request = next(
+        (openai_content_text(one.get("content")) for one in messages if one.get("role") == "user"),
+        "",
+    )
+    answer = as_mapping(call.get("response"))
+    response_id, model = as_text(answer.get("id")), as_text(answer.get("model"))
+    return LoggedCall(
+        path=path,
+        request=derive_id(first_request),
+        messages=len(messages),
+        opening=all(one.get("role") != "assistant" for one in messages),
+        at=time_from_seconds(call.get("timestamp")),
+        seconds=as_amount(call.get("latency_sec")),
+        known=clean_unicode(response_id) if response_id else None,
+        model=clean_unicode(model) if model else None,
+        usage=usage_from_openai(answer.get("usage"), call.get("cost")),
+    )
+
+
+def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
+    """The calls of the attempt that a file belongs to, in order; the last one holds the most."""
+    own_call = parse_logged_call(source.path, source.document)
+    try:
+        changed = source.path.parent.stat().st_mtime_ns
+    except OSError:
+        return [own_call]
+    attempt_calls: list[LoggedCall] = []
+    for other in _calls_in_folder(source.path.parent, changed).get(own_call.request, ()):
+        if other.opening and attempt_calls:
+            if any(one.path == source.path for one in attempt_calls):
+                return attempt_calls
+            attempt_calls = []
+        attempt_calls.append(other)
+    return attempt_calls if any(one.path == source.path for one in attempt_calls) else [own_call]
+
+
+@lru_cache(maxsize=8)
+def _calls_in_folder(folder: Path, changed: int) -> dict[str, list[LoggedCall]]:
+    """The calls in a folder by their request, in order: read once, not once for each file."""
+    calls: dict[str, list[LoggedCall]] = {}
+    try:
+        with os.scandir(folder) as entries:
+            paths = sorted(folder / entry.name for entry in entries if entry.is_file())
+    except OSError:
+        return calls
+    for path in paths:
+        other = FileSource(path)
+        document = other.document if b'"messages"' in other.head else None
+        if is_completion_log(document):
+            logged_call = parse_logged_call(path, document)
+            calls.setdefault(logged_call.request, []).append(logged_call)
+    for group in calls.values():
+        group.sort(key=lambda one: (one.at.timestamp() if one.at else 0.0, one.messages))
+    return calls

@@ -9,10 +9,9 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_claim, mark_corrections
-from closeloop.traces.event_builder import derive_id
-from closeloop.traces.openhands.openhands_files import read_first_value
-from closeloop.traces.openhands.openhands_stream import OpenhandsStreamBuilder
+from closeloop.traces.readers.openhands_sdk import read_first_value
+from closeloop.traces.readers.openhands_stream import OpenhandsStream
+from closeloop.traces.session_builder import count_skip, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, as_text
 
 name = "openhands-events"
@@ -84,7 +83,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     first_document = read_first_value(source)
     if isinstance(first_document, list):
         yield _build_session(
-            OpenhandsStreamBuilder(name, version, source), _flatten_history(first_document), {}
+            OpenhandsStream(name, version, source), _flatten_history(first_document), {}
         )
     elif isinstance(first_document, dict) and _is_folder_event(first_document):
         numbered = source.path.stem.isdecimal()
@@ -92,12 +91,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
         events = (
             first_document if path == source.path else _load_event(source, path) for path in paths
         )
-        yield _build_session(OpenhandsStreamBuilder(name, version, source), events, {})
+        yield _build_session(OpenhandsStream(name, version, source), events, {})
     else:
         for line in source.records():
             if isinstance(line, dict) and _is_output(line):
                 stream, history = (
-                    OpenhandsStreamBuilder(name, version, source),
+                    OpenhandsStream(name, version, source),
                     [*_flatten_history(as_list(line["history"]))],
                 )
                 if (instruction := as_text(line.get("instruction"))) and not any(
@@ -110,7 +109,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
                 yield _build_session(stream, iter(history), line)
             else:
                 why = "a line that is no instance"
-                source.skipped[why] = source.skipped.get(why, 0) + 1
+                count_skip(source.skipped, why)
 
 
 def _is_request(event: Any) -> bool:
@@ -132,38 +131,37 @@ def _flatten_history(history: list[Any]) -> Iterator[Any]:
 
 
 def _build_session(
-    stream: OpenhandsStreamBuilder, events: Iterator[Any], line: Mapping[str, Any]
+    stream: OpenhandsStream, events: Iterator[Any], line: Mapping[str, Any]
 ) -> Session:
     first: Any = None
     for event in events:
         first = first or event
         stream.add_event(event)
-    teller = stream.teller
+    builder = stream.builder
     outcome, cause = stream.session_outcome(as_text(line.get("error")))
-    mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if outcome == "finished" else stream.summary
+    builder.mark_corrections()
+    summary = builder.mark_claim() if outcome == "finished" else stream.summary
     metrics, metadata = as_mapping(line.get("metrics")), as_mapping(line.get("metadata"))
     patch = as_mapping(line.get("test_result")).get("git_patch") or line.get("git_patch")
     if isinstance(patch, str) and patch:
-        teller.turn = None
-        teller.add_note(patch, "submission")
-    instance = teller.text_or_none(line.get("instance_id"))
-    return Session(
+        builder.turn = None
+        builder.add_note(patch, "submission")
+    instance = builder.text_or_none(line.get("instance_id"))
+    return builder.build_session(
         id=derive_id(
             name, first, instance, metadata.get("start_time"), metrics.get("accumulated_cost")
         ),
         agent="openhands",
         agent_version=stream.version,
         model=stream.model
-        or teller.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
+        or builder.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
         system=stream.system,
         started=stream.started,
         ended=stream.last,
         exit=outcome,
-        cause=cause and teller.truncate_text(cause),
+        cause=cause and builder.truncate_text(cause),
         usage=stream.total_usage(metrics),
         summary=summary,
-        commit=teller.text_or_none(line.get("base_commit")),
+        commit=builder.text_or_none(line.get("base_commit")),
         links={"instance": instance} if instance else {},
-        trace=teller.build_trace(),
     )

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.call_results import mark_claim, mark_corrections
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
-from closeloop.traces.openhands.conversation_folders import (
-    EVENTS,
-    MAX_CHILD_DEPTH,
-    STATE,
-    SUBAGENTS,
-    is_event_file,
-    iter_child_files,
-    list_child_states,
-    list_event_files,
-    parent_state_path,
+from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.readers.openhands_conversation import (
+    OpenhandsChild,
+    OpenhandsConversation,
 )
-from closeloop.traces.openhands.openhands_files import read_first_value
-from closeloop.traces.openhands.sdk_conversation import OpenhandsChild, OpenhandsConversationBuilder
+from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import as_label, as_list, as_mapping, as_text
 
 name = "openhands-sdk"
@@ -51,6 +44,8 @@ EVENT_KINDS = frozenset(
         "ResumeTranscriptEvent",
     }
 )
+STATE, EVENTS, SUBAGENTS = "base_state.json", "events", "subagents"
+MAX_CHILD_STATES, MAX_CHILD_DEPTH = 500, 5
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -135,7 +130,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
                 yield _build_session(source, as_list(line.get("history")), {}, line, [])
             else:
                 why = "a line that is no instance"
-                source.skipped[why] = source.skipped.get(why, 0) + 1
+                count_skip(source.skipped, why)
     elif isinstance(first, dict) and _is_event(first) and source.document is None:
         yield _build_session(source, source.records(), {}, {}, [])
     elif isinstance(first, dict):
@@ -191,7 +186,7 @@ def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any
         event = source.beside(path).document
         if event is None:
             why = "an event that cannot be read"
-            source.skipped[why] = source.skipped.get(why, 0) + 1
+            count_skip(source.skipped, why)
         else:
             yield event
 
@@ -204,34 +199,88 @@ def _build_session(
     children: list[OpenhandsChild],
 ) -> Session:
     metrics = as_mapping(as_mapping(state.get("stats")).get("usage_to_metrics"))
-    teller = EventBuilder(name, version, source)
-    conversation = OpenhandsConversationBuilder(
-        teller, metrics, as_mapping(line.get("metrics")), children
+    builder = SessionBuilder(name, version, source.skipped, several=True)
+    conversation = OpenhandsConversation(
+        builder, metrics, as_mapping(line.get("metrics")), children
     )
     conversation.add_events(events)
     error = as_text(line.get("error"))
     outcome, cause = conversation.session_outcome(as_text(state.get("execution_status")), error)
-    mark_corrections(teller.builder)
-    summary = mark_claim(teller.builder) if outcome == "finished" else conversation.summary
+    builder.mark_corrections()
+    summary = builder.mark_claim() if outcome == "finished" else conversation.summary
     if isinstance(patch := as_mapping(line.get("test_result")).get("git_patch"), str) and patch:
-        teller.turn = None
-        teller.add_note(patch, "submission")
+        builder.turn = None
+        builder.add_note(patch, "submission")
     agent = as_mapping(state.get("agent"))
     model = as_mapping(agent.get("llm")).get("model")
-    instance = teller.text_or_none(line.get("instance_id"))
-    return Session(
-        id=teller.text_or_none(state.get("id"))
+    instance = builder.text_or_none(line.get("instance_id"))
+    return builder.build_session(
+        id=builder.text_or_none(state.get("id"))
         or derive_id(name, conversation.first, instance, line.get("attempt")),
         agent="openhands",
-        model=teller.text_or_none(model),
+        model=builder.text_or_none(model),
         system=conversation.system,
         started=conversation.started,
         ended=conversation.last,
         exit=outcome,
-        cause=cause and teller.truncate_text(cause),
+        cause=cause and builder.truncate_text(cause),
         usage=conversation.total_usage(),
         summary=summary,
-        directory=teller.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
+        directory=builder.text_or_none(as_mapping(state.get("workspace")).get("working_dir")),
         links={"instance": instance} if instance else {},
-        trace=teller.build_trace(),
     )
+
+
+def is_event_file(name: str) -> bool:
+    return name.startswith("event-") and name.endswith(".json")
+
+
+def list_event_files(folder: Path) -> list[Path]:
+    """In the order of the numbers in their names."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if is_event_file(entry.name)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names, key=lambda name: (_event_number(name), name))]
+
+
+def _event_number(name: str) -> int:
+    middle = name.removeprefix("event-").partition("-")[0][:15]
+    return int(middle) if middle.isdecimal() else 0
+
+
+def list_child_states(state: Path) -> list[Path]:
+    """The states of the sub-agents that a conversation started itself."""
+    try:
+        return sorted(islice((state.parent / SUBAGENTS).glob(f"*/{STATE}"), MAX_CHILD_STATES))
+    except OSError:
+        return []
+
+
+def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path]:
+    """All that tells of a conversation's sub-agents, and of theirs."""
+    for inner in list_child_states(state) if depth else ():
+        yield inner
+        yield from list_event_files(inner.parent / EVENTS)
+        yield from iter_child_files(inner, depth - 1)
+
+
+def parent_state_path(state: Path) -> Path | None:
+    """The state of the conversation that one was started by, if it is a sub-agent's."""
+    above = state.parent.parent
+    return above.parent / STATE if above.name == SUBAGENTS else None
+
+
+def read_first_value(source: RecordingSource) -> Any:
+    """The document, or the first line of a file with one JSON value a line."""
+    if source.lines:
+        # A whole document is given only where it is not one of many lines.
+        return source.lines[0] if len(source.lines) > 1 else source.document or source.lines[0]
+    if b"\n" in source.head:
+        return source.document
+    before = dict(source.skipped)
+    first = next(source.records(), None)
+    source.skipped.clear()
+    source.skipped.update(before)
+    return first

@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces import single_file
-from closeloop.traces.export_values import clean_text, text_or_json, time_from_nanos
-from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, FileSource
-from closeloop.traces.otel.otel_spans import OtelSpan, first_attribute
-from closeloop.traces.otel.span_files import (
-    is_span,
-    iter_printed_spans,
-    list_spans,
-    starts_with_span,
+from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, FileSource
+from closeloop.traces.readers.otel_sessions import sessions_from_spans
+from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.session_builder import count_skip
+from closeloop.traces.untrusted_json import (
+    as_count,
+    as_list,
+    as_mapping,
+    clean_text,
+    text_or_json,
+    time_from_nanos,
+    time_from_text,
+    try_decode_json,
 )
-from closeloop.traces.otel.span_sessions import sessions_from_spans
-from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, time_from_text
 
 name = "otlp"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _EXPORT_KEYS = ("resourceSpans", "resource_spans")
 _PARENT_KEYS = ("parentSpanId", "parent_span_id", "parent_id")
 _START_KEYS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime", "timestamp")
 _SCALAR_KEYS = frozenset({"stringValue", "boolValue", "doubleValue"})
 _ERROR, _OK = (2, "2", "STATUS_CODE_ERROR", "ERROR"), (1, "1", "STATUS_CODE_OK", "OK")
+_SPAN_END = b"\n}\n"
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -123,9 +126,7 @@ def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
             elif is_span(record):
                 yield from _spans_from_list([record])
             else:
-                source.skipped["a line of another kind"] = (
-                    source.skipped.get("a line of another kind", 0) + 1
-                )
+                count_skip(source.skipped, "a line of another kind")
 
 
 def _spans_of_resource(group: Mapping[str, Any]) -> Iterator[OtelSpan]:
@@ -286,7 +287,7 @@ def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
                 yield from spans_from_protobuf(ExportTraceServiceRequest.FromString(content))
     except (DecodeError, OSError, RecursionError, UnicodeDecodeError):
         key = "an export that cannot be read to its end"
-        source.skipped[key] = source.skipped.get(key, 0) + 1
+        count_skip(source.skipped, key)
 
 
 def _find_protobuf_start(head: bytes) -> int | None:
@@ -323,3 +324,52 @@ def _read_varint(message: bytes, place: int) -> tuple[int | None, int]:
             return value, place
         shift += 7
     return None, place
+
+
+def is_span(value: Any) -> bool:
+    """Whether a value is one span with its ids and its attributes."""
+    if not isinstance(value, dict):
+        return False
+    own = first_attribute(value, "span_id", "spanId") or as_mapping(value.get("context")).get(
+        "span_id"
+    )
+    return (
+        isinstance(own, str | int)
+        and isinstance(first_attribute(value, "attributes", "span_attributes"), dict | list)
+        and isinstance(first_attribute(value, "name", "span_name"), str)
+    )
+
+
+def list_spans(value: Any) -> Sequence[Any]:
+    """The spans of a list, or of an object that has them in one."""
+    if isinstance(value, list):
+        return value if value and all(map(is_span, value[:20])) else ()
+    for holder in (as_mapping(value), as_mapping(as_mapping(value).get("trace"))):
+        spans = as_list(holder.get("spans"))
+        if spans and all(map(is_span, spans[:20])):
+            return spans
+    return ()
+
+
+def starts_with_span(head: bytes) -> bool:
+    """Whether a file begins with a span that its program printed over several lines."""
+    end = head.find(_SPAN_END)
+    return head.startswith(b"{\n") and end > 0 and is_span(try_decode_json(head[: end + 2]))
+
+
+def iter_printed_spans(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
+    """Values that were printed one after another, each until its last brace stands alone."""
+    lines: list[bytes] = []
+    size = 0
+    with FileSource(path).open() as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            lines.append(line)
+            size += len(line)
+            if line.rstrip() == b"}":
+                if is_span(value := try_decode_json(b"".join(lines))):
+                    yield value
+                lines, size = [], 0
+            elif size > MAX_LINE_BYTES:
+                break
+    if any(map(bytes.strip, lines)):
+        count_skip(skipped, "a span that does not end")

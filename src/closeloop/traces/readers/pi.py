@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath, PureWindowsPath
@@ -17,10 +16,8 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
-from closeloop.traces import single_file
-from closeloop.traces.call_results import mark_claim, mark_corrections, result_fields
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -36,7 +33,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "pi"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 _REDUNDANT_TYPES = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",
@@ -61,25 +57,22 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    session_builder = _PiSessionBuilder(source)
+    session_builder = _PiSession(source)
     for record in source.records():
         session_builder.add_record(record)
     builder, header = session_builder.builder, session_builder.header
-    mark_corrections(builder)
-    yield Session(
+    builder.mark_corrections()
+    yield builder.build_session(
         id=as_label(header.get("id")) or "unknown",
         agent="pi",
-        model=next((model for model, _ in session_builder.models.most_common(1)), None),
-        started=session_builder.first or time_from_text(header.get("timestamp")),
-        ended=session_builder.last,
+        started=builder.started or time_from_text(header.get("timestamp")),
+        ended=builder.ended,
         exit="crashed" if session_builder.fault else "finished",
         cause=session_builder.fault,
-        usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=as_label(header.get("cwd")),
         parent=_forked_from(header)[1],
         copy="printed" if session_builder.printed else None,
-        trace=builder.build_trace(source.skipped),
     )
 
 
@@ -98,16 +91,13 @@ def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str |
     return path, as_label(path.stem.rpartition("_")[2])
 
 
-class _PiSessionBuilder:
+class _PiSession:
     """Entries as they come, in the file's order: what was left by a branch happened too."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
-        self.builder = TraceBuilder(name, version)
+        self.builder = SessionBuilder(name, version, source.skipped)
         self.header: Mapping[str, Any] = {}
-        self.models: Counter[str] = Counter()
-        self.first: datetime | None = None
-        self.last: datetime | None = None
         self.fault: str | None = None
         self.printed = False
         self._leaf: object = None
@@ -127,8 +117,7 @@ class _PiSessionBuilder:
             return
         self._note_copies()
         self._note_branch(entry, at)
-        if at is not None:
-            self._record_time(at)
+        self.builder.record_time(at)
         self.printed = self.printed or kind == "message_end"
         if kind in ("message", "message_end"):
             self._add_message(as_mapping(entry.get("message")), ROOT_LANE, at)
@@ -151,15 +140,11 @@ class _PiSessionBuilder:
         except (OSError, ValueError):
             return
 
-    def _record_time(self, at: datetime) -> None:
-        self.first = at if self.first is None else min(at, self.first)
-        self.last = at if self.last is None else max(at, self.last)
-
     def _note_copies(self) -> None:
         if self._copies:
             are = count_with_noun(self._copies, "entry is a copy", "entries are copies")
             said = f"{are} from {self.header.get('parentSession')}."
-            self.builder.add_note(truncate_middle(said), about="fork")
+            self.builder.add_note(said, "fork")
             self._copies = 0
 
     def _note_branch(self, found: Mapping[str, Any], at: datetime | None) -> None:
@@ -179,17 +164,11 @@ class _PiSessionBuilder:
     ) -> None:
         about, key = _NOTE_KINDS.get(kind, (f"unknown: {truncate_middle(kind, most=100)}", ""))
         said = as_text(found.get(key))
-        self.builder.add_note(
-            truncate_middle(said, self.source.skipped) if said else json_excerpt(found),
-            about=about,
-            lane=lane,
-            at=at,
-        )
+        self.builder.add_note(said or json_excerpt(found), about, lane=lane, at=at)
 
     def _add_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         at = at or time_from_millis(message.get("timestamp"))
-        if at is not None:
-            self._record_time(at)
+        self.builder.record_time(at)
         role = message.get("role")
         if role == "user":
             self._add_user_message(message, lane, at)
@@ -200,14 +179,14 @@ class _PiSessionBuilder:
         elif role == "bashExecution":
             self._add_user_command(message, lane, at)
         elif role in ("custom", "hookMessage"):
-            said = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+            said = _content_text(message.get("content"))
             about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
-            self.builder.add_note(said, about=truncate_middle(about, most=200), lane=lane, at=at)
+            self.builder.add_note(said, truncate_middle(about, most=200), lane=lane, at=at)
         else:
             self._add_note(message, str(role), lane, at)
 
     def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+        said = self.builder.truncate_text(_content_text(message.get("content")))
         self.builder.add_incoming_message(said, lane=lane, at=at, asks=not said.startswith("/"))
         if lane == ROOT_LANE:
             self.fault = None
@@ -218,16 +197,15 @@ class _PiSessionBuilder:
         code = as_count(message.get("exitCode"))
         if code is not None:
             said += f"\nexit code {code}"
-        said = truncate_middle(said, self.source.skipped)
-        self.builder.add_note(said, about="command of the user", lane=lane, at=at)
+        self.builder.add_note(said, "command of the user", lane=lane, at=at)
 
     def _add_assistant_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
     ) -> None:
-        builder, skipped = self.builder, self.source.skipped
+        builder = self.builder
         model = as_label(message.get("model"))
         if model is not None:
-            self.models[model] += 1
+            builder.models[model] += 1
         begun = time_from_millis(message.get("timestamp"))
         turn = builder.add_turn(
             lane, Turn(usage=_parse_usage(message.get("usage")), model=model, at=begun)
@@ -235,22 +213,21 @@ class _PiSessionBuilder:
         for block in as_list(message.get("content")):
             block_fields = as_mapping(block)
             kind = block_fields.get("type")
-            place: dict[str, Any] = {
-                "number": builder.next_number, "lane": lane, "turn": turn, "at": at,
-            }  # fmt: skip
+            place: dict[str, Any] = {"lane": lane, "turn": turn, "at": at}
             if kind == "text" and (said := as_text(block_fields.get("text"))):
-                builder.add(Message(**place, role="agent", text=truncate_middle(said, skipped)))
+                fields = builder.event_fields(**place)
+                builder.add(Message(**fields, role="agent", text=builder.truncate_text(said)))
             elif kind == "thinking" and (said := as_text(block_fields.get("thinking"))):
-                builder.add(Thought(**place, text=truncate_middle(said, skipped)))
+                fields = builder.event_fields(**place)
+                builder.add(Thought(**fields, text=builder.truncate_text(said)))
             elif kind == "toolCall":
-                self._add_call(
-                    block_fields, CallOrigin(**place, call=as_label(block_fields.get("id")))
-                )
+                fields = builder.event_fields(**place) | {"call": as_label(block_fields.get("id"))}
+                self._add_call(block_fields, CallOrigin(**fields))
         self._add_stop(message, lane, at)
 
     def _add_stop(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         stop = message.get("stopReason")
-        said = truncate_middle(as_text(message.get("errorMessage")) or "", self.source.skipped)
+        said = self.builder.truncate_text(as_text(message.get("errorMessage")) or "")
         if stop == "aborted":
             number = self.builder.next_number
             said = said or "Request was aborted"
@@ -263,7 +240,7 @@ class _PiSessionBuilder:
             self.fault = (said or "error") if stop == "error" else None
 
     def _add_call(self, call: Mapping[str, Any], origin: CallOrigin) -> None:
-        call_arguments = storable_arguments(call.get("arguments"), self.source.skipped)
+        call_arguments = storable_arguments(call.get("arguments"), self.builder.skipped)
         event = event_from_call(as_label(call.get("name")) or "unknown", call_arguments, origin)
         if isinstance(event, Read) and call_arguments is not None:
             first, limit = (
@@ -279,7 +256,7 @@ class _PiSessionBuilder:
         if event is None:
             self.builder.add_note(json_excerpt(message), about="result without a call", lane=lane)
             return
-        output = truncate_middle(_content_text(message.get("content")), self.source.skipped)
+        output = self.builder.truncate_text(_content_text(message.get("content")))
         failed = message.get("isError")
         ok = None if not isinstance(failed, bool) else not failed
         details = as_mapping(message.get("details"))
@@ -288,7 +265,7 @@ class _PiSessionBuilder:
         else:
             result = result_fields(event, output, ok)
         if isinstance(event, Edit) and (patch := as_text(details.get("diff"))):
-            result["patch"] = truncate_middle(patch, self.source.skipped)
+            result["patch"] = self.builder.truncate_text(patch)
         elif isinstance(event, Handoff):
             self._add_children(event, details)
             event = self.builder.events[event.number - 1]
@@ -306,8 +283,7 @@ class _PiSessionBuilder:
             lane = f"{event.number}-{place + 1}"
             self.builder.open_lane(lane, event.lane, as_label(as_mapping(one).get("agent")))
             if place == 0:
-                joined_event = msgspec.structs.replace(event, child=lane)
-                self.builder.events[event.number - 1] = joined_event
+                self.builder.update_event(event, child=lane)
             for message in messages:
                 self._add_message(as_mapping(message), lane, None)
 

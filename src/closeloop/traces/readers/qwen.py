@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -15,11 +14,9 @@ import msgspec
 
 from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
-from closeloop.traces.call_results import mark_claim
-from closeloop.traces.gemini_contents import (
+from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,
     gemini_content_text,
@@ -27,11 +24,9 @@ from closeloop.traces.gemini_contents import (
     iter_function_responses,
     usage_from_gemini,
 )
-from closeloop.traces.open_turns import OpenTurns
-from closeloop.traces.qwen.qwen_stream import QwenStreamBuilder, is_qwen_stream
-from closeloop.traces.qwen.qwen_telemetry import QwenTelemetry
+from closeloop.traces.readers.qwen_stream import QwenStream, QwenTelemetry, is_qwen_stream
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
-from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_label,
@@ -95,36 +90,33 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    builder = TraceBuilder(name, version)
+    builder = SessionBuilder(name, version, source.skipped)
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     if any(is_qwen_stream(line) for line in source.lines):
-        stream = QwenStreamBuilder(builder, source)
+        stream = QwenStream(builder, source)
         for record in source.records():
             stream.add_record(record)
         yield stream.build_session(digest)
         return
-    chat = _QwenSessionBuilder(builder, source)
+    chat = _QwenChat(builder, source)
     for record in source.records():
         chat.add_record(record, ROOT_LANE)
     chat.add_remaining_children()
     about = chat.about
     inside = about.get("isSidechain") is True
     session = as_label(about.get("sessionId"))
-    yield Session(
+    yield builder.build_session(
         id=(as_label(about.get("agentId")) if inside else session) or digest,
         agent="qwen-code",
         agent_version=as_label(about.get("version")),
-        model=next((model for model, _ in chat.models.most_common(1)), None),
         started=chat.first,
         ended=chat.last,
         exit="crashed" if chat.final_error else "finished",
         cause=chat.final_error,
-        usage=builder.total_usage(),
-        summary=mark_claim(builder),
+        summary=builder.mark_claim(),
         directory=as_label(about.get("cwd")),
         branch=as_label(about.get("gitBranch")),
         parent=session if inside else chat.parent,
-        trace=builder.build_trace(source.skipped),
     )
 
 
@@ -184,19 +176,17 @@ def _is_brief(line: object) -> bool:
     return as_mapping(line).get("type") == "user"
 
 
-class _QwenSessionBuilder:
+class _QwenChat:
     """Records as they come, those of sub-agents where they were started."""
 
-    def __init__(self, builder: TraceBuilder, source: RecordingSource) -> None:
+    def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
         self.source = source
         self.about: Mapping[str, Any] = {}
-        self.models: Counter[str] = Counter()
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.parent: str | None = None
         self._children = _list_children(source)
-        self._rounds = OpenTurns(builder)
         recorded = {child.agent for child in self._children}
         self._telemetry = QwenTelemetry(builder, source, recorded)
         self._lanes = {ROOT_LANE}
@@ -259,8 +249,8 @@ class _QwenSessionBuilder:
             self._copies = 0
 
     def _add_user_message(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        self._rounds.close_turn(lane)
-        said = truncate_middle(gemini_content_text(found.get("message")), self.source.skipped)
+        self.builder.end_turn(lane)
+        said = self.builder.truncate_text(gemini_content_text(found.get("message")))
         if not said.strip():
             return
         own = found.get("subtype") in _CLIENT_SUBTYPES
@@ -271,16 +261,16 @@ class _QwenSessionBuilder:
     ) -> None:
         model = as_label(found.get("model"))
         if model is not None:
-            self.models[model] += 1
+            self.builder.models[model] += 1
         usage = usage_from_gemini(found.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
-        turn = self._rounds.add_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
+        turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
         message = found.get("message")
         for thought in (True, False):
-            if said := truncate_middle(gemini_content_text(message, thought), self.source.skipped):
-                place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "at": at}
-                event = Thought(**place, turn=turn, text=said) if thought else None
-                self.builder.add(event or Message(**place, turn=turn, role="agent", text=said))
+            if said := self.builder.truncate_text(gemini_content_text(message, thought)):
+                fields = self.builder.event_fields(lane=lane, turn=turn, at=at)
+                event = Thought(**fields, text=said) if thought else None
+                self.builder.add(event or Message(**fields, role="agent", text=said))
         for call in iter_function_calls(message):
             self._add_call(
                 call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
@@ -310,14 +300,12 @@ class _QwenSessionBuilder:
         self._lanes.add(child.agent)
         self.builder.open_lane(child.agent, parent, child.kind)
         if event is not None:
-            self.builder.events[event.number - 1] = msgspec.structs.replace(
-                event, child=child.agent
-            )
+            self.builder.update_event(event, child=child.agent)
         for record in self.source.beside(child.path).records():
             self.add_record(record, child.agent)
 
     def _add_result(self, found: Mapping[str, Any], lane: str) -> None:
-        self._rounds.close_turn(lane)
+        self.builder.end_turn(lane)
         call_result = as_mapping(found.get("toolCallResult"))
         status, display = call_result.get("status"), call_result.get("resultDisplay")
         for response in iter_function_responses(found.get("message")):
@@ -328,7 +316,7 @@ class _QwenSessionBuilder:
                 self.builder.add_note(json_excerpt(found), about="result without a call", lane=lane)
                 continue
             ok = _SUCCESS_BY_STATUS.get(status) if isinstance(status, str) else not response.failed
-            output = truncate_middle(response.text, self.source.skipped)
+            output = self.builder.truncate_text(response.text)
             took = as_amount(call_result.get("durationMs"))
             seconds = None if took is None else took / 1000
             if lane == ROOT_LANE:
@@ -352,13 +340,13 @@ class _QwenSessionBuilder:
                 if isinstance(history, list)
                 else ""
             )
-            said = truncate_middle(history_text or json_excerpt(payload), self.source.skipped)
-            self.builder.add_note(said, about="compaction", lane=lane, at=at)
+            said = history_text or json_excerpt(payload)
+            self.builder.add_note(said, "compaction", lane=lane, at=at)
         elif subtype == "parent_session":
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:
             why = f"bookkeeping: {subtype}"
-            self.source.skipped[why] = self.source.skipped.get(why, 0) + 1
+            self.builder.count_skip(why)
         else:
             about = _NOTE_KINDS.get(str(subtype), f"unknown: {as_label(subtype)}")
             self.builder.add_note(json_excerpt(payload), about=about, lane=lane, at=at)

@@ -11,9 +11,9 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Edit, Read, Turn
-from closeloop.traces import single_file
-from closeloop.traces.event_builder import EventBuilder, derive_id, openai_content_text
-from closeloop.traces.shell_words import split_shell_words as shell_words
+from closeloop.traces.edit_texts import split_shell_words as shell_words
+from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -26,7 +26,6 @@ from closeloop.traces.untrusted_json import (
 
 name = "swe-agent"
 version = 2
-parts, owner = single_file.no_parts, single_file.no_owner
 
 MAX_LINE_CHARS = 200_000
 _EDITOR_COMMANDS = frozenset(
@@ -110,35 +109,34 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
-    teller = EventBuilder(name, version, source)
+    builder = SessionBuilder(name, version, source.skipped, several=True)
     info, history = as_mapping(told.get("info")), as_list(told.get("history"))
     system, request = _opening_messages(history)
-    teller.add_user_message(request, "request")
+    builder.add_user_message(request, "request")
     steps = told.get("trajectory")
     steps = steps if isinstance(steps, list) else _steps_from_history(history)
-    shell = _SweAgentShell(teller)
+    shell = _SweAgentShell(builder)
     for step in steps:
         if isinstance(step, dict):
             shell.add_step(step)
         else:
-            teller.add_note(json_excerpt(step), "unknown: step")
+            builder.add_note(json_excerpt(step), "unknown: step")
     status = as_text(info.get("exit_status"))
     outcome, cause = _session_outcome(status) if info else ("finished", None)
-    summary = teller.claim_last_message(status or "") if outcome == "finished" and status else None
+    summary = builder.claim_last_message(status or "") if outcome == "finished" and status else None
     if submission := as_text(info.get("submission")):
-        teller.add_note(submission, "submission")
-    config_fields = _config_fields(told.get("replay_config"), teller)
-    return Session(
+        builder.add_note(submission, "submission")
+    config_fields = _config_fields(told.get("replay_config"), builder)
+    return builder.build_session(
         id=_run_id(request, steps),
         agent=name,
-        agent_version=teller.text_or_none(info.get("swe_agent_version")),
-        system=teller.text_or_none(system),
+        agent_version=builder.text_or_none(info.get("swe_agent_version")),
+        system=builder.text_or_none(system),
         exit=outcome,
-        cause=cause and teller.truncate_text(cause),
+        cause=cause and builder.truncate_text(cause),
         usage=_stats_usage(info.get("model_stats")),
         summary=summary,
         directory=shell.directory,
-        trace=teller.build_trace(),
         **config_fields,
     )
 
@@ -212,16 +210,16 @@ def _stats_usage(told: object) -> Usage:
     )
 
 
-def _config_fields(told: object, teller: EventBuilder) -> dict[str, Any]:
+def _config_fields(told: object, builder: SessionBuilder) -> dict[str, Any]:
     """What the configuration says; newer versions write it as a text."""
     config = as_mapping(try_decode_json(told) if isinstance(told, str) else told)
     model = as_mapping(as_mapping(config.get("agent")).get("model")).get("name")
     problem = as_mapping(config.get("problem_statement"))
     commit = as_mapping(as_mapping(config.get("env")).get("repo")).get("base_commit")
-    instance = teller.text_or_none(problem.get("id"))
+    instance = builder.text_or_none(problem.get("id"))
     return {
-        "model": teller.text_or_none(model),
-        "commit": teller.text_or_none(commit) if commit != "HEAD" else None,
+        "model": builder.text_or_none(model),
+        "commit": builder.text_or_none(commit) if commit != "HEAD" else None,
         "links": {"instance": instance} if instance else {},
     }
 
@@ -229,8 +227,8 @@ def _config_fields(told: object, teller: EventBuilder) -> dict[str, Any]:
 class _SweAgentShell:
     """The agent's shell, with a file open in its editor."""
 
-    def __init__(self, teller: EventBuilder) -> None:
-        self.teller = teller
+    def __init__(self, builder: SessionBuilder) -> None:
+        self.builder = builder
         self.directory: str | None = None
         self.place = ""
         self.open = ""
@@ -239,8 +237,8 @@ class _SweAgentShell:
         """An action and what came of it."""
         state = step.get("state")
         state = as_mapping(try_decode_json(state) if isinstance(state, str) else state)
-        self.place = self.teller.text_or_none(state.get("working_dir")) or self.place
-        opened = self.teller.text_or_none(state.get("open_file"))
+        self.place = self.builder.text_or_none(state.get("working_dir")) or self.place
+        opened = self.builder.text_or_none(state.get("open_file"))
         self.open = opened if opened and opened != "n/a" else self.open
         self.directory = self.directory or self.place or None
         action = as_text(step.get("action")) or ""
@@ -250,25 +248,25 @@ class _SweAgentShell:
         observation = step.get("observation")
         output = observation if isinstance(observation, str) else None
         if not action.strip() and (output or "").startswith(("Exited", "Environment died")):
-            self.teller.turn = None
-            self.teller.add_note(thought or output or "", "limit")
+            self.builder.turn = None
+            self.builder.add_note(thought or output or "", "limit")
             return
-        self.teller.begin_turn(Turn())
+        self.builder.begin_turn(Turn())
         for block in as_list(step.get("thinking_blocks")):
-            self.teller.add_thought(as_text(as_mapping(block).get("thinking")) or "")
+            self.builder.add_thought(as_text(as_mapping(block).get("thinking")) or "")
         if action.strip().split(" ")[0] == "submit":
-            self.teller.add_agent_message(thought)
+            self.builder.add_agent_message(thought)
         else:
-            self.teller.add_thought(thought)
+            self.builder.add_thought(thought)
         if not action.strip():
-            self.teller.add_note(output or "no action", "format error")
+            self.builder.add_note(output or "no action", "format error")
             return
         event = self._add_action(action)
         if output is not None and not (output == "" and "state" in step and not state):
             # An action that was refused has neither an observation nor a state.
             self._finish_action(event, output)
         if taken := as_amount(step.get("execution_time")):
-            self.teller.update_event(event, seconds=taken)
+            self.builder.update_event(event, seconds=taken)
 
     def _add_action(self, action: str) -> AnyEvent:
         line, _, rest = action.strip().partition("\n")
@@ -292,24 +290,24 @@ class _SweAgentShell:
                 case "str_replace_editor" if len(words) > 2:
                     return self._add_editor_call(words)
                 case "submit":
-                    return self.teller.add_tool_use(
+                    return self.builder.add_tool_use(
                         "submit", {"text": " ".join(words[1:])} if words[1:] else {}
                     )
-        return self.teller.add_command(action.strip("\n"), directory=self.place or None)
+        return self.builder.add_command(action.strip("\n"), directory=self.place or None)
 
     def _add_read(self, path: str, first: int | None) -> AnyEvent:
-        return self.teller.add(
-            Read(**self.teller.event_fields(), path=self._absolute_path(path), first_line=first)
+        return self.builder.add(
+            Read(**self.builder.event_fields(), path=self._absolute_path(path), first_line=first)
         )
 
     def _add_edit(self, path: str, before: str | None, after: str | None, action: Any) -> AnyEvent:
-        return self.teller.add(
+        return self.builder.add(
             Edit(
-                **self.teller.event_fields(),
+                **self.builder.event_fields(),
                 path=self._absolute_path(path),
                 action=action,
-                before=None if before is None else self.teller.truncate_text(before),
-                after=None if after is None else self.teller.truncate_text(after),
+                before=None if before is None else self.builder.truncate_text(before),
+                after=None if after is None else self.builder.truncate_text(after),
             )
         )
 
@@ -330,10 +328,10 @@ class _SweAgentShell:
         for flag, value in itertools.pairwise(words[3:]):
             if flag.startswith("--"):
                 editor_arguments.setdefault(flag[2:], value)
-        return self.teller.add_call("str_replace_editor", editor_arguments)
+        return self.builder.add_call("str_replace_editor", editor_arguments)
 
     def _absolute_path(self, path: str) -> str:
-        return self.teller.truncate_text(posixpath.normpath(posixpath.join(self.place, path)))
+        return self.builder.truncate_text(posixpath.normpath(posixpath.join(self.place, path)))
 
     def _finish_action(self, event: AnyEvent, output: str) -> None:
         start = output.lstrip()[:400]
@@ -341,16 +339,16 @@ class _SweAgentShell:
             refused = start.startswith(_REFUSAL_PREFIXES) or "NOT been applied" in output
             missing = isinstance(event, Read) and start.startswith("File ") and "not found" in start
             succeeded = any(sign in output for sign in _SUCCESS_MARKERS) or isinstance(event, Read)
-            self.teller.add_result(
+            self.builder.add_result(
                 event, output, False if refused or missing else succeeded or None
             )
             return
-        finished = self.teller.add_result(event, output)
+        finished = self.builder.add_result(event, output)
         late = "EXECUTION TIMED OUT" in output[-200:] or (
             start.startswith("The command ") and "was cancelled because it took more than" in output
         )
         if late and hasattr(finished, "stopped"):
-            self.teller.update_event(finished, stopped="out of time")
+            self.builder.update_event(finished, stopped="out of time")
 
 
 def _split_words(line: str) -> list[str]:

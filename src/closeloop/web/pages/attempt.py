@@ -11,7 +11,7 @@ from closeloop.records.insight import Insight
 from closeloop.records.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
 from closeloop.records.record import Record
 from closeloop.records.trace import Handoff, Message, Note, Trace
-from closeloop.traces.lane_tree import lane_depths
+from closeloop.traces.trace_export import lane_depths
 from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import (

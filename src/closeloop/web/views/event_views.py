@@ -10,7 +10,7 @@ import msgspec
 from closeloop.records import trace as t
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
-from closeloop.traces.lane_tree import lane_depths
+from closeloop.traces.trace_export import lane_depths
 
 MAX_SHOWN_CHARS = 2000
 """Characters of a text that a list of events shows; an event by itself shows all of them."""

@@ -1,1 +1,0 @@
-"""Harbor's trajectories: their files, their steps, their numbers."""

@@ -1,1 +1,0 @@
-"""Roo Code and Cline: what their task folders hold."""

@@ -1,1 +1,0 @@
-"""Codex rollouts: one file a thread, and the threads it started."""

@@ -1,1 +1,0 @@
-"""Goose: what its files and its database have in common."""

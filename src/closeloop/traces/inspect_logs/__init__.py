@@ -1,1 +1,0 @@
-"""Logs of Inspect: what is in their files, and what one sample's events tell."""

@@ -1,1 +1,0 @@
-"""Recorded sessions come in: files are found, read, rid of secrets, and kept."""

@@ -1,1 +1,0 @@
-"""OpenCode: what its exports, lines and database have in common."""

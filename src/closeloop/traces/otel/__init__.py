@@ -1,1 +1,0 @@
-"""OpenTelemetry: spans of agents, models and tools, joined to conversations."""

@@ -1,1 +1,0 @@
-"""What Qwen Code's files hold beside the chat itself."""

@@ -1,0 +1,478 @@
+"""A conversation of Claude Code, as its session files and its stream both tell it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+from closeloop.records.attempt import Exit
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Thought,
+    ToolUse,
+    Turn,
+)
+from closeloop.traces.readers.claude_results import (
+    ClaudeToolResult,
+    claude_content_text,
+    claude_result_fields,
+    format_user_answers,
+    is_tool_result,
+    non_negative_int,
+    patch_from_replacements,
+    usage_from_claude,
+    with_line_range,
+)
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call
+from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_arguments
+
+MAX_PLACEHOLDER_TOKENS = 50
+"""What a message may be said to have before it is counted; measured: such say 1 to 49."""
+_INTERRUPTED_PREFIX = "[Request interrupted by user"
+_COMPACTED_PREFIX = "This session is being continued from a previous conversation"
+_NOTE_KIND_BY_TAG = {
+    # What the client itself puts among the user's words, by its tag.
+    "bash-input": "user command",
+    "bash-stderr": "user command",
+    "bash-stdout": "user command",
+    "ide_diagnostics": "ide",
+    "ide_opened_file": "ide",
+    "ide_selection": "ide",
+    "local-command-caveat": "local command",
+    "local-command-stderr": "local command",
+    "local-command-stdout": "local command",
+    "system-reminder": "reminder",
+    "task-notification": "task notification",
+    "user-memory-input": "memory",
+    "user-prompt-submit-hook": "hook",
+}
+_LOCAL_COMMANDS = """
+add-dir agents branch bug clear color compact config context copy cost diff doctor effort exit
+export fast feedback help hooks ide keybindings login logout mcp memory model output-style
+permissions plugin quit release-notes remote-control rename resume rewind sandbox skills stats
+status statusline tasks terminal-setup theme todos upgrade usage vim voice
+"""
+_TAG = re.compile(r"<([a-z_-]+)")
+_COMMAND_NAME = re.compile(r"<command-name>/?([^<]*)</command-name>")
+_BARE_COMMAND = re.compile(r"<command-name>[^<]*</command-name>\s+<command-message>[^<]*"
+                           r"</command-message>\s+<command-args></command-args>")  # fmt: skip
+"""The client's own commands are told by name first; without words they ask the model nothing."""
+_TASK_ID = re.compile(r"<task-id>([^<]*)</task-id>")
+_STATUS = re.compile(r"<status>(\w+)</status>")
+_EXIT_CODE = re.compile(r"(?:<exit_code>|[ (]exit code )(-?\d{1,10})[<)]")
+_RESULT = re.compile(r"<result>(.*)</result>", re.DOTALL)
+
+
+class ClaudeConversation:
+    """Takes records in order; what they say of each other is put together here."""
+
+    def __init__(self, reader: str, version: int, skipped: dict[str, int]) -> None:
+        self.builder = SessionBuilder(reader, version, skipped)
+        self.trouble: str | None = None
+        """The client's own error message, as long as it is the last word."""
+        self.asked: dict[str, str] = {}
+        """The first words to each lane."""
+        self.running: dict[str, int] = {}
+        """Background work by its id: the number of the event that began it."""
+        self.lanes: dict[str, str | None] = {ROOT_LANE: None}
+        """Each lane's parent."""
+        self.kinds: dict[int, str] = {}
+        """What kind of agent a handoff asks for, by the event's number."""
+        self._marked: dict[str, int] = {}
+        """Lanes whose conversation was shortened, until the summary that takes its place comes."""
+        self._counted: dict[tuple[str, str], tuple[int, bool, int, datetime | None]] = {}
+        self._requests: dict[str, str] = {}
+        self._copied: set[str] = set()
+
+    def open_lane(self, lane: str, parent: str = ROOT_LANE) -> str:
+        """A lane, which is open from now on."""
+        if lane not in self.lanes:
+            self.lanes[lane] = parent
+            self.builder.open_lane(lane, parent)
+        return lane
+
+    def record_time(self, value: Any) -> datetime | None:
+        """A time as the files write it; the first and the last are those of the session."""
+        if not isinstance(value, str):
+            return None
+        try:
+            at = datetime.fromisoformat(value)
+            if at.tzinfo is None:
+                return None
+            if at.tzinfo is not UTC:
+                at = at.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
+        return self.builder.record_time(at)
+
+    def add_note(
+        self, text: str, about: str, lane: str = ROOT_LANE, at: datetime | None = None
+    ) -> None:
+        self.builder.add_note(text, about, lane=lane, at=at)
+
+    def add_compaction(self, text: str, lane: str, at: datetime | None, *, summary: bool) -> None:
+        """The conversation was shortened: its mark and its summary are one event."""
+        mark = self._marked.pop(lane, None) if summary else None
+        if mark is None:
+            if not summary:
+                self._marked[lane] = self.builder.next_number
+            self.add_note(text, "compaction", lane, at)
+        else:
+            event = self.builder.events[mark - 1]
+            self.builder.finish(event, text=self.builder.truncate_text(text))
+
+    def add_unknown(self, what: Any, value: Any, lane: str, at: datetime | None) -> None:
+        """Keep what has a kind nobody knows."""
+        kind = truncate_middle(what, most=100) if isinstance(what, str) else "record"
+        self.builder.add_note(json_excerpt(value), about=f"unknown: {kind}", lane=lane, at=at)
+
+    def add_agent_message(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+        """A message of the model, or a part of one."""
+        message = record.get("message")
+        if not isinstance(message, dict):
+            self.add_unknown(record.get("type"), record, lane, at)
+            return
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        failed = record.get("isApiErrorMessage") is True or bool(record.get("error"))
+        if failed or message.get("model") == "<synthetic>":
+            text = self.builder.truncate_text(claude_content_text(content))
+            about = "api error" if failed or text.startswith("API Error") else "synthetic"
+            self.trouble = text if about == "api error" and lane == ROOT_LANE else self.trouble
+            self.add_note(text, about, lane, at)
+            return
+        if lane == ROOT_LANE:
+            self.trouble = None
+        if self.is_copied_reply(lane, record.get("requestId"), blocks):
+            return
+        # The first versions wrote beside each message what it had cost.
+        if "costUSD" in record:
+            message = {**message, "costUSD": record["costUSD"]}
+        turn = self.add_turn(lane, message, record.get("requestId"), at)
+        for block in blocks:
+            if isinstance(block, dict):
+                self.add_block(lane, turn, block, at)
+            else:
+                self.add_unknown("block", block, lane, at)
+
+    def is_copied_reply(self, lane: str, request: Any, blocks: list[Any]) -> bool:
+        """Whether another lane had this answer: some sub-agents begin with a copy of the talk."""
+        if not isinstance(request, str) or self._requests.setdefault(request, lane) == lane:
+            return False
+        self._copied.update(
+            block["id"]
+            for block in blocks
+            if isinstance(block, dict) and isinstance(block.get("id"), str)
+        )
+        return True
+
+    def add_turn(
+        self, lane: str, message: dict[str, Any], request: Any, at: datetime | None
+    ) -> int:
+        """The turn of a message. Its parts repeat its usage: the last of them counts."""
+        model, name, usage = message.get("model"), message.get("id"), message.get("usage")
+        usage_fields = usage if isinstance(usage, dict) else {}
+        output = non_negative_int(usage_fields.get("output_tokens")) or 0
+        trusted = message.get("stop_reason") is not None or output > MAX_PLACEHOLDER_TOKENS
+        key = (lane, f"{name} {request}") if isinstance(name, str) else None
+        seen = self._counted.get(key) if key is not None else None
+        if seen is not None:
+            before, known, turn, at = seen
+            if output == before and known >= trusted:
+                return turn
+            # Numbers that differ between the parts were counted on, so the largest is real.
+            trusted = trusted or known or before != output
+            output = max(before, output)
+        elif isinstance(model, str):
+            self.builder.models[model] += 1
+        counted = Turn(
+            usage=usage_from_claude(
+                usage_fields, output if trusted else None, as_amount(message.get("costUSD"))
+            ),
+            model=model if isinstance(model, str) else None,
+            at=at,
+        )
+        turn = self.builder.add_turn(lane, counted, key[1] if key is not None else None)
+        if key is not None:
+            self._counted[key] = (output, trusted, turn, at)
+        return turn
+
+    def add_block(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> None:
+        """One block of the model's message."""
+        kind = block.get("type")
+        if kind in ("text", "thinking"):
+            text = block.get(kind)
+            if isinstance(text, str):
+                thinks = kind == "thinking"
+                add = self.builder.add_thought if thinks else self.builder.add_agent_message
+                add(text, lane=lane, turn=turn, at=at)
+        elif kind == "redacted_thinking":
+            self.builder.count_skip(kind)
+        elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            self.add_call(lane, turn, block, at)
+        elif isinstance(kind, str) and kind.endswith("tool_result"):
+            self.add_result(lane, block, None, at)
+        else:
+            self.add_unknown(kind, block, lane, at)
+
+    def add_call(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> AnyEvent:
+        """A tool's use; its result is still to come."""
+        name, tool_input, call = block.get("name"), block.get("input"), block.get("id")
+        name = truncate_middle(name, most=200) if isinstance(name, str) else "unknown"
+        arguments = storable_arguments(tool_input, self.builder.skipped)
+        origin = CallOrigin(
+            number=self.builder.next_number,
+            lane=lane,
+            turn=turn,
+            at=at,
+            call=truncate_middle(call, most=200) if isinstance(call, str) else "",
+        )
+        if name == "ExitPlanMode":
+            plan = (arguments or {}).get("plan")
+            return self.builder.add(
+                Message(
+                    number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                    role="agent", text=plan if isinstance(plan, str) else "", intent="question",
+                )
+            )  # fmt: skip
+        event = with_line_range(event_from_call(name, arguments, origin), arguments)
+        if isinstance(event, Handoff) and isinstance(arguments, dict):
+            kind = arguments.get("subagent_type")
+            self.kinds[event.number] = kind if isinstance(kind, str) else ""
+        edits = (arguments or {}).get("edits")
+        if isinstance(event, Edit) and isinstance(edits, list) and len(edits) > 1:
+            event = Edit(
+                number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                path=event.path, patch=patch_from_replacements(edits),
+            )  # fmt: skip
+        elif isinstance(event, Edit) and event.before == "":
+            event = Edit(
+                number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                path=event.path, action="create", after=event.after,
+            )  # fmt: skip
+        return self.builder.add(event)
+
+    def add_user_record(
+        self, lane: str, record: dict[str, Any], detail: Any, at: datetime | None
+    ) -> None:
+        """A message to the model: results, the user's words, or the client's."""
+        message = record.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        if record.get("isCompactSummary") is True:
+            self.add_compaction(claude_content_text(content), lane, at, summary=True)
+            return
+        if isinstance(content, str):
+            self.add_user_text(lane, content, record, at)
+            return
+        if not isinstance(content, list):
+            self.add_unknown(record.get("type"), record, lane, at)
+            return
+        # The structured copy is of one result; with several, nobody says of which.
+        if len(content) > 1 and sum(map(is_tool_result, content)) > 1:
+            detail = None
+        for block in content:
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind == "tool_result":
+                self.add_result(lane, block, detail, at)
+            elif kind == "text" and isinstance(block.get("text"), str):
+                self.add_user_text(lane, block["text"], record, at)
+            elif kind in ("image", "document"):
+                self.add_user_text(lane, f"[{kind}]", record, at)
+            else:
+                self.add_unknown(kind or "block", block, lane, at)
+
+    def add_user_text(
+        self, lane: str, text: str, record: dict[str, Any], at: datetime | None
+    ) -> None:
+        """A text among the user's messages, whoever wrote it."""
+        text = self.builder.truncate_text(text)
+        stripped = text.lstrip()
+        if not stripped:
+            return
+        about = (
+            "meta" if record.get("isMeta") is True or record.get("isSynthetic") is True else None
+        )
+        intent = None
+        if stripped.startswith(_COMPACTED_PREFIX):
+            about = "compaction"
+        elif stripped.startswith(_INTERRUPTED_PREFIX):
+            about, intent = None, "interrupt"
+        elif stripped.startswith("Caveat: The messages below were generated"):
+            about = "local command"
+        elif (tag := _TAG.match(stripped)) is not None:
+            about = _NOTE_KIND_BY_TAG.get(tag[1], about)
+            command_match = _COMMAND_NAME.search(stripped[:2000])
+            local = (
+                command_match is not None and command_match[1].strip() in _LOCAL_COMMANDS.split()
+            )
+            if local or _BARE_COMMAND.match(stripped):
+                about = "slash command"
+        if about == "task notification":
+            self.handle_notification(stripped)
+        if about == "compaction":
+            self.add_compaction(text, lane, at, summary=True)
+        elif about is not None:
+            self.add_note(text, about, lane, at)
+        else:
+            self.add_user_message(lane, text, intent, at)
+
+    def add_user_message(self, lane: str, text: str, intent: Any, at: datetime | None) -> None:
+        """What the user said to a lane; the first words to it are the request."""
+        if intent is None and lane not in self.asked:
+            self.asked[lane] = text
+            intent = "request"
+        number = self.builder.next_number
+        self.builder.add(
+            Message(number=number, lane=lane, at=at, role="user", text=text, intent=intent)
+        )
+
+    def add_result(self, lane: str, block: dict[str, Any], detail: Any, at: Any) -> None:
+        """What a tool gave back."""
+        call = block.get("tool_use_id")
+        call = truncate_middle(call, most=200) if isinstance(call, str) else ""
+        failed = block.get("is_error")
+        result = ClaudeToolResult(
+            text=self.builder.truncate_text(claude_content_text(block.get("content"))),
+            failed=failed if isinstance(failed, bool) else None,
+            detail=detail,
+        )
+        event = self.builder.find_open_call(lane, call)
+        if event is None:
+            if call not in self._copied:
+                self.add_note(result.text, "result without a call", lane, at)
+            return
+        event_fields = claude_result_fields(event, result)
+        for name, value in event_fields.items():
+            if value is not result.text and isinstance(value, str):
+                event_fields[name] = self.builder.truncate_text(value)
+        event = self.builder.finish(event, **event_fields)
+        self.add_result_effects(event, result, at)
+
+    def add_result_effects(
+        self, event: AnyEvent, result: ClaudeToolResult, at: datetime | None
+    ) -> None:
+        """What else a result tells: the user's answer or refusal, work that goes on."""
+        lane, fields = event.lane, result.detail_fields
+        refused = result.rejection_text
+        if refused is not None:
+            self.add_user_message(lane, refused, "correction", at)
+        elif isinstance(event, Message):
+            plan = fields.get("plan")
+            if not event.text and isinstance(plan, str):
+                self.builder.finish(event, text=self.builder.truncate_text(plan))
+            self.add_user_message(
+                lane, format_user_answers(fields) or result.plain_text, "answer", at
+            )
+        elif isinstance(event, Edit) and fields.get("userModified") is True:
+            self.add_user_message(lane, "[The user changed the proposed edit.]", "correction", at)
+        elif isinstance(event, Command) and (task := result.background_task_id):
+            self.running[task] = event.number
+        elif isinstance(event, Handoff) and event.child:
+            if event.report is None:
+                self.running[event.child] = event.number
+        elif isinstance(event, ToolUse) and self.running:
+            call_arguments = event.arguments or {}
+            for name in ("bash_id", "task_id", "agentId"):
+                self.finish_background_task(call_arguments.get(name), result.text)
+
+    def handle_notification(self, text: str) -> None:
+        """The client's word that something in the background has ended."""
+        if (task := _TASK_ID.search(text[:4000])) is not None:
+            self.finish_background_task(task[1], text)
+
+    def finish_background_task(self, task: Any, text: str) -> None:
+        """What is said of background work: how it ended, and what it brought."""
+        status = _STATUS.search(text[:4000])
+        is_running = isinstance(task, str) and task in self.running
+        if not is_running or status is None or status[1] in ("running", "in_progress", "pending"):
+            return
+        event = self.builder.events[self.running.pop(task) - 1]
+        if isinstance(event, Command):
+            exit_code_match = _EXIT_CODE.search(text[:4000])
+            output = f"{event.output or ''}\n{text}"
+            event_fields: dict[str, Any] = {"output": self.builder.truncate_text(output)}
+            if exit_code_match is not None:
+                event_fields |= {"exit_code": int(exit_code_match[1]), "exit_from": "parsed"}
+            self.builder.finish(event, **event_fields)
+        elif isinstance(event, Handoff):
+            report = _RESULT.search(text)
+            self.builder.finish(
+                event, report=report[1] if report else text, ok=status[1] == "completed"
+            )
+
+
+def join_child_lanes(talk: ClaudeConversation) -> None:
+    """Give every lane to the call that began it: by id, or by the words both begin with."""
+    taken: set[str] = set()
+    waiting = []
+    for number in talk.kinds:
+        event = talk.builder.events[number - 1]
+        if isinstance(event, Handoff):
+            child = next((one for one in (event.child, event.call) if one in talk.lanes), None)
+            if child is None or child in taken or not _assign_lane(talk, event, child):
+                waiting.append(event)
+            else:
+                taken.add(child)
+    by_words: dict[str, deque[str]] = {}
+    for lane, text in talk.asked.items():
+        if lane not in taken:
+            by_words.setdefault(text.strip(), deque()).append(lane)
+    for event in waiting:
+        lanes = by_words.get(event.brief.strip())
+        if not lanes or not _assign_lane(talk, event, lanes.popleft()):
+            talk.builder.finish(event, child=None)
+
+
+def _assign_lane(talk: ClaudeConversation, event: Handoff, child: str) -> bool:
+    above: str | None = event.lane
+    while above is not None:
+        if above == child:
+            return False
+        above = talk.lanes[above]
+    talk.lanes[child] = event.lane
+    talk.builder.open_lane(child, event.lane, talk.kinds[event.number] or None)
+    talk.builder.finish(event, child=child)
+    return True
+
+
+def mark_final_claim(talk: ClaudeConversation, *, finished: bool) -> str | None:
+    """The agent's last words; those that end a finished session are its claim."""
+    ends = finished
+    for event in reversed(talk.builder.events):
+        if event.lane != ROOT_LANE or isinstance(event, Note | Thought):
+            continue
+        if isinstance(event, Message) and event.role == "agent":
+            if ends and event.intent is None:
+                talk.builder.update_event(event, intent="claim")
+            return event.text
+        ends = False
+    return None
+
+
+def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
+    """How it ended, as far as the last events tell."""
+    if talk.trouble is not None:
+        return "machine", talk.trouble.strip().partition("\n")[0][:300]
+    last = next((event for event in reversed(talk.builder.events) if _is_root_event(event)), None)
+    if isinstance(last, Message) and last.intent == "interrupt":
+        return "gave_up", "The user interrupted it."
+    if last is None or isinstance(last, Message) or last.call is None:
+        return "finished", None
+    if isinstance(last, Command) and last.stopped == "rejected":
+        return "gave_up", "The user refused a command."
+    if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
+        return "crashed", "The recording ends before a call's result."
+    return "finished", None
+
+
+def _is_root_event(event: AnyEvent) -> bool:
+    return event.lane == ROOT_LANE and not isinstance(event, Note | Thought)

@@ -1,0 +1,353 @@
+"""Tool calls of Roo Code and Cline: written as XML inside text, their results told in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import join
+from typing import Any, NamedTuple
+
+import msgspec
+
+from closeloop.records.recorded_texts import clean_unicode
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
+from closeloop.traces.untrusted_json import (
+    as_list,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    try_decode_json,
+)
+
+TOOLS = (
+    "access_mcp_resource", "apply_diff", "apply_patch", "ask_followup_question",
+    "attempt_completion", "browser_action", "codebase_search", "condense", "edit", "edit_file",
+    "execute_command", "fetch_instructions", "generate_image", "insert_content",
+    "list_code_definition_names", "list_files", "load_mcp_documentation", "new_rule", "new_task",
+    "plan_mode_respond", "read_command_output", "read_file", "replace_in_file", "report_bug",
+    "run_slash_command", "search_and_replace", "search_files", "search_replace", "skill",
+    "summarize_task", "switch_mode", "update_todo_list", "use_mcp_tool", "use_skill",
+    "use_subagents", "web_fetch", "web_search", "write_to_file",
+)  # fmt: skip
+_OPENING_TAG = re.compile(f"<({'|'.join(TOOLS)})>")
+_RESULT_TOOL_NAME = re.compile(r"\[(\w{1,60})")
+_PARAMETER = re.compile(r"<([a-z_]{1,40}[0-9]?)>")
+_GREEDY_PARAMETERS = frozenset(
+    {"content", "diff", "result", "message", "args", "arguments", "context"}
+)
+"""Parameters that may hold XML of their own: they end where their tag closes last."""
+_COMMON_TOOL_NAMES = {
+    "use_subagents": "subagent",
+    "editor": "edit",
+    "submit_and_exit": "attempt_completion",
+}
+"""Tools under the names that other agents use for them."""
+ROO_ONLY_NAMES = frozenset({
+    "apply_diff", "codebase_search", "edit_file", "fetch_instructions", "generate_image",
+    "insert_content", "read_command_output", "run_slash_command", "search_and_replace",
+    "search_replace", "skill", "switch_mode", "update_todo_list", "subtask_result",
+    "condense_context", "checkpoint_saved", "codebase_search_result", "user_edit_todos",
+})  # fmt: skip
+"""Tools and rows that only Roo Code has."""
+REMINDER = re.compile(
+    r"\s*(?:# (?:task_progress|TODO LIST)\b|\*\*All \d+ items have been completed"
+    r"|\(The user did not provide a new message)"
+)
+"""How texts begin that the client adds in the user's name."""
+_MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
+_MODE = re.compile(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
+_FOLDER = re.compile(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
+_PATH = re.compile(r"<path>(.*?)</path>", re.DOTALL)
+_EXIT_CODE = re.compile(r"(?:Exit code: |exit code:? |exited with code )(-?\d{1,10})\b")
+_EDIT_SUCCESS_MARKERS = (
+    "<file_write_result>",
+    "successfully",
+    "the user made the following updates to",
+)
+_FAILURE_PREFIXES = (
+    "The tool execution failed",
+    "Error",
+    "<error>",
+    "Missing value for required parameter",
+    "The user denied this operation",
+    "[ERROR]",
+    "Failed to ",
+)
+_EXIT = re.compile(r"\[?Command exited with code (-?\d{1,9})\]?")
+_FILES_KEYS = ("files", "file_paths", "paths")
+
+
+class ClineCall(NamedTuple):
+    """A call found in text."""
+
+    name: str
+    parameters: dict[str, str]
+
+
+def split_segments(said: str) -> Iterator[str | ClineCall]:
+    """What is said and what is called, in order."""
+    position = 0
+    while tag := _OPENING_TAG.search(said, position):
+        name = tag[1]
+        end = said.find(f"</{name}>", tag.end())
+        body = said[tag.end() :] if end < 0 else said[tag.end() : end]
+        parameters = _parse_parameters(body)
+        if end < 0 and not parameters:
+            break
+        if before := said[position : tag.start()].strip():
+            yield before
+        yield ClineCall(name, parameters)
+        position = len(said) if end < 0 else end + len(name) + 3
+    if rest := said[position:].strip():
+        yield rest
+
+
+def _parse_parameters(body: str) -> dict[str, str]:
+    result: dict[str, str] = {}
+    position = 0
+    while tag := _PARAMETER.search(body, position):
+        close = f"</{tag[1]}>"
+        find = body.rfind if tag[1] in _GREEDY_PARAMETERS else body.find
+        end = find(close, tag.end())
+        if end < 0:
+            result.setdefault(tag[1], body[tag.end() :].strip("\n"))
+            break
+        result.setdefault(tag[1], body[tag.end() : end].strip("\n"))
+        position = end + len(close)
+    return result
+
+
+def events_from_cline_call(
+    name: str, given: Mapping[str, Any] | None, origin: CallOrigin
+) -> list[AnyEvent]:
+    """What a call starts: one event, or one for each file that is read together."""
+    fields = dict(given or {})
+    if name == "read_file" and (paths := _paths_to_read(fields)):
+        return _events_for_values(name, "path", paths, origin)
+    if name == "read_files" and (paths := parse_file_paths(fields)):
+        return _events_for_values("read_file", "path", paths, origin)
+    if name == "run_commands" and (lines := parse_commands(fields)):
+        return _events_for_values("execute_command", "command", lines, origin)
+    if name == "use_mcp_tool":
+        inner = fields.get("arguments")
+        inner = try_decode_json(inner) if isinstance(inner, str) else inner
+        return [
+            _make_tool_use(
+                f"{fields.get('server_name')}/{fields.get('tool_name')}", as_mapping(inner), origin
+            )
+        ]
+    if name == "plan_mode_respond" and (said := as_text(fields.get("response"))):
+        return [
+            Message(
+                number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at,
+                call=origin.call, role="agent", text=said,
+            )
+        ]  # fmt: skip
+    event = event_from_call(
+        _COMMON_TOOL_NAMES.get(name, name), _common_arguments(name, fields), origin
+    )
+    silent = (isinstance(event, Message) and not event.text) or (
+        isinstance(event, Handoff) and not event.brief
+    )
+    return [_make_tool_use(name, fields, origin) if silent else event]
+
+
+def _events_for_values(name: str, key: str, given: list[str], origin: CallOrigin) -> list[AnyEvent]:
+    return [
+        event_from_call(name, {key: one}, msgspec.structs.replace(origin, number=number))
+        for number, one in enumerate(given, origin.number)
+    ]
+
+
+def _common_arguments(name: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Parameters under the names that other agents use for them."""
+    match name:
+        case "new_task" if not as_text(told.get("message")):
+            return {**told, "message": as_text(told.get("context")) or ""}
+        case "use_subagents":
+            briefs = [str(value) for key, value in told.items() if key.startswith("prompt")]
+            return {"prompt": "\n\n".join(briefs)}
+        case "submit_and_exit":
+            return {"result": told.get("summary")}
+        case "insert_content":
+            return {**told, "new_text": told.get("content")}
+        case "apply_diff" if not as_text(told.get("path")) and isinstance(told.get("args"), str):
+            path_tag = _PATH.search(told["args"])
+            return {"path": path_tag[1] if path_tag else None, "diff": told["args"]}
+    return told
+
+
+def _make_tool_use(name: str, given: dict[str, Any], origin: CallOrigin) -> ToolUse:
+    return ToolUse(
+        number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at, call=origin.call,
+        name=name, arguments=given,
+    )  # fmt: skip
+
+
+def _paths_to_read(told: Mapping[str, Any]) -> list[str]:
+    if isinstance(told.get("args"), str):
+        return [path.strip() for path in _PATH.findall(told["args"])]
+    files = [as_mapping(file).get("path") for file in as_list(told.get("files"))]
+    named = [path for path in files if isinstance(path, str)]
+    return named or ([told["path"]] if as_text(told.get("path")) else [])
+
+
+class ClineVerdict(NamedTuple):
+    """What a result says besides its words."""
+
+    ok: bool | None
+    denied: bool = False
+    feedback: str | None = None
+
+
+def parse_cline_verdict(output: str) -> ClineVerdict:
+    """Whether it worked, and what the user said to it."""
+    status_fields = (
+        as_mapping(try_decode_json(output))
+        if output.startswith('{"') and len(output) < 1 << 16
+        else {}
+    )
+    status, feedback = status_fields.get("status"), as_text(status_fields.get("feedback"))
+    if status in ("denied", "approved", "error", "success"):
+        return ClineVerdict(status in ("approved", "success"), status == "denied", feedback)
+    if output.startswith("The user denied this operation"):
+        return ClineVerdict(False, True)
+    head = output[:400].lstrip()
+    return ClineVerdict(False if head.startswith(_FAILURE_PREFIXES) or "<error>" in head else None)
+
+
+def cline_result_fields(event: AnyEvent, output: str, said: ClineVerdict) -> dict[str, object]:
+    """The fields that a result gives its event."""
+    ok = said.ok
+    if isinstance(event, Edit) and ok is None and output:
+        head = output[:600].lower()
+        ok = True if any(sign in head for sign in _EDIT_SUCCESS_MARKERS) else None
+    if isinstance(event, Read) and ok is None:
+        ok = bool(output) or None
+    event_fields = result_fields(event, output, ok)
+    if isinstance(event, Command):
+        # The words before the output say how it ended; the output may say anything.
+        code = _parse_exit_code(output[:500].partition("\nOutput:")[0])
+        if code is None and output.rstrip().endswith("]"):
+            code = _parse_exit_code(output[-120:])
+        event_fields["exit_code"] = code
+        event_fields["exit_from"] = None if code is None else "parsed"
+    if isinstance(event, Edit) and event.action == "create":
+        head = output[:1000]
+        if "<operation>modified</operation>" in head or "was modified" in head:
+            event_fields["action"] = "change"
+    return event_fields
+
+
+def _parse_exit_code(told: str) -> int | None:
+    match = _EXIT_CODE.search(told) if "xit" in told else None
+    return int(match[1]) if match else None
+
+
+def file_section(output: str, path: str) -> str:
+    """The piece of a result over several files that is about one of them."""
+    start = output.find(f"<path>{path}</path>")
+    if start < 0:
+        return output
+    end = output.find("</file>", start)
+    return output[start : end if end > 0 else len(output)]
+
+
+class ClineEnvironment(NamedTuple):
+    """What the client says of itself beside each message."""
+
+    model: str | None
+    directory: str | None
+    mode: str | None
+    flavour: str
+
+
+def parse_environment(said: str) -> ClineEnvironment:
+    model, folder, mode = _MODEL.search(said), _FOLDER.search(said), _MODE.search(said)
+    return ClineEnvironment(
+        model=clean_unicode(model[1]) if model else None,
+        directory=clean_unicode(folder[1]) if folder else None,
+        mode=clean_unicode(mode[1] or mode[2]) if mode else None,
+        flavour="roo-code" if mode and mode[1] else "cline",
+    )
+
+
+def parse_result_header(said: str) -> tuple[str, str] | None:
+    """The tool a result is of, and what is said of it in the same breath."""
+    match = _RESULT_TOOL_NAME.match(said)
+    end = said.find("] Result:") if match and not said.startswith("[new_task completed]") else -1
+    return (match[1], said[end + 9 :]) if match and end > 0 else None
+
+
+def content_blocks(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
+
+
+def join_block_texts(content: Any) -> str:
+    return "\n".join(
+        as_text(as_mapping(block).get("text")) or "" for block in content_blocks(content)
+    )
+
+
+class ClineOperationResult(NamedTuple):
+    """What came of one file or command."""
+
+    ok: bool
+    text: str
+
+
+def parse_commands(told: Mapping[str, Any]) -> list[str]:
+    """The lines of a `run_commands`."""
+    listed_commands = told.get("commands", told.get("command", told.get("cmd")))
+    lines = []
+    for one in listed_commands if isinstance(listed_commands, list) else [listed_commands]:
+        command_fields = as_mapping(one)
+        if isinstance(one, str):
+            lines.append(one)
+        elif program := as_text(command_fields.get("command")):
+            rest = [word for word in as_list(command_fields.get("args")) if isinstance(word, str)]
+            lines.append(" ".join([program, join(rest)]).strip())
+    return lines
+
+
+def parse_file_paths(told: Mapping[str, Any]) -> list[str]:
+    """The paths of a `read_files`."""
+    listed_files = next((told[name] for name in _FILES_KEYS if name in told), told)
+    each = listed_files if isinstance(listed_files, list) else [listed_files]
+    named = [as_mapping(one).get("path", one) for one in each]
+    return [path for path in named if isinstance(path, str)]
+
+
+def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
+    """The results that a call brings, in the order of what was asked; none for other results."""
+    entries = (
+        try_decode_json(content) if isinstance(content, str) and content[:1] in "[{" else content
+    )
+    each = [as_mapping(one) for one in (entries if isinstance(entries, list) else [entries])]
+    if not each or not all(isinstance(one.get("success"), bool) for one in each):
+        return ()
+    return [ClineOperationResult(one["success"], _operation_text(one)) for one in each]
+
+
+def _operation_text(one: Mapping[str, Any]) -> str:
+    result_value = one.get("result")
+    parts = [as_mapping(part).get("text") for part in as_list(result_value)]
+    said = "\n".join(part for part in parts if isinstance(part, str))
+    said = (
+        result_value
+        if isinstance(result_value, str)
+        else said or (json_excerpt(result_value) if result_value else "")
+    )
+    return said or as_text(one.get("error")) or ""
+
+
+def operation_fields(event: AnyEvent, done: ClineOperationResult) -> dict[str, object]:
+    """The fields that a result gives its event."""
+    event_fields = result_fields(event, done.text, done.ok)
+    if isinstance(event, Command):
+        # What went well is the command's own output; else the exit code stands before it.
+        stated = None if done.ok else _EXIT.match(done.text)
+        code = 0 if done.ok else int(stated[1]) if stated else None
+        event_fields |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
+    return event_fields

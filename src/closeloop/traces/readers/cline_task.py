@@ -1,0 +1,450 @@
+"""What the files of a Roo Code or Cline task say: the conversation, and the rows of its view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from closeloop.records.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
+from closeloop.traces.readers import cline_calls
+from closeloop.traces.readers.cline_calls import (
+    ClineOperationResult,
+    operation_fields,
+    parse_operation_results,
+)
+from closeloop.traces.readers.cline_rows import ClineViewRows, usage_from_cline_metrics
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin
+from closeloop.traces.untrusted_json import (
+    as_label,
+    as_mapping,
+    as_text,
+    json_excerpt,
+    storable_arguments,
+    time_from_millis,
+)
+
+MAX_TASK_DEPTH = 20
+_NOT_EXECUTED = re.compile(r"Tool \[(\w{1,60})\] was not executed")
+_USER_TAGS = re.compile(
+    r"<(user_message|feedback|answer|user_input)(?: mode=\"\w{1,20}\")?>\n?(.*?)\n?</\1>", re.DOTALL
+)
+_THINKING = re.compile(r"<thinking>(.*?)(?:</thinking>|\Z)", re.DOTALL)
+_INTERRUPTED_SUFFIX = "[Response interrupted by user]"
+
+
+class ClineTask(NamedTuple):
+    """The files of one task, as far as they are there."""
+
+    id: str
+    messages: Sequence[Any]
+    rows: Sequence[Any]
+    children: Sequence[tuple[str, str]]
+    """Brief and id of each task it sent off, in order."""
+
+
+class _PendingCall(NamedTuple):
+    name: str
+    numbers: tuple[int, ...]
+    call: str | None
+
+
+class ClineTaskLane:
+    """One task, as a lane, while its conversation is told."""
+
+    def __init__(
+        self,
+        builder: SessionBuilder,
+        lane: str,
+        tasks: Mapping[str, ClineTask],
+    ) -> None:
+        self.builder = builder
+        self.lane = lane
+        self.tasks = tasks
+        self.told: set[str] = set()
+        self.depth = 0
+        self.pending: list[_PendingCall] = []
+        self.current: _PendingCall | None = None
+        self.words: list[str] = []
+        """A result without an id, while its pieces come."""
+        self.asked = False
+        self.model: str | None = None
+        self.mode: str | None = None
+        self.directory: str | None = None
+        self.claim: str | None = None
+        self.summaries: set[str] = set()
+        self.flavour: str | None = None
+        self.tools: set[str] = set()
+        self.children: list[tuple[str, str]] = []
+
+    def add_note(self, words: str, about: str, at: datetime | None) -> None:
+        self.builder.add_note(words, about, lane=self.lane, at=at)
+
+    def add_task(self, task: ClineTask) -> None:
+        self.told.add(task.id)
+        self.children = list(task.children)
+        rows = ClineViewRows(task.rows, self)
+        rows.match_requests(task.messages)
+        if not task.messages:
+            rows.add_all_rows()
+        for place, one in enumerate(task.messages):
+            message = as_mapping(one)
+            at = self.builder.record_time(time_from_millis(message.get("ts")))
+            if message.get("role") == "assistant" and message.get("isSummary") is True:
+                rows.add_lost_before_summary(place)
+                self.add_compaction(cline_calls.join_block_texts(message.get("content")), at)
+            elif message.get("role") == "assistant":
+                rows.add_lost_before(place)
+                self._add_assistant_message(
+                    message, at, rows.add_turn(place, self._turn_from_message(message)), rows, place
+                )
+            elif message.get("role") == "user":
+                self._add_user_message(message, at)
+            else:
+                self.add_note(json_excerpt(message), "unknown: message", at)
+        if task.messages:
+            rows.add_remaining()
+
+    def _turn_from_message(self, message: Mapping[str, Any]) -> Turn:
+        info, metrics = as_mapping(message.get("modelInfo")), as_mapping(message.get("metrics"))
+        if info or metrics:
+            self.flavour = self.flavour or "cline"
+        self.model = as_label(info.get("modelId")) or as_label(info.get("id")) or self.model
+        at = time_from_millis(message.get("ts"))
+        return Turn(usage=usage_from_cline_metrics(metrics), model=self.model, at=at)
+
+    def _add_assistant_message(
+        self,
+        message: Mapping[str, Any],
+        at: datetime | None,
+        turn: int,
+        rows: ClineViewRows,
+        place: int,
+    ) -> None:
+        self.drop_unanswered_calls()
+        thoughts = as_text(message.get("reasoning_content"))
+        blocks = cline_calls.content_blocks(message.get("content"))
+        if not any(as_mapping(block).get("type") in ("thinking", "reasoning") for block in blocks):
+            thoughts = thoughts or rows.reasoning_text(place)
+        if thoughts:
+            self._add_event(Thought, turn, at, text=self.builder.truncate_text(thoughts))
+        stopped = rows.is_user_cancellation(place)
+        for block in blocks:
+            block_fields = as_mapping(block)
+            match block_fields.get("type"):
+                case "text":
+                    said = as_text(block_fields.get("text")) or ""
+                    stopped = stopped or said.endswith(_INTERRUPTED_SUFFIX)
+                    self._add_agent_text(said.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
+                case "tool_use":
+                    call_arguments = storable_arguments(
+                        block_fields.get("input"), self.builder.skipped
+                    )
+                    self._add_call(
+                        as_label(block_fields.get("name")) or "unnamed",
+                        call_arguments,
+                        turn,
+                        (at, block_fields),
+                    )
+                case "thinking" | "reasoning":
+                    words = as_text(block_fields.get("thinking")) or as_text(
+                        block_fields.get("text")
+                    )
+                    if words:
+                        self._add_event(Thought, turn, at, text=self.builder.truncate_text(words))
+                case _:
+                    self.add_note(
+                        json_excerpt(block), f"unknown: {block_fields.get('type')}"[:100], at
+                    )
+        rows.add_asides(place)
+        if stopped:
+            self.add_interrupt(at)
+
+    def add_interrupt(self, at: datetime | None) -> None:
+        """The user stopped the agent in the middle of an answer."""
+        self.builder.add_incoming_message(
+            "The request was cancelled.", lane=self.lane, at=at, intent="interrupt"
+        )
+
+    def drop_unanswered_calls(self) -> None:
+        """A call that got no answer keeps none; only sub-tasks answer after the next message."""
+        self.pending = [
+            one for one in self.pending if isinstance(self._pending_event(one), Handoff)
+        ]
+
+    def await_result(self, name: str, event: AnyEvent) -> None:
+        """A result without an id may come for this."""
+        self.pending.append(_PendingCall(name, (event.number,), None))
+
+    def add_compaction(self, summary: str, at: datetime | None) -> None:
+        """The summary that took the place of what was said: both files may hold it."""
+        if summary[:1000] not in self.summaries:
+            self.summaries.add(summary[:1000])
+            self.add_note(summary, "compaction", at)
+
+    def _add_event(self, kind: Any, turn: int | None, at: datetime | None, **more: Any) -> AnyEvent:
+        fields = self.builder.event_fields(lane=self.lane, turn=turn, at=at)
+        return self.builder.add(kind(**fields, **more))
+
+    def _add_agent_text(self, words: str, turn: int, at: datetime | None) -> None:
+        for segment in cline_calls.split_segments(words):
+            if isinstance(segment, cline_calls.ClineCall):
+                call_arguments = storable_arguments(segment.parameters, self.builder.skipped)
+                self._add_call(segment.name, call_arguments, turn, (at, {}))
+                continue
+            if self.model:
+                self.builder.models[self.model] += len(segment)
+            for place, piece in enumerate(_THINKING.split(segment)):
+                if piece.strip() and place % 2:
+                    self._add_event(
+                        Thought, turn, at, text=self.builder.truncate_text(piece.strip())
+                    )
+                elif piece.strip():
+                    self._add_event(
+                        Message,
+                        turn,
+                        at,
+                        role="agent",
+                        text=self.builder.truncate_text(piece.strip()),
+                    )
+
+    def _add_call(
+        self, name: str, given: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
+    ) -> None:
+        at, block = place
+        self.tools.add(name)
+        call = as_label(block.get("id"))
+        origin = CallOrigin(
+            number=self.builder.next_number, lane=self.lane, turn=turn, at=at, call=call
+        )
+        events = cline_calls.events_from_cline_call(name, given, origin)
+        for event in events:
+            self.builder.add(event)
+            if isinstance(event, Message) and event.intent == "claim":
+                self.claim = event.text
+        self.pending.append(_PendingCall(name, tuple(event.number for event in events), call))
+        if isinstance(events[0], Handoff):
+            self.add_child_task(events[0])
+
+    def add_child_task(self, event: Handoff) -> None:
+        """Tell the task that took the work, where its folder is there."""
+        brief = event.brief.strip()
+        same = [one for one in self.children if one[0].strip() == brief]
+        child = next(iter(same or [one for one in self.children if not one[0]]), None)
+        if child is None:
+            return
+        self.children.remove(child)
+        task = self.tasks.get(child[1])
+        if task is None or task.id in self.told or self.depth >= MAX_TASK_DEPTH:
+            return
+        lane = self.builder.open_lane(self.builder.truncate_text(task.id), self.lane)
+        inner = ClineTaskLane(self.builder, lane, self.tasks)
+        inner.told, inner.depth = self.told, self.depth + 1
+        self.builder.finish(event, child=lane)
+        inner.add_task(task)
+        if inner.mode:
+            self.builder.open_lane(lane, agent=inner.mode)
+
+    def _pending_event(self, one: _PendingCall) -> AnyEvent:
+        return self.builder.events[one.numbers[0] - 1]
+
+    def _add_user_message(self, message: Mapping[str, Any], at: datetime | None) -> None:
+        self.current, self.words = None, []
+        for block in cline_calls.content_blocks(message.get("content")):
+            block_fields = as_mapping(block)
+            kind = block_fields.get("type")
+            if kind == "text":
+                self._add_user_text(as_text(block_fields.get("text")) or "", at)
+            elif kind == "tool_result":
+                self._add_result(block_fields, at)
+            elif kind == "image":
+                self.add_note(
+                    as_label(as_mapping(block_fields.get("source")).get("media_type")) or "",
+                    "image",
+                    at,
+                )
+            elif kind == "file":
+                self.add_note(as_label(block_fields.get("path")) or "", "attachment", at)
+            else:
+                self.add_note(json_excerpt(block), f"unknown: {kind}"[:100], at)
+        self._end_result(at)
+
+    def _add_user_text(self, said: str, at: datetime | None) -> None:
+        """One text of a message: the beginning or more of a result, or somebody's words."""
+        if said.startswith("<environment_details>"):
+            self._add_environment(said, at)
+        elif cline_calls.REMINDER.match(said):
+            self.builder.count_skip("a reminder of the client")
+        elif said.startswith("Files attached by the user:\n"):
+            self.add_note(said, "attachment", at)
+        elif (header := cline_calls.parse_result_header(said)) is not None:
+            self._end_result(at)
+            self.current = self._pop_pending_call(header[0]) or _PendingCall(header[0], (), None)
+            self.words = [header[1] if self.current.numbers else said]
+        elif self.current is not None and not (
+            _NOT_EXECUTED.match(said) or _USER_TAGS.search(said[:2000])
+        ):
+            self.words.append(said)
+        else:
+            if self.current is not None and "denied this operation" in said[:200]:
+                self.words.append(said)
+            self._add_tagged_text(said, at, self.current.name if self.current else None)
+
+    def _end_result(self, at: datetime | None) -> None:
+        """A result that came in pieces is whole."""
+        if self.current is not None and not self.current.numbers:
+            self.add_note("\n".join(self.words), "result without a call", at)
+        elif self.current is not None:
+            self._finish_call(self.current, "\n".join(self.words).strip("\n"), at, None)
+        self.current = None
+
+    def _pop_pending_call(self, name: str) -> _PendingCall | None:
+        """The oldest call of this tool without a result; a result for it has no id."""
+        for place, one in enumerate(self.pending):
+            if one.name in (name, f"use_{name}"):
+                return self.pending.pop(place)
+        return None
+
+    def _add_result(self, told: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(told.get("tool_use_id"))
+        for place, one in enumerate(self.pending):
+            if one.call == call:
+                self.pending.pop(place)
+                if results := parse_operation_results(told.get("content")):
+                    self._finish_operations(one, results)
+                    return
+                error = told.get("is_error")
+                words = cline_calls.join_block_texts(told.get("content"))
+                self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
+                return
+        self.add_note(json_excerpt(told), "result without a call", at)
+
+    def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
+        """What came of each thing that one call asked for."""
+        for number, each in zip(one.numbers, done, strict=False):
+            event = self.builder.events[number - 1]
+            result = ClineOperationResult(each.ok, self.builder.truncate_text(each.text))
+            self.builder.finish(event, **operation_fields(event, result))
+
+    def _finish_call(
+        self, one: _PendingCall, output: str, at: datetime | None, stated: bool | None
+    ) -> None:
+        said = cline_calls.parse_cline_verdict(output)
+        if stated is not None and said.ok is None:
+            said = cline_calls.ClineVerdict(stated)
+        output = self.builder.truncate_text(output)
+        for number in one.numbers:
+            event = self.builder.events[number - 1]
+            if isinstance(event, Handoff):
+                self._add_report(event, output)
+                continue
+            if len(one.numbers) > 1 and isinstance(event, Read):
+                mine = cline_calls.file_section(output, event.path)
+                self.builder.finish(
+                    event,
+                    **cline_calls.cline_result_fields(
+                        event, mine, cline_calls.parse_cline_verdict(mine)
+                    ),
+                )
+            else:
+                self.builder.finish(event, **cline_calls.cline_result_fields(event, output, said))
+        event = self._pending_event(one)
+        if isinstance(event, Message) and said.ok is False and event.intent == "claim":
+            # The client did not let it stand.
+            self.builder.finish(event, intent=None)
+            self.claim = None
+        elif isinstance(event, Message) and one.name == "ask_question":
+            self._add_message(output, at, "answer")
+        elif isinstance(event, Message):
+            self._add_tagged_text(output, at, one.name)
+        elif said.feedback:
+            self._add_tagged_text(said.feedback, at, "denied" if said.denied else None)
+        elif said.denied and not _USER_TAGS.search(output):
+            self.builder.add_incoming_message(output, lane=self.lane, at=at, intent="correction")
+
+    def _add_report(self, event: Handoff, output: str) -> None:
+        if event.report is not None or output.startswith("Successfully created new task"):
+            return
+        words = output.partition("\n\nResult:\n")[2] or output
+        self.builder.finish(event, report=words, ok=cline_calls.parse_cline_verdict(output).ok)
+
+    def _add_environment(self, said: str, at: datetime | None) -> None:
+        """What the client adds to each message: of it, only changes of model and mode are kept."""
+        self.builder.count_skip("environment details")
+        around = cline_calls.parse_environment(said)
+        self.model = around.model or self.model
+        self.directory = self.directory or around.directory
+        if around.mode:
+            self.flavour = self.flavour or around.flavour
+            if self.mode is not None and self.mode != around.mode:
+                self.add_note(around.mode, "mode change", at)
+            self.mode = around.mode
+
+    def _add_tagged_text(self, said: str, at: datetime | None, context: str | None) -> None:
+        """Words of the user, of a sub-task, or of the client in the user's name."""
+        if self._add_client_text(said, at):
+            return
+        tagged_texts = list(_USER_TAGS.finditer(said))
+        if not tagged_texts:
+            if context in (None, "denied") and said.strip():
+                self._add_message(said.strip("\n"), at, "correction" if context else None)
+            return
+        resumed = "New instructions for task continuation" in said[:200]
+        handoff = self._find_open_handoff() if resumed else None
+        if handoff is not None and self._is_report(handoff, tagged_texts[0][2]):
+            self._add_report(handoff, self.builder.truncate_text(tagged_texts[0][2]))
+            return
+        for inner in tagged_texts:
+            answer = inner[1] == "answer" or context == "ask_followup_question"
+            denied = "denied this operation" in said[:200]
+            refused = denied or context in ("denied", "attempt_completion")
+            self._add_message(
+                inner[2], at, "answer" if answer else "correction" if refused else None
+            )
+
+    def _add_client_text(self, said: str, at: datetime | None) -> bool:
+        """Whether these are no words of the user's; what they mean is told."""
+        if said.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
+            self._add_report(
+                open_, self.builder.truncate_text(said.partition("Result:")[2].strip())
+            )
+            return True
+        if said.startswith("<task>"):
+            words = said.removeprefix("<task>").partition("</task>")[0]
+            self._add_message(words.strip("\n"), at, None)
+            return True
+        if (named := _NOT_EXECUTED.match(said)) and (one := self._pop_pending_call(named[1])):
+            self._finish_call(one, said, at, False)
+            return True
+        if said.startswith(("[ERROR]", "The tool execution failed")):
+            self.add_note(said, "error", at)
+            return True
+        if said.startswith("[TASK RESUMPTION]"):
+            self.add_note(said.partition("\n")[0], "resumed", at)
+            return not _USER_TAGS.search(said)
+        return False
+
+    def _find_open_handoff(self) -> Handoff | None:
+        for one in self.pending:
+            event = self._pending_event(one)
+            if isinstance(event, Handoff) and event.report is None:
+                return event
+        return None
+
+    def _is_report(self, event: Handoff, words: str) -> bool:
+        """Whether these are the last words of the task that was sent off."""
+        claims = [
+            other.text
+            for other in self.builder.events
+            if isinstance(other, Message) and other.lane == event.child and other.intent == "claim"
+        ]
+        return any(claim.strip()[:200] == words.strip()[:200] for claim in claims[-1:])
+
+    def _add_message(self, words: str, at: datetime | None, intent: Any) -> None:
+        intent = intent or (None if self.asked else "request")
+        self.asked = True
+        self._add_event(
+            Message, None, at, role="user", text=self.builder.truncate_text(words), intent=intent
+        )

@@ -1,0 +1,415 @@
+"""One thread of Codex as a lane: turns and their tokens, messages, calls, handoffs, processes."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from closeloop.records.attempt import Usage
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Intent,
+    Message,
+    Thought,
+    ToolUse,
+    Turn,
+)
+from closeloop.traces import edit_texts
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action
+from closeloop.traces.untrusted_json import (
+    as_label,
+    as_list,
+    as_mapping,
+    storable_value,
+    time_from_text,
+)
+
+_HANDOFF_TOOLS = ("spawn_agent", "send_input", "followup_task")
+_FAILURE_STATES = ("errored", "not_found")
+_TOKEN_KEYS = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+)
+TokenCounts = tuple[int | None, ...]
+_NO_COUNTS = (None,) * len(_TOKEN_KEYS)
+_MAX_COUNT = 1 << 53
+
+
+class CodexLane:
+    """What is known while a thread is being read, record by record."""
+
+    def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
+        self.builder = builder
+        self.name = name
+        self.handoffs = CodexHandoffs(builder, lanes)
+        self.time: Any = None
+        """Of the record that is being read, as it is told."""
+        self._parsed: tuple[Any, datetime | None] = (None, None)
+        self.model: str | None = None
+        self.mode: str | None = None
+        self.models: Counter[str] = Counter()
+        self.requested = False
+        self.stopped: str | None = None
+        """Why the last task did not."""
+        self.last_words: int | None = None
+        self.turn = 0
+        self._turn = Turn()
+        self._told = True
+        self._listening = True
+        self._meter = CodexTokenMeter()
+        self._open: dict[str, deque[list[int]]] = {}
+        self._done: dict[str, list[int]] = {}
+        self._streams: dict[int, list[str]] = {}
+        self._sessions: dict[str, int] = {}
+
+    @property
+    def current_time(self) -> datetime | None:
+        """The time of the record that is being read."""
+        if self._parsed[0] is not self.time:
+            self._parsed = (self.time, time_from_text(self.time))
+        return self._parsed[1]
+
+    # Turns
+
+    def open_turn(self) -> int:
+        """The provider message that what comes now is part of: a new one once it was answered."""
+        if self._listening:
+            self._listening = False
+            self._begin_turn()
+        return self.turn
+
+    def end_turn(self) -> None:
+        """Something came for the model: what it says next is another message."""
+        self._listening = True
+
+    def add_token_counts(self, total: Any, last: Any) -> None:
+        """Tokens as the file tells them; a total that was told before adds nothing."""
+        usage = self._meter.usage_since_last(total, last)
+        if usage is None:
+            return
+        if self._told:
+            # A message of which nothing else is on record, such as a summary.
+            self._begin_turn()
+        self._told = True
+        self._turn = msgspec.structs.replace(self._turn, usage=usage)
+        self.builder.add_turn(self.name, self._turn, str(self.turn))
+
+    def skip_token_counts(self, total: Any, last: Any) -> None:
+        """Tokens of a thread that this one was forked from: where its own totals start."""
+        self._meter.usage_since_last(total, last)
+
+    def _begin_turn(self) -> None:
+        self.turn = self.builder.count_turns(self.name) + 1
+        self._turn = Turn(usage=Usage(), model=self.model, at=self.current_time)
+        self._told = False
+        if self.model is not None:
+            self.models[self.model] += 1
+        self.builder.add_turn(self.name, self._turn, str(self.turn))
+
+    # What is said
+
+    def add_agent_message(self, text: str) -> int:
+        """The agent says something."""
+        turn = self.open_turn()
+        self.last_words = self._add_message("agent", text, turn)
+        return self.last_words
+
+    def mark_last_claim(self) -> None:
+        """A task came to its end: what the agent said, and did nothing after, says so."""
+        if self.last_words is None:
+            return
+        words, *later = self.builder.events[self.last_words - 1 :]
+        if isinstance(words, Message) and not any(
+            event.lane == self.name and is_action(event) for event in later
+        ):
+            self.builder.finish(words, intent="claim")
+
+    def add_incoming_message(
+        self, text: str, role: Literal["user", "system"], intent: Intent | None = None
+    ) -> int:
+        """The agent is told something."""
+        self.end_turn()
+        return self._add_message(role, text, None, intent)
+
+    def _add_message(
+        self,
+        role: Literal["user", "agent", "system"],
+        text: str,
+        turn: int | None,
+        intent: Intent | None = None,
+    ) -> int:
+        fields = self.builder.event_fields(lane=self.name, turn=turn, at=self.current_time)
+        text = self.builder.truncate_text(text)
+        return self.builder.add(Message(**fields, role=role, text=text, intent=intent)).number
+
+    def add_thought(self, text: str) -> None:
+        turn = self.open_turn()
+        fields = self.builder.event_fields(lane=self.name, turn=turn, at=self.current_time)
+        self.builder.add(Thought(**fields, text=self.builder.truncate_text(text)))
+
+    def add_note(self, text: str, about: str) -> None:
+        self.builder.add_note(text, about, lane=self.name, at=self.current_time)
+
+    # Calls
+
+    def add_call(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
+        """A tool is used: one event, or one for every file of a patch."""
+        return self._add_call_events(name, arguments, call, self.open_turn())
+
+    def add_script_call(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
+        """Something that a script of the agent did, told only when it was done."""
+        return self._add_call_events(name, arguments, call, self.turn or None)
+
+    def _add_call_events(
+        self, name: str, arguments: dict[str, Any] | None, call: Any, turn: int | None
+    ) -> list[int]:
+        safe_arguments = (
+            None if arguments is None else storable_value(arguments, self.builder.skipped)
+        )
+        call_id = as_label(call)
+        files = _files_of_call(name, safe_arguments)
+        origin = CallOrigin(
+            number=self.builder.next_number,
+            lane=self.name,
+            turn=turn,
+            at=self.current_time,
+            call=call_id,
+        )
+        event = None if files else _event_for_tool(name, safe_arguments, origin)
+        if isinstance(event, Command) and "apply_patch" in event.command[:500]:
+            files = edit_texts.files_in_command(event.command)
+        if files or event is None:
+            group = self._add_edits(files, origin)
+        else:
+            group = [self.builder.add(event).number]
+        self._open.setdefault(call_id or "", deque()).append(group)
+        if name in _HANDOFF_TOOLS and isinstance(
+            target := (safe_arguments or {}).get("target"), str
+        ):
+            self.handoffs.assign_path(group[0], target)
+        return group
+
+    def add_script_edits(self, files: list[edit_texts.FilePatch], call: Any) -> list[int]:
+        """Files that a script of the agent changed."""
+        origin = CallOrigin(
+            number=0,
+            lane=self.name,
+            turn=self.turn or None,
+            at=self.current_time,
+            call=as_label(call),
+        )
+        return self._add_edits(files, origin)
+
+    def _add_edits(self, files: list[edit_texts.FilePatch], origin: CallOrigin) -> list[int]:
+        return [
+            self.builder.add(
+                Edit(
+                    number=self.builder.next_number,
+                    lane=origin.lane,
+                    turn=origin.turn,
+                    at=origin.at,
+                    call=origin.call,
+                    path=self.builder.truncate_text(file.path),
+                    action=file.action,
+                    after=None if file.after is None else self.builder.truncate_text(file.after),
+                    patch=None if file.patch is None else self.builder.truncate_text(file.patch),
+                )
+            ).number
+            for file in files
+        ]
+
+    def call_events(self, call: Any) -> list[int] | None:
+        """The events of a call, whether its result has come or not."""
+        call_id = as_label(call) or ""
+        queue = self._open.get(call_id)
+        return queue[0] if queue else self._done.get(call_id)
+
+    def close_call(self, call: Any) -> tuple[list[int] | None, bool]:
+        """The events that a result is for, oldest first, and whether there was one before."""
+        call_id = as_label(call) or ""
+        queue = self._open.get(call_id)
+        if queue:
+            self._done[call_id] = queue.popleft()
+            return self._done[call_id], False
+        return self._done.get(call_id), True
+
+    def event_at(self, number: int) -> AnyEvent:
+        return self.builder.events[number - 1]
+
+    # Processes that go on after their call came back
+
+    def add_process(self, number: int, session: str, output: str) -> None:
+        """A process is still there: more of its output is to come."""
+        self._sessions[session] = number
+        self._streams.setdefault(number, []).append(output)
+
+    def process_command(self, session: Any) -> int | None:
+        """The command of a process, by the number that Codex gave it."""
+        return self._sessions.get(str(session))
+
+    def add_process_output(self, number: int, output: str) -> None:
+        self._streams.setdefault(number, []).append(output)
+
+    def end_process(self, number: int, output: str | None = None) -> None:
+        """A process is gone; its output is what came, or what is told of it in the end."""
+        parts = self._streams.pop(number, None)
+        for session in [key for key, value in self._sessions.items() if value == number]:
+            del self._sessions[session]
+        full_output = output or (None if parts is None else "".join(parts))
+        if full_output is not None:
+            self.builder.finish(
+                self.event_at(number), output=self.builder.truncate_text(full_output)
+            )
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        for number in list(self._streams):
+            self.end_process(number)
+
+
+def _files_of_call(name: str, arguments: dict[str, Any] | None) -> list[edit_texts.FilePatch]:
+    text = (arguments or {}).get("input") if name == "apply_patch" else None
+    return edit_texts.files_in_patch(text) if isinstance(text, str) else []
+
+
+def _event_for_tool(name: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    fields = arguments or {}
+    if name.startswith("request_user_input"):
+        name = "request_user_input"
+        for one in as_list(fields.get("questions")):
+            if isinstance(one, dict) and "question" not in one:
+                one["question"] = one.get("title")
+    if name in _HANDOFF_TOOLS:
+        if not isinstance(fields.get("message"), str):
+            fields["message"] = _brief_from_items(fields)
+        return event_from_call("delegate", {"brief": fields["message"]}, origin)
+    if name == "write_stdin":
+        # Not `event_from_call`: to write to a process is no command of its own.
+        return ToolUse(**_origin_fields(origin), name=name, arguments=fields)
+    return event_from_call(name, arguments, origin)
+
+
+def _origin_fields(origin: CallOrigin) -> dict[str, Any]:
+    return {name: getattr(origin, name) for name in ("number", "lane", "turn", "at", "call")}
+
+
+def _brief_from_items(given: Mapping[str, Any]) -> str:
+    words = [as_mapping(one).get("text") for one in as_list(given.get("items"))]
+    brief = "\n".join(word for word in words if isinstance(word, str))
+    return brief or str(given.get("task_name") or "")
+
+
+class CodexHandoffs:
+    """The handoffs of one lane."""
+
+    def __init__(self, builder: SessionBuilder, lanes: Mapping[str, str]) -> None:
+        self._builder = builder
+        self._lanes = lanes
+        """The lane of each thread whose file was found."""
+        self._given: dict[str, list[int]] = {}
+        self._threads: dict[str, str] = {}
+
+    def assign_thread(self, number: int, agent: Any, path: Any = None) -> None:
+        """A thread took the work of a handoff."""
+        event = self._handoff_event(number)
+        if event is None or not isinstance(agent, str) or not agent:
+            return
+        if isinstance(path, str):
+            self._threads[path] = agent
+        numbers = self._given.setdefault(agent, [])
+        if number not in numbers:
+            numbers.append(number)
+        if agent in self._lanes:
+            self._builder.finish(event, child=self._lanes[agent])
+
+    def assign_path(self, number: int, path: str) -> None:
+        """The work went to an agent known by its path."""
+        self.assign_thread(number, self._threads.get(path, path))
+
+    def mark_refusal(self, number: int, text: str) -> None:
+        """Something else than an agent came back: nobody took the work."""
+        event = self._handoff_event(number)
+        if event is not None and not any(number in taken for taken in self._given.values()):
+            self._builder.finish(event, ok=False, report=text)
+
+    def add_status(self, agent: Any, status: Any) -> None:
+        """What is told of an agent: only what it came back with is kept."""
+        for state, words in as_mapping(status).items():
+            if state in ("completed", *_FAILURE_STATES) and isinstance(words, str):
+                self.add_report(agent, words, ok=state == "completed")
+
+    def add_report(self, agent: Any, text: str, *, ok: bool | None) -> bool:
+        """The newest handoff to this agent came back; False where there is none."""
+        thread = self._threads.get(str(agent), str(agent))
+        for number in reversed(self._given.get(thread, ())):
+            event = self._handoff_event(number)
+            if event is not None:
+                self._builder.finish(event, report=truncate_middle(text), ok=ok)
+                return True
+        return False
+
+    def _handoff_event(self, number: int) -> Handoff | None:
+        event = self._builder.events[number - 1]
+        return event if isinstance(event, Handoff) else None
+
+
+class CodexTokenMeter:
+    """Remembers the total that was read last."""
+
+    def __init__(self) -> None:
+        self._told: Any = None
+        self._total: TokenCounts | None = None
+
+    def usage_since_last(self, total: Any, last: Any) -> Usage | None:
+        """What was used since; None where the same total is only told again."""
+        if total == self._told:
+            return None
+        self._told = total
+        current = _parse_counts(total)
+        if current is None or current == self._total:
+            return None
+        before, self._total = self._total, current
+        if before is None:
+            # The file may begin in the middle of a thread: then the total has the rest in it.
+            return usage_from_codex(_parse_counts(last) or current)
+        difference = tuple(
+            [None if a is None else a - (b or 0) for a, b in zip(current, before, strict=True)]
+        )
+        if min(filter(None, difference), default=0) < 0:
+            return usage_from_codex(_parse_counts(last) or current)
+        return usage_from_codex(difference)
+
+
+def _parse_counts(told: Any) -> TokenCounts | None:
+    if not isinstance(told, dict):
+        return None
+    numbers = map(told.get, _TOKEN_KEYS)
+    counts = tuple([one if type(one) is int and 0 <= one < _MAX_COUNT else None for one in numbers])
+    return counts if counts != _NO_COUNTS else None
+
+
+def usage_from_codex(counts: TokenCounts) -> Usage | None:
+    """As we count: the input is only what was fresh. All zeros is a placeholder."""
+    if not any(counts):
+        return None
+    into, cached, written, out, reasoning = counts
+    fresh = None if into is None else max(into - (cached or 0) - (written or 0), 0)
+    return Usage(
+        input_tokens=fresh,
+        output_tokens=out,
+        cache_read_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=reasoning,
+    )

@@ -1,0 +1,428 @@
+"""What came of the calls of Codex: outputs in all their shapes, ends told by events, scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from closeloop.records.recorded_texts import clean_unicode
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.traces import edit_texts
+from closeloop.traces.readers.codex_lane import CodexLane
+from closeloop.traces.tool_calls import command_argument, find_exit_code
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_exit_code,
+    as_list,
+    as_mapping,
+    json_excerpt,
+    try_decode_json,
+)
+
+_PATCH_SUCCESS_MARKER = "Success. Updated the following files"
+_MAX_SCRIPT_EVENTS = 1000
+"""So many events after a script may be what it did."""
+_HEADER_PREFIXES = ("Chunk ID: ", "Command: ", "Exit code: ", "Wall time: ")
+_HEADER = re.compile(
+    r"(?:Chunk ID: \w*\n)?(?:Exit code: (?P<early>-?\d{1,10})\n)?"
+    r"Wall time: (?P<seconds>[\d.]{1,20}) seconds\n"
+    r"(?:Process exited with code (?P<late>-?\d{1,10})\n)?"
+    r"(?:Process running with session ID (?P<session>\d{1,20})\n)?"
+    r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?(?:Output:\n|\Z)"
+)
+_SANDBOX_DENIAL = re.compile(r"failed in sandbox \w{1,40} with execution error: [^,\n]{1,80}, "
+                     r"exit code: (-?\d{1,10}),")  # fmt: skip
+_TIMED_OUT = "command timed out after "
+_ABORTED = "aborted by user after "
+_REJECTED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
+MAX_SCRIPT_CHARS = 100_000
+_CALL = re.compile(r"\btools\.(?:exec_command|shell_command)\(\s*\{")
+_FIELD = re.compile(
+    r"""\b(cmd|command|workdir)["']?\s*:\s*"""
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)""",
+    re.DOTALL,
+)
+_OUTPUT = re.compile(r"Script (?:completed|failed)\n(?:Wall time [\d.]+ seconds\n)?Output:\n+")
+
+
+def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
+    """A result, for the oldest call with this id that has none."""
+    lane.end_turn()
+    output = parse_codex_output(content)
+    group, again = lane.close_call(call)
+    if not group:
+        lane.add_note(output.text, "a result without a call")
+        return
+    text = lane.builder.truncate_text(output.text)
+    if output.stop_reason == "rejected":
+        lane.add_incoming_message(text, "user", "correction")
+    for number in group:
+        if again:
+            _append_output(lane, number, text)
+        else:
+            _finish_call(lane, number, output, text)
+
+
+def _append_output(lane: CodexLane, number: int, text: str) -> None:
+    """A script may say something before it ends."""
+    event = lane.event_at(number)
+    if isinstance(event, ToolUse | Command):
+        before = f"{event.output}\n" if event.output else ""
+        lane.builder.finish(event, output=lane.builder.truncate_text(before + text))
+
+
+def _finish_call(lane: CodexLane, number: int, output: CodexOutput, text: str) -> None:
+    event = lane.event_at(number)
+    finish = lane.builder.finish
+    match event:
+        case Command():
+            _finish_command(lane, event, output, text)
+        case Edit():
+            ok = _patch_success(output) if event.ok is None else event.ok
+            finish(event, ok=ok, error=text if ok is False else None)
+        case Read():
+            failed = output.ok is False
+            read_fields = {"error": text} if failed else {"text": text}
+            finish(event, ok=output.ok, **read_fields)
+        case Handoff():
+            _finish_handoff(lane, number, text)
+        case Message():
+            finish(event)
+            _add_answer(lane, text)
+        case ToolUse():
+            finish(event, output=text, ok=_script_success(output) if event.ok is None else event.ok)
+            _apply_tool_use(lane, event, output, text)
+
+
+def _apply_tool_use(lane: CodexLane, event: ToolUse, output: CodexOutput, text: str) -> None:
+    """What a tool's result says of other calls."""
+    if event.name == "exec":
+        _add_script_command(lane, event, text)
+    elif event.name == "write_stdin":
+        _continue_process(lane, (event.arguments or {}).get("session_id"), output)
+    elif text.startswith("{") and event.name.endswith(("wait_agent", "wait")):
+        for agent, status in as_mapping(as_mapping(try_decode_json(text)).get("status")).items():
+            lane.handoffs.add_status(agent, status)
+
+
+def _add_script_command(lane: CodexLane, event: ToolUse, text: str) -> None:
+    """The command that a script ran, in versions that keep no event of its end."""
+    script_command = parse_script_command((event.arguments or {}).get("input"))
+    script_output = strip_script_header(text)
+    if script_command is None or script_output is None:
+        return
+    later = lane.builder.events[event.number : event.number + _MAX_SCRIPT_EVENTS]
+    if any(isinstance(one, Command) and one.lane == lane.name for one in later):
+        return
+    printed_fields = (
+        as_mapping(try_decode_json(script_output)) if script_output.startswith("{") else {}
+    )
+    code, output = as_exit_code(printed_fields.get("exit_code")), printed_fields.get("output")
+    result = CodexOutput(
+        output if isinstance(output, str) else script_output,
+        None,
+        code,
+        None if code is None else "parsed",
+    )
+    for number in lane.add_script_call("exec_command", dict(script_command), None):
+        _finish_call(lane, number, result, result.text)
+    lane.close_call(None)
+
+
+def _script_success(output: CodexOutput) -> bool | None:
+    if output.ok is None and output.text.startswith(("Script completed\n", "Script failed\n")):
+        return output.text.startswith("Script completed")
+    return output.ok
+
+
+def _finish_command(lane: CodexLane, event: Command, output: CodexOutput, text: str) -> None:
+    event_fields: dict[str, Any] = {"output": text}
+    if event.exit_from is None:
+        event_fields |= {"exit_code": output.exit_code, "exit_from": output.exit_from}
+    if event.seconds is None and output.session is None:
+        event_fields["seconds"] = output.seconds
+    if stopped := output.stop_reason:
+        event_fields["stopped"] = stopped
+    lane.builder.finish(event, **event_fields)
+    if output.session is not None and event.exit_from is None:
+        lane.add_process(event.number, output.session, output.text)
+
+
+def _continue_process(lane: CodexLane, session: Any, output: CodexOutput) -> None:
+    """More of a process that its command left running."""
+    number = lane.process_command(session)
+    command = None if number is None else lane.event_at(number)
+    if number is None or not isinstance(command, Command):
+        return
+    lane.add_process_output(number, output.text)
+    if output.exit_code is not None:
+        if command.exit_from is None:
+            exit_fields = {"exit_code": output.exit_code, "exit_from": output.exit_from}
+            lane.builder.finish(command, **exit_fields)
+        lane.end_process(number)
+
+
+def _patch_success(output: CodexOutput) -> bool | None:
+    if output.exit_code is not None:
+        return output.exit_code == 0
+    if output.ok is not None:
+        return output.ok
+    if _PATCH_SUCCESS_MARKER in output.text[:2000]:
+        return True
+    start = output.text[:200].lower()
+    return False if "fail" in start or "error" in start or "rejected" in start else None
+
+
+def _finish_handoff(lane: CodexLane, number: int, text: str) -> None:
+    reply = try_decode_json(text) if text.startswith("{") else None
+    agent, path = as_mapping(reply).get("agent_id"), as_mapping(reply).get("task_name")
+    if isinstance(agent, str):
+        lane.handoffs.assign_thread(number, agent, path)
+    elif isinstance(path, str):
+        lane.handoffs.assign_path(number, path)
+    elif not isinstance(reply, dict):
+        lane.handoffs.mark_refusal(number, text)
+    lane.builder.finish(lane.event_at(number))
+
+
+def _add_answer(lane: CodexLane, text: str) -> None:
+    reply = as_mapping(try_decode_json(text)) if text.startswith("{") else {}
+    answers = as_mapping(reply.get("answers"))
+    if not answers:
+        lane.add_note(text, "a question without an answer")
+        return
+    words = [
+        word
+        for answer in answers.values()
+        for word in as_list(
+            as_mapping(answer).get("answers") if isinstance(answer, dict) else answer
+        )
+    ]
+    lane.add_incoming_message(
+        "\n".join(word for word in words if isinstance(word, str)), "user", "answer"
+    )
+
+
+def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+    """The end of a process, told by an event: for a call, or for a script's own."""
+    group = lane.call_events(call)
+    told_output = told.get("aggregated_output") or told.get("stdout") or ""
+    output = told_output if isinstance(told_output, str) else ""
+    if told.get("source") == "user_shell":
+        lane.add_note(f"{command_argument(told)}\n{output}", "the user's own command")
+        return
+    if group is None:
+        directory = told.get("cwd")
+        where = directory.removeprefix("file://") if isinstance(directory, str) else None
+        command = command_argument(told)
+        if command is None:
+            lane.add_note(json_excerpt(told), "unknown: command")
+            return
+        group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
+        lane.close_call(call)
+    code = as_exit_code(told.get("exit_code"))
+    for number in group:
+        event = lane.event_at(number)
+        if isinstance(event, Command):
+            event_fields: dict[str, Any] = {"seconds": seconds_from_rust(told.get("duration"))}
+            if code is not None:
+                event_fields |= {"exit_code": code, "exit_from": "stated"}
+            if event.output is None:
+                event_fields["output"] = lane.builder.truncate_text(output)
+            lane.builder.finish(event, **event_fields)
+            if output:
+                lane.end_process(number, output if event.output is not None else None)
+
+
+def apply_patch_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+    """A patch that was applied or not, told by an event."""
+    group = lane.call_events(call)
+    if group is None:
+        group = lane.add_script_edits(edit_texts.files_in_changes(told.get("changes")), call)
+    ok = told.get("success")
+    if not isinstance(ok, bool):
+        ok = {"completed": True, "failed": False, "declined": False}.get(str(told.get("status")))
+    error = told.get("stderr") if ok is False else None
+    for number in group:
+        event = lane.event_at(number)
+        if isinstance(event, Edit):
+            said = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
+            lane.builder.finish(event, ok=ok, error=said)
+
+
+def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+    """The end of a call to another server's tool, told by an event."""
+    group = lane.call_events(call)
+    result = told.get("result") or told.get("error")
+    if group is None:
+        server, tool = told.get("server"), str(told.get("tool") or "tool")
+        arguments = told.get("arguments")
+        name = f"mcp__{server}__{tool}" if isinstance(server, str) else tool
+        call_arguments = arguments if isinstance(arguments, dict) else None
+        group = lane.add_script_call(name, call_arguments, call)
+        lane.close_call(call)
+    for number in group:
+        event = lane.event_at(number)
+        if isinstance(event, ToolUse):
+            event_fields: dict[str, Any] = {"ok": _tool_success(told, result)}
+            if event.output is None and (reply := mcp_reply_text(result)) is not None:
+                event_fields["output"] = lane.builder.truncate_text(reply)
+            if event.seconds is None:
+                event_fields["seconds"] = seconds_from_rust(told.get("duration"))
+            lane.builder.finish(event, **event_fields)
+
+
+def _tool_success(told: Mapping[str, Any], result: Any) -> bool | None:
+    if told.get("error"):
+        return False
+    if isinstance(success := told.get("success"), bool):
+        return success
+    outcome = as_mapping(result)
+    if "Err" in outcome:
+        return False
+    inner = as_mapping(outcome.get("Ok")) or outcome
+    failed = inner.get("isError", inner.get("is_error"))
+    if isinstance(failed, bool):
+        return not failed
+    status = told.get("status")
+    return {"completed": True, "failed": False}.get(status) if isinstance(status, str) else None
+
+
+class CodexOutput(NamedTuple):
+    """A result, without the lines that Codex puts above it."""
+
+    text: str
+    ok: bool | None = None
+    exit_code: int | None = None
+    exit_from: Literal["stated", "parsed"] | None = None
+    seconds: float | None = None
+    session: str | None = None
+    """The process still runs under this number."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """What ended the call before its time, in Codex's own words."""
+        if self.text.strip() in _REJECTED:
+            return "rejected"
+        if self.text.startswith(_ABORTED):
+            return "interrupted"
+        return "out of time" if self.text.startswith(_TIMED_OUT) else None
+
+
+def codex_content_text(content: Any) -> str:
+    """The text of a content: a text, or parts of which some are."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
+
+
+def parse_codex_output(content: Any) -> CodexOutput:
+    """A tool's output in any of the shapes that Codex has given it."""
+    ok = None
+    if isinstance(content, dict):
+        success = content.get("success")
+        ok = success if isinstance(success, bool) else None
+        content = content.get("content")
+    text = codex_content_text(content)
+    if text.startswith('{"') and '"metadata"' in text:
+        envelope = as_mapping(try_decode_json(text))
+        about, inner = as_mapping(envelope.get("metadata")), envelope.get("output")
+        if isinstance(inner, str) and (code := as_exit_code(about.get("exit_code"))) is not None:
+            seconds = as_amount(about.get("duration_seconds"))
+            return CodexOutput(inner, ok, code, "stated", seconds)
+    if text.startswith(_HEADER_PREFIXES) and (head := _match_header(text)) is not None:
+        code = _parse_exit_code(head["early"] or head["late"])
+        exit_from: Literal["parsed"] | None = None if code is None else "parsed"
+        seconds = _parse_seconds(head["seconds"])
+        return CodexOutput(text[head.end() :], ok, code, exit_from, seconds, head["session"])
+    denied = _SANDBOX_DENIAL.match(text)
+    code = _parse_exit_code(denied[1]) if denied else find_exit_code(text)
+    return CodexOutput(text, ok, code, None if code is None else "parsed")
+
+
+def _match_header(text: str) -> re.Match[str] | None:
+    start = 0
+    if text.startswith("Command: "):
+        # The command may have any number of lines.
+        start = text.find("\nChunk ID: ") + 1 or text.find("\nWall time: ") + 1
+    return _HEADER.match(text, start)
+
+
+def _parse_exit_code(text: str | None) -> int | None:
+    return as_exit_code(int(text)) if text else None
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        return _plausible_seconds(as_amount(float(text)))
+    except ValueError:
+        return None
+
+
+def seconds_from_rust(value: Any) -> float | None:
+    """Seconds and nanoseconds, as Rust writes them."""
+    fields = as_mapping(value)
+    seconds, nanos = as_amount(fields.get("secs")), as_amount(fields.get("nanos"))
+    return None if seconds is None else _plausible_seconds(seconds + (nanos or 0.0) / 1e9)
+
+
+def _plausible_seconds(seconds: float | None) -> float | None:
+    """Of a process that ended before Codex first looked, it tells a few microseconds."""
+    return seconds if seconds is not None and seconds >= 0.001 else None
+
+
+def mcp_reply_text(content: Any) -> str | None:
+    """What a tool of another server answered: its texts, or its error."""
+    reply = as_mapping(content)
+    for name in ("Ok", "ok"):
+        reply = as_mapping(reply.get(name)) or reply
+    failure = reply.get("Err") or reply.get("message")
+    return codex_content_text(reply.get("content")) or (
+        failure if isinstance(failure, str) else None
+    )
+
+
+def parse_script_command(script: object) -> dict[str, str] | None:
+    """The only thing that a script does, where that is to run a command."""
+    if not isinstance(script, str) or len(script) > MAX_SCRIPT_CHARS or script.count("tools.") != 1:
+        return None
+    call = _CALL.search(script)
+    if call is None:
+        return None
+    fields: dict[str, str] = {}
+    for name, written in _FIELD.findall(script, call.end()):
+        value = _parse_js_string(written)
+        if value is not None:
+            fields.setdefault("cmd" if name == "command" else name, value)
+    return fields if "cmd" in fields else None
+
+
+def _parse_js_string(written: str) -> str | None:
+    """A text as JavaScript writes it; None for one that is put together when it runs."""
+    quote, body = written[0], written[1:-1]
+    if quote == "`" and "${" in body:
+        return None
+    if quote != '"':
+        body = re.sub(r'\\(.)|"', _escape_for_json, body, flags=re.DOTALL)
+    try:
+        value = json.loads(f'"{body}"', strict=False)
+    except ValueError:
+        return None
+    return clean_unicode(value) if isinstance(value, str) else None
+
+
+def _escape_for_json(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return '\\"'
+    return found[1] if found[1] in "'`" else found[0]
+
+
+def strip_script_header(output: str) -> str | None:
+    """What a script printed; None where the output is not one's."""
+    header = _OUTPUT.match(output)
+    return output[header.end() :] if header else None

@@ -1,0 +1,357 @@
+"""Spans of conversations, in whatever order they came, as sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from closeloop.records.attempt import Usage
+from closeloop.records.session import Session
+from closeloop.records.trace import AnyEvent, Handoff, Message, Turn
+from closeloop.traces.message_parts import MessagePart, id_text, result_text
+from closeloop.traces.readers.otel_spans import (
+    OtelSpan,
+    SpanKind,
+    call_from_span,
+    first_attribute,
+    input_parts,
+    output_parts,
+    span_agent,
+    span_conversation,
+    span_kind,
+    span_model,
+    span_result,
+    usage_from_span,
+)
+from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.trace_export import (
+    EXPORT_KEY,
+    SessionExtras,
+    parse_session_extras,
+    restore_event,
+)
+from closeloop.traces.untrusted_json import as_count, clean_text, unfold_json
+
+NO_AGENT = "a trace without an agent's spans"
+OTHER_SPAN = "a span of something else than an agent"
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+def sessions_from_spans(
+    spans: Iterable[OtelSpan], reader: str, version: int, skipped: dict[str, int]
+) -> Iterator[Session]:
+    """One session a conversation; or a trace, where no conversation is named or we wrote it."""
+    traces: dict[str, dict[str, OtelSpan]] = {}
+    for span in spans:
+        # A span that is sent again, as exporters do, is the same span.
+        traces.setdefault(span.trace, {})[span.id] = span
+    groups: dict[tuple[str, str], list[OtelSpan]] = {}
+    for trace, trace_spans in traces.items():
+        conversations = {name for span in trace_spans.values() if (name := span_conversation(span))}
+        group = conversations.pop() if len(conversations) == 1 else trace
+        apart = trace if _is_own_export(trace_spans.values()) else ""
+        groups.setdefault((group or "unknown", apart), []).extend(trace_spans.values())
+    for (name, _), members in groups.items():
+        kinds = {span.id: kind for span in members if (kind := span_kind(span))}
+        if kinds:
+            yield _SpanSession(
+                members, kinds, SessionBuilder(reader, version, skipped, several=True)
+            ).build_session(name)
+        else:
+            count_skip(skipped, NO_AGENT)
+
+
+def _is_own_export(spans: Iterable[OtelSpan]) -> bool:
+    """Whether closeloop wrote them."""
+    return all(f"{EXPORT_KEY}.order" in span.attributes for span in spans)
+
+
+class _SpanSession:
+    """One conversation while it is put together."""
+
+    def __init__(
+        self,
+        spans: list[OtelSpan],
+        kinds: dict[str, SpanKind],
+        builder: SessionBuilder,
+    ) -> None:
+        self.spans = {span.id: span for span in spans}
+        self.kinds = kinds
+        self.builder = builder
+        self.dialogue = RequestHistory(builder)
+        self.own = _is_own_export(spans)
+        """Then nothing in it is told twice, and it says more."""
+        self.root: OtelSpan | None = None
+        self.lanes: dict[str, str] = {}
+        self.names: dict[str, str | None] = {ROOT_LANE: None}
+        self.tools: dict[str, int] = {}
+        self.usages: dict[tuple[str, str], tuple[int, Usage]] = {}
+        self._drop_other_spans()
+
+    def _drop_other_spans(self) -> None:
+        """A model's span around another's says the same again; other spans are not an agent's."""
+        others = len(self.spans) - len(self.kinds)
+        if others:
+            self.builder.count_skip(OTHER_SPAN, others)
+        models = [span for span in self.spans.values() if self.kinds.get(span.id) == "model"]
+        for span in models:
+            above = self._span_above(span)
+            if above is not None and self.kinds[above.id] == "model":
+                del self.kinds[above.id]
+
+    def build_session(self, name: str) -> Session:
+        for _, span, begins in sorted(self._iter_moments(), key=lambda moment: moment[0]):
+            if not begins:
+                self.dialogue.add_request(output_parts(span), self._lane_of_span(span), span.end)
+            elif self.kinds[span.id] == "agent":
+                self._begin_agent(span)
+            elif self.kinds[span.id] == "model":
+                self._add_reply(span)
+            else:
+                self._add_tool_use(span)
+        self._complete_trace()
+        root, spans = self.root, self.spans.values()
+        times = [time for span in spans for time in (span.start, span.end) if time]
+        failed = root is not None and root.failed
+        extras = (
+            parse_session_extras(unfold_json(root.attributes.get(f"{EXPORT_KEY}.session")))
+            if root
+            else None
+        )
+        extras = extras or SessionExtras(
+            exit="crashed" if failed else "finished",
+            cause=root.error if root and failed else None,
+            started=min(times, default=None),
+            ended=max(times, default=None),
+            summary=self.builder.mark_claim(),
+            user=self._find_attribute("user.id", "enduser.id", "langfuse.user.id"),
+        )
+        return self.builder.build_session(
+            id=name,
+            agent=self._agent_name(),
+            agent_version=self._find_attribute("gen_ai.agent.version", "service.version"),
+            system=self.dialogue.system,
+            **msgspec.structs.asdict(extras),
+        )
+
+    def _complete_trace(self) -> None:
+        """Where no model's reply was recorded, what agents counted themselves is all there is."""
+        if "model" not in self.kinds.values():
+            for span in self.spans.values():
+                usage = usage_from_span(span)
+                if usage != Usage() and self.kinds.get(span.id) and self._span_above(span) is None:
+                    self.builder.add_turn(self._lane_of_span(span), _turn_from_span(span, usage))
+        self._fill_handoffs()
+        self.builder.drop_unknown_children(self.names)
+
+    def _fill_handoffs(self) -> None:
+        """What agents were asked and said last, where only their own lanes tell it."""
+        briefs: dict[str, str] = {}
+        reports: dict[str, str] = {}
+        for event in self.builder.events:
+            if isinstance(event, Message) and event.role == "user":
+                briefs.setdefault(event.lane, event.text)
+            elif isinstance(event, Message) and event.role == "agent":
+                reports[event.lane] = event.text
+        for event in self.builder.events if not self.own else ():
+            if isinstance(event, Handoff) and event.child and event.report is None:
+                brief = event.brief or briefs.get(event.child, "")
+                more = {"brief": brief, "report": reports.get(event.child)}
+                self.builder.replace_event(msgspec.structs.replace(event, **more))
+
+    def _agent_name(self) -> str:
+        agent_name = span_agent(self.root) if self.root else None
+        scopes = (span.scope for span in self.spans.values() if span.scope)
+        agent_name = agent_name or self._find_attribute("service.name", "langfuse.trace.name")
+        return agent_name or next(scopes, "unknown")
+
+    def _find_attribute(self, *names: str) -> str | None:
+        """The first of these that any span, or what emitted it, says."""
+        spans = [self.root] if self.root else []
+        for span in (*spans, *self.spans.values()):
+            value = clean_text(first_attribute(span.attributes, *names)) or clean_text(
+                first_attribute(span.resource, *names)
+            )
+            if value and not value.startswith("unknown_service"):
+                return value
+        return None
+
+    def _iter_moments(self) -> Iterator[tuple[tuple[int, datetime, int], OtelSpan, bool]]:
+        """Where each span begins and each agent ends, with its place in time."""
+        for place, span in enumerate(self._iter_parents_first()):
+            kind = self.kinds.get(span.id)
+            order = as_count(span.attributes.get(f"{EXPORT_KEY}.order")) if self.own else None
+            start = None if self.own else span.start
+            if kind is not None:
+                yield (order or 0, start or _EARLIEST, place), span, True
+            if kind == "agent" and not self.own:
+                yield (0, span.end or _LATEST, place + len(self.spans)), span, False
+
+    def _iter_parents_first(self) -> Iterator[OtelSpan]:
+        """Parents before children: files have spans in the order in which they ended."""
+        children: dict[str, list[OtelSpan]] = {}
+        for span in self.spans.values():
+            children.setdefault(span.parent if span.parent in self.spans else "", []).append(span)
+        seen: set[str] = set()
+        # Spans that are around each other, which only a damaged file has, come last.
+        waiting = [*reversed(self.spans.values()), *reversed(children.get("", []))]
+        while waiting:
+            span = waiting.pop()
+            if span.id not in seen:
+                seen.add(span.id)
+                yield span
+                waiting.extend(reversed(children.get(span.id, [])))
+
+    def _span_above(self, span: OtelSpan) -> OtelSpan | None:
+        """The nearest span around it that is an agent's, a model's or a tool's."""
+        seen = {span.id}
+        parent = self.spans.get(span.parent or "")
+        while parent is not None and parent.id not in seen:
+            if parent.id in self.kinds:
+                return parent
+            seen.add(parent.id)
+            parent = self.spans.get(parent.parent or "")
+        return None
+
+    def _lane_of_span(self, span: OtelSpan) -> str:
+        """The lane of the agent around it."""
+        seen: set[str] = set()
+        above: OtelSpan | None = span
+        while above is not None and above.id not in seen:
+            if above.id in self.lanes:
+                return self.lanes[above.id]
+            seen.add(above.id)
+            above = self._span_above(above)
+        return ROOT_LANE
+
+    def _begin_agent(self, span: OtelSpan) -> None:
+        """An agent begins, or goes on where one span of it is inside another."""
+        above = self._span_above(span)
+        seen: set[str] = set()
+        while above is not None and self.kinds[above.id] == "model" and above.id not in seen:
+            seen.add(above.id)
+            above = self._span_above(above)
+        around, name = self._lane_of_span(span), span_agent(span)
+        called = above is not None and self.kinds[above.id] == "tool"
+        if self.root is None and not called:
+            self.root = span
+        same = not self.own and name in (None, self.names[around])
+        if not called and (self.root is span or same):
+            self.names[around] = self.names[around] or name
+            self.lanes[span.id] = self.builder.open_lane(around, agent=name)
+        else:
+            self._open_child_lane(span, around, above)
+        self.dialogue.add_request(input_parts(span), self.lanes[span.id], span.start)
+
+    def _open_child_lane(self, span: OtelSpan, around: str, above: OtelSpan | None) -> None:
+        """Another agent, called by a tool, by an agent, or by nobody in sight."""
+        wanted = clean_text(span.attributes.get(f"{EXPORT_KEY}.lane")) or span.id
+        lane = span.id if wanted in self.names else wanted
+        self.names[lane] = span_agent(span)
+        self.lanes[span.id] = self.builder.open_lane(lane, around, self.names[lane])
+        if self.own or above is None:
+            return
+        brief = "\n".join(part.text for part in input_parts(span) if part[:2] == ("user", "text"))
+        if above.id in self.tools:
+            event = self.builder.events[self.tools[above.id] - 1]
+            self.builder.replace_event(handoff_from_call(event, lane, brief))
+        elif self.kinds[above.id] == "agent":
+            said = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
+            self.builder.add(
+                Handoff(
+                    number=self.builder.next_number,
+                    lane=around,
+                    at=span.start,
+                    brief=brief,
+                    seconds=_span_seconds(span),
+                    child=lane,
+                    report=said or None,
+                    ok=_span_success(span),
+                )
+            )
+
+    def _add_reply(self, span: OtelSpan) -> None:
+        """One message of a model, and what it was an answer to."""
+        lane = self._lane_of_span(span)
+        if self.own:
+            for part in input_parts(span):
+                self.dialogue.add_part(part, lane, span.start)
+        else:
+            self.dialogue.add_request(input_parts(span), lane, span.start)
+        turn = self._add_turn(span, lane)
+        for part in output_parts(span):
+            self.dialogue.add_reply_part(part, lane, span.end or span.start, turn)
+        if span.failed:
+            self.builder.add_note(span.error or "", about="model error", lane=lane, at=span.end)
+
+    def _add_turn(self, span: OtelSpan, lane: str) -> int | None:
+        """Spans that name the same reply, and count nothing else, are one."""
+        if self.own and as_count(span.attributes.get(f"{EXPORT_KEY}.turn")) == 0:
+            return None
+        turn = self._own_turn(span) or _turn_from_span(span, usage_from_span(span))
+        model, usage = turn.model, turn.usage
+        reply_id = id_text(first_attribute(span.attributes, "gen_ai.response.id", "ai.response.id"))
+        if reply_id and (lane, reply_id) in self.usages:
+            number, before = self.usages[lane, reply_id]
+            if usage in (before, Usage()):
+                return number
+        number = self.builder.add_turn(lane, turn)
+        if reply_id:
+            self.usages[lane, reply_id] = (number, usage)
+        if model:
+            self.builder.models[model] += 1
+        return number
+
+    def _own_turn(self, span: OtelSpan) -> Turn | None:
+        try:
+            value = unfold_json(span.attributes.get(f"{EXPORT_KEY}.reply")) if self.own else None
+            return msgspec.convert(value, Turn) if isinstance(value, dict) else None
+        except msgspec.ValidationError:
+            return None
+
+    def _add_tool_use(self, span: OtelSpan) -> None:
+        """A tool at work: what a model asked for, or something that no model's words tell of."""
+        lane, call = self._lane_of_span(span), call_from_span(span)
+        event = self.dialogue.find_open_call(lane, call)
+        if event is None:
+            self.dialogue.mark_known(call)
+            event = self.dialogue.add_part(
+                call, lane, span.start, self.builder.count_turns(lane) or None
+            )
+            assert event is not None
+        result = span_result(span)
+        output = span.error if result is None else result_text(result)
+        if output is not None or span.failed is not None:
+            event = self.dialogue.finish_call(event, output, _span_success(span))
+            self.dialogue.mark_known(
+                MessagePart("tool", "result", output or "", call.name, call.id)
+            )
+        event = self._with_times(event, span)
+        self.builder.replace_event(event)
+        self.tools[span.id] = event.number
+
+    def _with_times(self, event: AnyEvent, span: OtelSpan) -> AnyEvent:
+        if self.own:
+            self.dialogue.close_call(event)
+            return restore_event(event, unfold_json(span.attributes.get(f"{EXPORT_KEY}.event")))
+        return msgspec.structs.replace(
+            event, at=span.start or event.at, seconds=_span_seconds(span)
+        )
+
+
+def _turn_from_span(span: OtelSpan, usage: Usage) -> Turn:
+    return Turn(usage=usage, model=span_model(span), at=span.start, seconds=_span_seconds(span))
+
+
+def _span_seconds(span: OtelSpan) -> float | None:
+    if span.start is None or span.end is None or span.end < span.start:
+        return None
+    return (span.end - span.start).total_seconds()
+
+
+def _span_success(span: OtelSpan) -> bool | None:
+    return None if span.failed is None else not span.failed

@@ -1,0 +1,380 @@
+"""Put a session together: lanes, turns and numbered events, calls paired with their results.
+
+Every reader uses it the same way. What it adds takes its lane, turn and time from the builder's
+own `lane`, `turn` and `at`, or from arguments of these names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from closeloop.records.attempt import Usage
+from closeloop.records.record import content_digest
+from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.session import Session
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Handoff,
+    Intent,
+    Lane,
+    Message,
+    Note,
+    Thought,
+    ToolUse,
+    Trace,
+    Turn,
+)
+from closeloop.records.usage_totals import sum_usage
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action, result_fields
+from closeloop.traces.untrusted_json import storable_arguments
+
+ROOT_LANE = "root"
+MAX_CALL_ID_CHARS = 200
+_CONTINUE_PHRASES = (
+    "continue",
+    "go on",
+    "go ahead",
+    "proceed",
+    "resume",
+    "carry on",
+    "try again",
+    "retry",
+)
+
+
+def derive_id(*facts: object) -> str:
+    """Derive an id from the facts that tell a session from others, for formats without one."""
+    return content_digest(str(facts).encode(errors="replace"))[:32]
+
+
+def count_skip(skipped: dict[str, int], why: str, count: int = 1) -> None:
+    """Count what is left out of a session."""
+    skipped[why] = skipped.get(why, 0) + count
+
+
+class SessionBuilder:
+    """A session in the making. Events are numbered in the order they are added."""
+
+    def __init__(
+        self,
+        reader: str,
+        version: int,
+        skipped: dict[str, int] | None = None,
+        *,
+        several: bool = False,
+    ) -> None:
+        """`several`: the file holds more sessions, so only what is skipped from now on counts."""
+        self.reader = reader
+        self.version = version
+        self.skipped = {} if skipped is None else skipped
+        self._skipped_before = dict(self.skipped) if several else {}
+        self.events: list[AnyEvent] = []
+        self.models: Counter[str] = Counter()
+        """How much each model said; the session's model is the one that said most."""
+        self.started: datetime | None = None
+        self.ended: datetime | None = None
+        self.lane = ROOT_LANE
+        self.turn: int | None = None
+        self.at: datetime | None = None
+        self._lanes: dict[str, tuple[str | None, str | None]] = {}
+        self._turns: dict[str, list[Turn]] = {}
+        self._messages: dict[tuple[str, str], int] = {}
+        self._unfinished_turns: dict[str, Turn] = {}
+        self._open: dict[tuple[str, str], list[int]] = {}
+        """Numbers of the actions without a result, by lane and id."""
+        self._asked: set[str] = set()
+        self.open_lane()
+
+    # Texts and counts
+
+    def count_skip(self, why: str, count: int = 1) -> None:
+        """Count what is left out."""
+        count_skip(self.skipped, why, count)
+
+    def truncate_text(self, text: str) -> str:
+        """Truncate a text to what is stored of one, and count that it was."""
+        return truncate_middle(text, self.skipped)
+
+    def text_or_none(self, value: object) -> str | None:
+        """A text that says something, fit to be stored."""
+        return self.truncate_text(value) if isinstance(value, str) and value else None
+
+    def record_time(self, at: datetime | None) -> datetime | None:
+        """Extend the session's time to one that a record states."""
+        if at is not None:
+            self.started = at if self.started is None or at < self.started else self.started
+            self.ended = at if self.ended is None or at > self.ended else self.ended
+        return at
+
+    # Lanes and turns
+
+    def open_lane(
+        self, name: str = ROOT_LANE, parent: str | None = None, agent: str | None = None
+    ) -> str:
+        """Open a lane, or say more of one that is open."""
+        before = self._lanes.get(name, (None, None))
+        self._lanes[name] = (parent or before[0], agent or before[1])
+        self._turns.setdefault(name, [])
+        return name
+
+    def has_lane(self, name: str) -> bool:
+        return name in self._lanes
+
+    def add_turn(self, lane: str, turn: Turn, message: str | None = None) -> int:
+        """Count a provider message; one with an id that was seen replaces what was known of it."""
+        turns = self._turns[lane]
+        if message is not None and (lane, message) in self._messages:
+            place = self._messages[lane, message]
+            turns[place - 1] = turn
+            return place
+        turns.append(turn)
+        if message is not None:
+            self._messages[lane, message] = len(turns)
+        return len(turns)
+
+    def begin_turn(self, turn: Turn, message: str | None = None) -> int:
+        """Count a provider message in the current lane; what is added next belongs to it."""
+        self.turn = self.add_turn(self.lane, turn, message)
+        return self.turn
+
+    def continue_turn(self, lane: str, turn: Turn) -> int:
+        """Count a part of a provider message that a file splits: its tokens are counted once."""
+        unfinished = self._unfinished_turns.get(lane)
+        if unfinished is None or (unfinished.usage != Usage() and turn.usage != Usage()):
+            self._unfinished_turns[lane] = turn
+            return self.add_turn(lane, turn, str(self.count_turns(lane) + 1))
+        number = self.count_turns(lane)
+        if turn.usage != Usage():
+            self._unfinished_turns[lane] = turn
+            self.add_turn(lane, turn, str(number))
+        return number
+
+    def end_turn(self, lane: str) -> None:
+        """What the model says next in this lane is another message."""
+        self._unfinished_turns.pop(lane, None)
+
+    def count_turns(self, lane: str = ROOT_LANE) -> int:
+        """Count the turns of a lane: the number of its last one."""
+        return len(self._turns[lane])
+
+    # Events
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next event."""
+        return len(self.events) + 1
+
+    def event_fields(self, call: str | None = None, **place: Any) -> dict[str, Any]:
+        """The fields that every event has: its number, lane, turn, time and call."""
+        return {
+            "number": len(self.events) + 1,
+            "lane": self.lane,
+            "turn": self.turn,
+            "at": self.at,
+            "call": truncate_middle(call, most=MAX_CALL_ID_CHARS) if call else None,
+        } | place
+
+    def add(self, event: AnyEvent) -> AnyEvent:
+        """Add an event made with `event_fields`; one with a `call` awaits its result."""
+        self.events.append(event)
+        if (call := event.call) is not None:
+            if waiting := self._open.get((event.lane, call)):
+                waiting.append(event.number)
+            else:
+                self._open[event.lane, call] = [event.number]
+        return event
+
+    def add_incoming_message(
+        self,
+        text: str,
+        *,
+        lane: str,
+        at: datetime | None,
+        intent: Intent | None = None,
+        own: bool = False,
+        asks: bool = True,
+    ) -> AnyEvent:
+        """What a lane is told, by a user or its own program; the first that asks is its request."""
+        if intent is None and asks and not own and lane not in self._asked:
+            self._asked.add(lane)
+            intent = "request"
+        role: Literal["system", "user"] = "system" if own else "user"
+        message = Message(
+            number=self.next_number, lane=lane, at=at, role=role, text=text, intent=intent
+        )
+        return self.add(message)
+
+    def add_user_message(self, text: str, intent: Intent | None = None) -> None:
+        """What the user said, which ends the turn; nothing for a text without letters."""
+        self.turn = None
+        if text.strip():
+            fields = self.event_fields()
+            self.add(Message(**fields, role="user", text=self.truncate_text(text), intent=intent))
+
+    def add_agent_message(
+        self, text: str, intent: Intent | None = None, call: str | None = None, **place: Any
+    ) -> None:
+        """What the agent said, if need be by calling a tool for it."""
+        if text.strip():
+            fields = self.event_fields(call, **place)
+            self.add(Message(**fields, role="agent", text=self.truncate_text(text), intent=intent))
+
+    def add_thought(self, text: str, call: str | None = None, **place: Any) -> None:
+        if text.strip():
+            self.add(Thought(**self.event_fields(call, **place), text=self.truncate_text(text)))
+
+    def add_note(self, text: str, about: str, **place: Any) -> None:
+        """Keep what has no other place."""
+        fields = self.event_fields(**place)
+        self.add(Note(**fields, text=self.truncate_text(text), about=self.truncate_text(about)))
+
+    def add_command(
+        self, line: str, call: str | None = None, directory: str | None = None
+    ) -> AnyEvent:
+        fields = self.event_fields(call)
+        return self.add(Command(**fields, command=self.truncate_text(line), directory=directory))
+
+    def add_call(self, name: str, arguments: Any, call: str | None = None) -> AnyEvent:
+        """An action by its tool's name and arguments."""
+        origin = CallOrigin(**self.event_fields(call))
+        stored = storable_arguments(arguments, self.skipped)
+        return self.add(event_from_call(self.truncate_text(name), stored, origin))
+
+    def add_tool_use(self, name: str, arguments: Any, call: str | None = None) -> AnyEvent:
+        """An action of a tool that is not to be taken for what its name says."""
+        fields, stored = self.event_fields(call), storable_arguments(arguments, self.skipped)
+        return self.add(ToolUse(**fields, name=self.truncate_text(name), arguments=stored))
+
+    # Results, and what else becomes known of an event
+
+    def find_open_call(self, lane: str, call: str | None) -> AnyEvent | None:
+        """The oldest action with this id that has no result yet: ids may be used again."""
+        numbers = self._open.get((lane, call or ""))
+        return self.events[numbers[0] - 1] if numbers else None
+
+    def finish(self, event: AnyEvent, **result: object) -> AnyEvent:
+        """Add its result to an action, which then no longer awaits one."""
+        finished_event = replace(event, **result)
+        number = event.number
+        self.events[number - 1] = finished_event
+        queue = self._open.get((event.lane, event.call or ""))
+        if queue and number in queue:
+            queue.remove(number)
+        return finished_event
+
+    def add_result(self, event: AnyEvent, output: str | None, ok: bool | None = None) -> AnyEvent:
+        """Finish an action with what the text of its result says."""
+        text = None if output is None else self.truncate_text(output)
+        return self.finish(event, **result_fields(event, text, ok))
+
+    def add_refusal(self, event: AnyEvent, why: str) -> AnyEvent:
+        """Finish an action that somebody did not let happen."""
+        finished_event = self.add_result(event, why or None, ok=False)
+        if isinstance(finished_event, Command):
+            return self.update_event(finished_event, stopped="not executed")
+        return finished_event
+
+    def update_event(self, event: AnyEvent, **facts: object) -> AnyEvent:
+        """Add what is known of an event that was added before; a call still awaits its result."""
+        updated_event = replace(self.events[event.number - 1], **facts)
+        self.events[event.number - 1] = updated_event
+        return updated_event
+
+    def replace_event(self, event: AnyEvent) -> None:
+        """Put an event in the place of the one with its number."""
+        self.events[event.number - 1] = event
+
+    # The end
+
+    def mark_claim(self) -> str | None:
+        """The agent's last words; with nothing done after them, they claim that it is done."""
+        for event in reversed(self.events):
+            if event.lane != ROOT_LANE:
+                continue
+            answered = isinstance(event, Message) and event.intent in ("interrupt", "answer")
+            if is_action(event) or answered:
+                break
+            if isinstance(event, Message) and event.role == "agent":
+                if event.intent is None:
+                    self.update_event(event, intent="claim")
+                break
+        for event in reversed(self.events):
+            if event.lane == ROOT_LANE and isinstance(event, Message) and event.role == "agent":
+                return event.text
+        return None
+
+    def claim_last_message(self, otherwise: str) -> str:
+        """The last turn's last words claim that the work is done; else the recording does."""
+        last = self.count_turns(ROOT_LANE)
+        for event in reversed(self.events):
+            if event.lane != ROOT_LANE or event.turn not in (None, last):
+                break
+            if isinstance(event, Message) and event.role == "agent":
+                if event.intent is None:
+                    self.update_event(event, intent="claim")
+                return event.text
+        self.add_agent_message(otherwise, "claim")
+        return otherwise
+
+    def mark_corrections(self) -> None:
+        """What a user says after stopping an agent corrects it, unless it is to go on as before."""
+        stopped: set[str] = set()
+        for event in self.events:
+            if not isinstance(event, Message):
+                continue
+            if event.intent == "interrupt":
+                stopped.add(event.lane)
+            elif event.role == "user" and event.lane in stopped:
+                stopped.discard(event.lane)
+                plain = event.text.strip(" .!\n").lower()
+                if event.intent is None and plain not in _CONTINUE_PHRASES:
+                    self.update_event(event, intent="correction")
+
+    def drop_unknown_children(self, lanes: Collection[str]) -> None:
+        """Handoffs may only name lanes that are there, whatever a file says."""
+        for event in self.events:
+            if isinstance(event, Handoff) and event.child is not None and event.child not in lanes:
+                self.update_event(event, child=None)
+
+    def total_usage(self) -> Usage:
+        """Sum the usage of all turns of all lanes."""
+        return sum_usage(turn.usage for turns in self._turns.values() for turn in turns)
+
+    def most_used_model(self) -> str | None:
+        """The model that said most."""
+        return max(self.models, key=self.models.__getitem__, default=None)
+
+    def build_trace(self) -> Trace:
+        """The trace of what was added, and counts of what was left out of it."""
+        before = self._skipped_before
+        return Trace(
+            reader=self.reader,
+            reader_version=self.version,
+            lanes=tuple(
+                Lane(id=name, parent=parent, agent=agent, turns=tuple(self._turns[name]))
+                for name, (parent, agent) in self._lanes.items()
+            ),
+            events=tuple(self.events),
+            skipped={
+                why: count
+                for why, many in self.skipped.items()
+                if (count := many - before.get(why, 0)) > 0
+            },
+        )
+
+    def build_session(self, **facts: Any) -> Session:
+        """The session; `facts` go before the model, times and usage that were counted."""
+        counted: dict[str, Any] = {}
+        if "model" not in facts:
+            counted["model"] = self.most_used_model()
+        if "usage" not in facts:
+            counted["usage"] = self.total_usage()
+        if "started" not in facts and "ended" not in facts:
+            counted |= {"started": self.started, "ended": self.ended}
+        return Session(**counted, **facts, trace=self.build_trace())
