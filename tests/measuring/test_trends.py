@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.cli.regression_alerts import send_regression_alerts
+from closeloop.cli.metrics import send_regression_alerts
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_trends import compute_trends, select_new_regressions
 from closeloop.records.delivery import Delivery

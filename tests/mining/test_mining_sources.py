@@ -15,8 +15,7 @@ import anyio
 import pytest
 
 import small_project
-from closeloop.cli.mine import _print_mining_report
-from closeloop.cli.mining_sources import fetch_merged_pulls, origin_repo_name
+from closeloop.cli.mine import _print_mining_report, fetch_merged_pulls, origin_repo_name
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult

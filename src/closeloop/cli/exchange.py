@@ -151,9 +151,8 @@ def export(
         Print one JSON document instead of text.
     """
     from closeloop import flow
-    from closeloop.cli.argument_files import write_named_file
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line, print_warning
+    from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
     from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 

@@ -35,7 +35,7 @@ RESULT_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 
 app = App(name="judge", help_format="plaintext")
 app.command(
-    "closeloop.cli.calibrate:calibrate",
+    "closeloop.cli.judge_calibration:calibrate",
     help="Hold a judge against people's labels, against its earlier versions, and against attacks.",
 )
 
@@ -148,7 +148,7 @@ def load_patch_case(
     """A change in a file, with what is known of it."""
     import anyio
 
-    from closeloop.cli.argument_files import read_file_content
+    from closeloop.cli.console import read_file_content
     from closeloop.judges.judge_cases import case_from_patch
 
     text = read_file_content(patch).decode("utf-8", "replace")

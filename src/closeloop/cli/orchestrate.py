@@ -131,8 +131,7 @@ def read_plan_or_request(
     plan: Path | None, request: str | None, settings: Settings
 ) -> str | OrchestrationPlan:
     """What to plan, or the plan."""
-    from closeloop.cli.argument_files import read_file_content
-    from closeloop.cli.flag_checks import require_utf8_text
+    from closeloop.cli.console import read_file_content, require_utf8_text
     from closeloop.orchestration.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
     from closeloop.records.errors import BadInput
 
@@ -150,8 +149,8 @@ def read_plan_or_request(
 
 def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSettings:
     """`[orchestrate]`, as `agent_config.json` beside it changes it."""
-    from closeloop.cli.argument_files import read_file_content
     from closeloop.cli.config import MAX_CONFIG_BYTES
+    from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
     from closeloop.records.record_reading import parse_json, read_changed_record
 

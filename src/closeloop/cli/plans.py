@@ -44,8 +44,7 @@ def plans(
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.records.errors import BadInput
     from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
 

@@ -57,8 +57,7 @@ def pulls(
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.pull_updates import load_pull
 

@@ -114,7 +114,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Who tried what, and how it ended."""
     from rich.text import Text
 
-    from closeloop.cli.run_results import OUTCOME_MARKS
+    from closeloop.cli.run_output import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None
