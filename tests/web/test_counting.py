@@ -15,8 +15,7 @@ from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import open_store
-from closeloop.web.metric_cache import MetricCache
-from closeloop.web.page_context import PageContext
+from closeloop.web.page_context import MetricCache, PageContext
 from patience import PATIENCE, until
 
 

@@ -53,9 +53,9 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
     from closeloop.web.app import LOOPBACK, build_web_app
-    from closeloop.web.evaluation_endpoints import SubmissionEvaluator
     from closeloop.web.page_context import PageContext
     from closeloop.web.pages import warm_up_pages
+    from closeloop.web.submissions import SubmissionEvaluator
     from closeloop.web.webhooks import WebhookMiddleware
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # receiving goes before learning

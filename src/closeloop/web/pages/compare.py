@@ -19,11 +19,11 @@ from closeloop.records.finding import Finding
 from closeloop.records.record import Record
 from closeloop.records.variant import Variant
 from closeloop.tasks.sealed_tasks import is_alias
+from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempt import attempt
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead
-from closeloop.web.views.event_views import EventView
 
 MAX_NAMES = 6
 MAX_TASKS = 60
