@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
-from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.attempt_table import (
+    AttemptSelection,
+    AttemptTable,
+    load_attempt_table,
+    select_attempts,
+)
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
 from closeloop.records.comparison_report import CompareReport, PairTable
 from closeloop.records.errors import BadInput

@@ -13,7 +13,7 @@ from dashboard_store import SPIRAL, START
 from markupsafe import Markup
 from starlette.testclient import TestClient
 
-from closeloop.metrics.figure_wording import format_bounds, format_metric_value
+from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.comparison_report import PairTable, VariantComparison
 from closeloop.records.estimate import Comparison, Estimate

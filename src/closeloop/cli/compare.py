@@ -230,7 +230,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.config import load_project
     from closeloop.cli.console import require_margin
     from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
-    from closeloop.metrics.gate_demands import parse_thresholds
+    from closeloop.metrics.baseline_gate import parse_thresholds
     from closeloop.records.baseline import GateDemands
 
     require_margin(margin)
@@ -339,7 +339,7 @@ def gate_refusal(report: GateReport) -> str | None:
 
 def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> None:
     from closeloop.cli.console import write_named_file
-    from closeloop.metrics.gate_junit import gate_to_junit
+    from closeloop.metrics.baseline_gate import gate_to_junit
 
     write_named_file(file, gate_to_junit(report, refusal).encode())
 

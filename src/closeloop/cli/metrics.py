@@ -20,7 +20,7 @@ from closeloop.records.plural import count_with_noun
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.metrics.reports.report_content import ReportContent
+    from closeloop.metrics.report_content import ReportContent
     from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
     from closeloop.records.trend_report import (
         MetricRegression,
@@ -113,7 +113,7 @@ def _family_table(
 ) -> RenderableType:
     from rich.table import Table
 
-    from closeloop.metrics.figure_wording import format_bounds, format_metric_value
+    from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 
     table = Table(box=None)
     table.add_column(family, no_wrap=True, min_width=30)
@@ -138,7 +138,7 @@ def _grouped_family_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.metrics.figure_wording import format_metric_value
+    from closeloop.metrics.metric_figures import format_metric_value
     from closeloop.records.metric_values import SHARE_KINDS
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
@@ -201,7 +201,7 @@ def report(
         write_named_file,
     )
     from closeloop.metrics.attempt_table import load_attempt_table
-    from closeloop.metrics.reports.report_content import build_report_content
+    from closeloop.metrics.report_content import build_report_content
     from closeloop.metrics.variant_comparison import compare_by_name
 
     if html is not None:
@@ -248,9 +248,8 @@ def write_dashboard_pages(folder: Path) -> None:
 
 def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     """What makes the content of a file that is called so."""
-    from closeloop.metrics.reports.figure_tables import as_csv, as_parquet
-    from closeloop.metrics.reports.metrics_html import as_html
-    from closeloop.metrics.reports.metrics_markdown import as_markdown
+    from closeloop.metrics.report_content import as_csv, as_markdown, as_parquet
+    from closeloop.metrics.report_html import as_html
     from closeloop.records.errors import unknown_name_error
 
     makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import (
     SCORED_OUTCOMES,
+    AttemptSelection,
     AttemptTable,
     MeasuringProgress,
     load_attempt_table,
+    select_attempts,
 )
 from closeloop.metrics.baseline_gate import MIN_COVERAGE
 from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first

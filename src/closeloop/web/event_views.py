@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from closeloop.metrics.figure_wording import format_bounds, format_metric_value
-from closeloop.metrics.reports.report_content import pair_with_metrics
+from closeloop.metrics.metric_figures import format_bounds, format_metric_value
+from closeloop.metrics.report_content import pair_with_metrics
 from closeloop.records import trace as t
 from closeloop.records.finding import Finding
 from closeloop.records.metric_values import Metric, MetricsReport, MetricValue

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from closeloop import __version__
-from closeloop.metrics import figure_wording
+from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
@@ -302,7 +302,7 @@ def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
 
 def format_money(amount: float | None) -> str:
     """As figures have it."""
-    return ABSENT_MARK if amount is None else figure_wording.format_dollars(amount)
+    return ABSENT_MARK if amount is None else metric_figures.format_dollars(amount)
 
 
 def format_percent(share: float | None) -> str:

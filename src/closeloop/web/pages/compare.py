@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
-from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
 from closeloop.metrics.variant_comparison import compare_variants as held_against
 from closeloop.metrics.variant_comparison import selection_mask
 from closeloop.records.comparison_report import CompareReport, VariantComparison
