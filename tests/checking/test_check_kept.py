@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from closeloop.changes.report_saving import save_report
+from closeloop.changes.check_verdict import save_report
 from closeloop.cli import main
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult

@@ -11,7 +11,7 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from msgspec.structs import replace
 
-from closeloop.changes.report_saving import save_report as keep_report
+from closeloop.changes.check_verdict import save_report as keep_report
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.change_sides import ChangeQuery
-    from closeloop.changes.fix_cycles import Fixer
-    from closeloop.changes.pull_event import WorkflowPull
-    from closeloop.changes.report_saving import CheckSubject
+    from closeloop.changes.check_verdict import CheckSubject
+    from closeloop.changes.model_review import Fixer
+    from closeloop.changes.report_publishing import WorkflowPull
     from closeloop.changes.risk.risk_model import RiskFit
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.change_report import ChangeReport
@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
 
     from closeloop.changes.change_check import TIERS
     from closeloop.changes.change_sides import ChangeQuery, NoChange
-    from closeloop.changes.pull_event import read_pull_event
+    from closeloop.changes.report_publishing import read_pull_event
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
 
@@ -202,7 +202,7 @@ def open_check_subject(
     found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
 ) -> Iterator[CheckSubject]:
     """What is wanted, or what an attempt changed."""
-    from closeloop.changes.report_saving import CheckSubject, open_attempt_change
+    from closeloop.changes.check_verdict import CheckSubject, open_attempt_change
     from closeloop.cli.config import open_review_context
     from closeloop.records.errors import BadInput
     from closeloop.records.settings import has_store
@@ -227,7 +227,7 @@ def save_check_report(
 
     if found.store_shipped or not has_store(found.settings, found.root):
         return
-    from closeloop.changes.report_saving import save_report
+    from closeloop.changes.check_verdict import save_report
     from closeloop.cli.config import open_review_context
     from closeloop.cli.console import print_warning
     from closeloop.records.errors import Fault
@@ -288,7 +288,7 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.changes.fix_cycles import Fixer
+    from closeloop.changes.model_review import Fixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 
@@ -367,13 +367,13 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
 def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
     """In one format, into a file or to standard output."""
     from closeloop import plugins
-    from closeloop.changes.reports import render_report, terminal_report
+    from closeloop.changes.reports import render_report, report_text
     from closeloop.cli.console import format_json, print_parts
     from closeloop.judges.change_review import RULE
     from closeloop.records.errors import MachineFailed
 
     if name == "terminal":
-        print_parts(*terminal_report.render_terminal_report(report))
+        print_parts(*report_text.render_terminal_report(report))
         return
     if name == "json":
         text = format_json(report)

@@ -86,7 +86,7 @@ def measure(
 
 
 def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
-    from closeloop.changes.reports.sarif_report import build_sarif
+    from closeloop.changes.reports.report_files import build_sarif
 
     rules = [one.detector.rule for one in book.chosen]
     findings_by_attempt = [

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from msgspec.structs import replace
 
-from closeloop.changes.reports.junit_report import serialise_xml, set_case_counts, to_xml_text
+from closeloop.changes.reports.report_files import serialise_xml, set_case_counts, to_xml_text
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.records.baseline import (
     Baseline,

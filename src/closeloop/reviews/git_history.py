@@ -9,9 +9,8 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from closeloop.changes.revisions import DEEPEN_ADVICE
-from closeloop.changes.risk.defect_labels import DefectLabels
-from closeloop.changes.risk.git_log import MainlineStep, read_mainline_steps
+from closeloop.changes.change_sides import DEEPEN_ADVICE
+from closeloop.changes.risk.git_log import DefectLabels, MainlineStep, read_mainline_steps
 from closeloop.git import (
     REFETCH_HINT,
     GitRepository,

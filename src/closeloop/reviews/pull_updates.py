@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.changes.risk.change_size import package_folder
+from closeloop.changes.risk.change_history import package_folder
 from closeloop.records.attempt import Attempt
 from closeloop.records.change_report import RiskLevel
 from closeloop.records.delivery import Delivery
