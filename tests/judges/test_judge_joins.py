@@ -18,8 +18,12 @@ from msgspec.structs import replace
 from closeloop.cli import main
 from closeloop.gateway import Gateway
 from closeloop.judges import checks
-from closeloop.judges.evaluation_saving import EvaluationSaver
-from closeloop.judges.evaluator import cases_from_plan, evaluate_cases, evaluate_outputs
+from closeloop.judges.evaluator import (
+    EvaluationSaver,
+    cases_from_plan,
+    evaluate_cases,
+    evaluate_outputs,
+)
 from closeloop.judges.judge_cases import case_from_patch
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.providers.model_scripts import parse_script

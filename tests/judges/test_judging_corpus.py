@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from judging_models import Asked, opened
 
 from closeloop.cli import main
-from closeloop.judges.corpus_questions import (
+from closeloop.judges.trace_questions import (
+    MAX_WINDOW_CHARS,
+    QUESTIONS,
     TraceExcerpt,
+    add_judge_finding,
     ask_about_traces,
+    build_trace_question,
+    describe_event,
+    finding_from_answer,
     question_version,
+    read_trace_answer,
+    select_window_events,
     tally_answers,
 )
-from closeloop.judges.trace_questions import (
-    QUESTIONS,
-    add_judge_finding,
-    build_trace_question,
-    finding_from_answer,
-    read_trace_answer,
-)
-from closeloop.judges.trace_windows import MAX_WINDOW_CHARS, describe_event, select_window_events
 from closeloop.records.attempt import Attempt
 from closeloop.records.calibration import HumanLabel
 from closeloop.records.chat import ModelRequest

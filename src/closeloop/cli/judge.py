@@ -125,8 +125,8 @@ def judge_cases(
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.evaluation_saving import evaluate_and_save
-    from closeloop.judges.judge_trust import list_blocking_reasons
+    from closeloop.judges.evaluator import evaluate_and_save
+    from closeloop.judges.judge_calibration import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
@@ -240,7 +240,7 @@ def compare_cases(
     from rich.text import Text
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.output_comparison import compare_pairs, flip_rate
+    from closeloop.judges.pair_comparison import compare_pairs, flip_rate
     from closeloop.records.errors import BadInput
 
     if len(cases) != len(others):

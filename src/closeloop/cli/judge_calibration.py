@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.judges.label_sheet import LabelSheet
+    from closeloop.judges.judge_calibration import LabelSheet
     from closeloop.records.calibration import Calibration, CanaryResults, HumanLabel, JudgeTrust
     from closeloop.records.estimate import Estimate
     from closeloop.records.evaluation import JudgeVersion
@@ -93,7 +93,7 @@ def calibrate(
 
 def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
     from closeloop.cli.console import read_file_content
-    from closeloop.judges.label_sheet import MAX_SHEET_BYTES, read_label_sheet
+    from closeloop.judges.judge_calibration import MAX_SHEET_BYTES, read_label_sheet
 
     return read_label_sheet(read_file_content(file, MAX_SHEET_BYTES + 1), str(file), rubric)
 
@@ -127,7 +127,7 @@ def calibrate_from_store(
         retest_spread,
         verdicts_from_evaluations,
     )
-    from closeloop.judges.output_comparison import flip_rate
+    from closeloop.judges.pair_comparison import flip_rate
     from closeloop.records.errors import BadInput
 
     if not labels:
@@ -166,7 +166,7 @@ def plant_canaries(
     import anyio
 
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judges.canary_run import run_canaries
+    from closeloop.judges.canary_attacks import run_canaries
     from closeloop.judges.judge_cases import case_from_story
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
     from closeloop.records.errors import BadInput
@@ -373,7 +373,7 @@ def narrow_analysis(
 
 def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
     """What people answer."""
-    from closeloop.judges.corpus_questions import label_rubric_name
+    from closeloop.judges.trace_questions import label_rubric_name
 
     store.judged.save_labels(load_label_sheet(file, label_rubric_name(analysis)).labels)
 
@@ -385,14 +385,14 @@ def answer_analysis(
     import anyio
 
     from closeloop.gateway import Gateway
-    from closeloop.judges.corpus_questions import (
+    from closeloop.judges.judge_panel import open_judge_panel
+    from closeloop.judges.trace_questions import (
         ask_about_traces,
         label_rubric_name,
         question_version,
         select_traces,
         tally_answers,
     )
-    from closeloop.judges.judge_panel import open_judge_panel
 
     question = analysis.question
 

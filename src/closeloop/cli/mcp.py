@@ -205,10 +205,9 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judges.evaluation_saving import evaluate_and_save
-    from closeloop.judges.evaluator import cases_from_submission
+    from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
+    from closeloop.judges.judge_calibration import list_blocking_reasons
     from closeloop.judges.judge_cases import complete_submission
-    from closeloop.judges.judge_trust import list_blocking_reasons
 
     project = load_project(Path.cwd())
     cases = cases_from_submission(complete_submission(wish, "evaluate"))

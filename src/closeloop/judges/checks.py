@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.quote_check import find_quote_fault
-from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
+from closeloop.judges.sealed_question import (
+    build_sealed_question,
+    find_quote_fault,
+    find_seal_fault,
+)
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import (
     JudgeCase,

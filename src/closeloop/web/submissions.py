@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.judges.evaluation_saving import evaluate_and_save
-from closeloop.judges.evaluator import cases_from_submission
+from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
 from closeloop.judges.judge_cases import read_submission
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.errors import BadInput, Fault, unknown_name_error
