@@ -63,7 +63,7 @@ from closeloop.records.settings import ExperimentSettings, Settings
 from closeloop.records.task import Task
 from closeloop.records.variant import Experiment
 from closeloop.reviews.agent_context import UpcomingWork
-from closeloop.reviews.prompt_context import (
+from closeloop.reviews.agent_prompts import (
     ContextProvider,
     clone_repository_name,
     open_context_provider,

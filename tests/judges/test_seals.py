@@ -33,7 +33,7 @@ from closeloop.records.fences import (
 from closeloop.records.settings import ModelSettings
 from closeloop.records.team_rules import RuleExample
 from closeloop.records.variant import Limits
-from closeloop.reviews.rule_opinions import ask_opinion, reword_as_rule
+from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
 from closeloop.tasks.mining.prompt_rewording import reword_candidate
 from closeloop.tasks.mining.task_candidates import TaskCandidate
 from prompt_injections import INJECTIONS, REQUEST

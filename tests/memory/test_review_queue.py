@@ -24,11 +24,11 @@ from closeloop.records.task import Task
 from closeloop.records.trial import Trial, TrialAssignment
 from closeloop.records.variant import Variant
 from closeloop.reviews.pull_updates import save_facts
-from closeloop.reviews.queue_policy import needs_two_reviews
 from closeloop.reviews.review_queue import (
     ReviewQueue,
     assign_reviewer,
     load_review_item,
+    needs_two_reviews,
     next_item,
     queue_status,
     save_draft,

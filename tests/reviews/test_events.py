@@ -25,7 +25,7 @@ from closeloop.records.event_log import LogEvent
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import WebhookSettings
 from closeloop.records.task import Task
-from closeloop.reviews.webhook_sending import WebhookTarget, build_target, follow_target
+from closeloop.reviews.webhook_delivery import WebhookTarget, build_target, follow_target
 from closeloop.store import Store, open_store
 from patience import PATIENCE
 

@@ -17,7 +17,7 @@ from closeloop.records.pull_request import Correction
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import save_facts
-from closeloop.reviews.repeated_remarks import apply_opinion, count_repeats, find_repeats
+from closeloop.reviews.rule_index import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})

@@ -367,7 +367,7 @@ class ReviewContext:
 
     @cached_property
     def encoder(self) -> Encoder:
-        from closeloop.reviews.text_vectors import open_encoder
+        from closeloop.reviews.rule_index import open_encoder
 
         return open_encoder(self.settings, self.root, os.environ)
 
@@ -386,7 +386,7 @@ class ReviewContext:
     @cached_property
     def repo(self) -> str:
         """`owner/name` of where this clone came from, else its path."""
-        from closeloop.reviews.prompt_context import clone_repository_name
+        from closeloop.reviews.agent_prompts import clone_repository_name
 
         return clone_repository_name(str(self.root))
 

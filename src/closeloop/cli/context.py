@@ -105,7 +105,7 @@ def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> 
     """Show the difference that our block makes to a file, and make it where that is asked for."""
     from closeloop.cli.console import write_named_file as put
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.context_text import update_managed_block
+    from closeloop.reviews.agent_context import update_managed_block
 
     try:
         content = file.read_bytes().decode() if file.exists() else ""
@@ -181,7 +181,7 @@ def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
 def add_rule_from_theme(
     at: ReviewContext, theme: InsightTheme, text: str | None, repo: str | None, *, json: bool
 ) -> None:
-    from closeloop.reviews.prompt_context import clone_repository_name
+    from closeloop.reviews.agent_prompts import clone_repository_name
     from closeloop.reviews.rule_editing import add_rule
 
     rule_repo = repo or clone_repository_name(theme.repo or str(at.root))
@@ -245,7 +245,7 @@ def encoder(
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
-    from closeloop.reviews.text_vectors import open_encoder
+    from closeloop.reviews.rule_index import open_encoder
 
     if action == "install":
         install_encoder()
@@ -317,7 +317,7 @@ def log(*, json: bool = False) -> None:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviews.prompt_log import list_prompt_uses
+    from closeloop.reviews.agent_prompts import list_prompt_uses
 
     with open_review_context() as at:
         prompt_uses = list_prompt_uses(at.store)
@@ -355,7 +355,7 @@ def show_(prompt: str, *, json: bool = False) -> None:
     json
         Print one JSON document instead: the tools and settings too.
     """
-    from closeloop.reviews.prompt_log import find_prompt
+    from closeloop.reviews.agent_prompts import find_prompt
 
     with open_review_context() as at:
         prompt_version = find_prompt(at.store, prompt)
@@ -376,8 +376,12 @@ def diff(old: str, new: str, *, json: bool = False) -> int:
     json
         Print one JSON document instead.
     """
-    from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
-    from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
+    from closeloop.reviews.agent_prompts import (
+        diff_prompts,
+        find_prompt,
+        list_prompt_uses,
+        propose_prompt_runs,
+    )
 
     with open_review_context() as at:
         before, after = find_prompt(at.store, old), find_prompt(at.store, new)
@@ -415,7 +419,7 @@ def restore(prompt: str, *, to: Path, json: bool = False) -> None:
     """
 
     from closeloop.cli.console import report_write_errors
-    from closeloop.reviews.prompt_log import find_prompt
+    from closeloop.reviews.agent_prompts import find_prompt
 
     with open_review_context() as at:
         prompt_version = find_prompt(at.store, prompt)

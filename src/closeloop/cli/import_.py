@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.records.import_summary import ImportSummary, SessionFilter
-    from closeloop.reviews.github_backfill import BackfillRequest, CountCallback
+    from closeloop.reviews.pull_backfill import BackfillRequest, CountCallback
 
 
 WATCH_SECONDS = 2.0
@@ -231,7 +231,7 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.git_history import import_git_history
-    from closeloop.reviews.github_backfill import BackfillRequest
+    from closeloop.reviews.pull_backfill import BackfillRequest
 
     if sum(one is not None for one in (past.github, past.gitlab, past.git)) != 1:
         raise BadInput("Give one of --github, --gitlab and --git.")
@@ -277,8 +277,7 @@ def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
 
     from closeloop.changes.code_host import GITLAB_API, open_gitlab
     from closeloop.cli.mine import open_github_repo
-    from closeloop.reviews.github_backfill import backfill_github
-    from closeloop.reviews.gitlab_backfill import backfill_gitlab
+    from closeloop.reviews.pull_backfill import backfill_github, backfill_gitlab
 
     async def import_from_host() -> int:
         if past.github is not None:

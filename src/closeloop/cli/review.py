@@ -19,7 +19,7 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
 from closeloop.records.review_items import HumanReview, ReviewItem
-from closeloop.reviews.queue_policy import REVIEW_QUESTIONS
+from closeloop.reviews.review_queue import REVIEW_QUESTIONS
 
 if TYPE_CHECKING:
     from closeloop.reviews.review_queue import ReviewQueue

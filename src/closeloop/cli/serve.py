@@ -157,7 +157,7 @@ def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
 def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]) -> WebhookSecrets:
     """The secrets of code hosts, and where events are sent."""
     from closeloop.reviews.authorship import merge_known_agents
-    from closeloop.reviews.webhook_sending import build_target
+    from closeloop.reviews.webhook_delivery import build_target
     from closeloop.web.webhooks import WebhookSecrets
 
     pulls = settings.pulls

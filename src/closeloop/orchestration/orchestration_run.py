@@ -73,7 +73,7 @@ from closeloop.records.settings import OrchestrateSettings
 from closeloop.records.usage_totals import sum_usage
 from closeloop.records.variant import Limits
 from closeloop.reviews.agent_context import UpcomingWork
-from closeloop.reviews.prompt_context import (
+from closeloop.reviews.agent_prompts import (
     ContextProvider,
     clone_repository_name,
     merge_context,

@@ -18,10 +18,14 @@ from closeloop.records.repository_names import repository_name
 from closeloop.records.secret_redaction import redact_record
 from closeloop.records.session import Session
 from closeloop.records.trace import Trace
+from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.prompt_log import MIN_PROMPT_ID_CHARS
-from closeloop.reviews.pull_events import events_from_change, events_from_fact
-from closeloop.reviews.pull_lifecycle import build_pull_request, compute_version
+from closeloop.reviews.pull_lifecycle import (
+    build_pull_request,
+    compute_version,
+    events_from_change,
+    events_from_fact,
+)
 from closeloop.store import Store
 
 MAIN_BRANCHES = ("main", "master", "trunk", "develop")

@@ -22,8 +22,8 @@ from closeloop.records.record import Record, Time
 from closeloop.records.review_items import HumanReview, ReviewItem
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import load_pull
-from closeloop.reviews.queue_policy import REVIEW_QUESTIONS
 from closeloop.reviews.review_queue import (
+    REVIEW_QUESTIONS,
     ReviewQueue,
     list_waiting_items,
     load_draft,

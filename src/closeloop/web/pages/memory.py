@@ -14,9 +14,13 @@ from closeloop.records.record import Record
 from closeloop.records.team_rules import InsightTheme, RepeatedRemark, RuleState, TeamRule
 from closeloop.records.variant import PromptVersion
 from closeloop.reviews.agent_context import hidden_attempts, list_themes
-from closeloop.reviews.prompt_diff import diff_prompts, propose_prompt_runs
-from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
-from closeloop.reviews.text_vectors import open_encoder
+from closeloop.reviews.agent_prompts import (
+    diff_prompts,
+    find_prompt,
+    list_prompt_uses,
+    propose_prompt_runs,
+)
+from closeloop.reviews.rule_index import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import CachedValue, PageContext
