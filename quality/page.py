@@ -14,7 +14,7 @@ from people import Run
 from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
-from closeloop.process.rule_quality import MeasuredQuality, RuleCounts
+from closeloop.process.rulebook import MeasuredQuality, RuleCounts
 from closeloop.records.rates import Rate
 
 ROOT = Path(__file__).resolve().parents[1]

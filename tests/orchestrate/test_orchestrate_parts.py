@@ -20,7 +20,7 @@ from closeloop.orchestration.plan_trace import merge_plan_traces
 from closeloop.orchestration.repository_summary import describe_repository
 from closeloop.orchestration.subtask_briefs import common_section, write_subtask_brief
 from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
-from closeloop.process.measures.handoff_rates import handoff_rates_by_lane
+from closeloop.process.measures.measure_summary import handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import CommandResult, Usage
 from closeloop.records.chat import ModelReply, ModelRequest

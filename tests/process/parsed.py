@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from closeloop.process.check_results import PARSERS_BY_NAME
 from closeloop.process.failures.failure_collector import FailureCollector
-from closeloop.process.failures.output_parsers import PARSERS_BY_NAME
 from closeloop.process.output_normalisation import strip_terminal_codes
 from closeloop.records.trace_steps import CheckFailures
 

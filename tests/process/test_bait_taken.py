@@ -6,7 +6,7 @@ import pytest
 from rules import found
 from story import story
 
-from closeloop.process.attempt_endings import classify_ending
+from closeloop.process.trace_measurement import classify_ending
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.bait import bait_content
 

@@ -7,7 +7,7 @@ import gc
 import msgspec
 from story import story
 
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.task import Task
 from closeloop.records.trace_steps import TraceReading

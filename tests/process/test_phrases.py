@@ -15,7 +15,7 @@ from closeloop.process.detectors.kept_going_after_done import (
     _completion_start_automaton,
 )
 from closeloop.process.detectors.suppressed_error import _handler_automaton
-from closeloop.process.phrase_search import (
+from closeloop.process.text_words import (
     build_automaton,
     compile_phrases,
     find_first_match,

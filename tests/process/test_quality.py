@@ -10,7 +10,7 @@ import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
+from closeloop.process.rulebook import load_measured_quality, quality_by_rule
 from closeloop.records.finding import Rule
 from closeloop.records.rates import wilson_rate
 

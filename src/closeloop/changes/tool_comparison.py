@@ -28,7 +28,7 @@ from closeloop.grading.testing.suite_run import (
 )
 from closeloop.grading.tool_outcomes import ToolEnding, compare_endings, tool_outcome
 from closeloop.process.check_results import check_from_command
-from closeloop.process.command_analysis import analyse_command
+from closeloop.process.shell.command_analysis import analyse_command
 from closeloop.records.attempt import TestRun
 from closeloop.records.change_report import ToolOutcome, ToolRun, ToolState
 from closeloop.records.errors import BadInput, MachineFailed

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.process.rule_quality import RuleQuality
-    from closeloop.process.rulebook import Rulebook
+    from closeloop.process.rulebook import Rulebook, RuleQuality
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.finding import Finding, Rule
     from closeloop.records.rates import Rate
@@ -353,7 +352,7 @@ def rules(*, json: bool = False) -> None:
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.process.rule_quality import quality_by_rule
+    from closeloop.process.rulebook import quality_by_rule
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)

@@ -18,8 +18,7 @@ from closeloop.cli.console import print_json, print_line
 from closeloop.records.finding import FailureMode
 from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
-from closeloop.records.review_items import HumanReview, ReviewItem
-from closeloop.reviews.review_queue import REVIEW_QUESTIONS
+from closeloop.records.review_items import REVIEW_QUESTIONS, HumanReview, ReviewItem
 
 if TYPE_CHECKING:
     from closeloop.reviews.review_queue import ReviewQueue

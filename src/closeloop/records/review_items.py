@@ -11,6 +11,11 @@ from closeloop.records.record import Record, Time
 ScopeAnswer = Literal["yes", "no", "none"]
 """`none`: no file outside the scope was changed."""
 AnswerDegree = Literal["yes", "partly", "no"]
+REVIEW_QUESTIONS = {
+    "contained": "Is the change contained in the intended scope?",
+    "outside": "Were files outside the scope changed correctly?",
+    "approach": "Is this the approach the team would take?",
+}
 
 
 class ReviewItem(Record):

@@ -17,6 +17,7 @@ from closeloop.records.globs import matches_globs
 from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, stable_fraction
 from closeloop.records.review_items import (
+    REVIEW_QUESTIONS,
     AnswerDegree,
     HumanReview,
     QueueStatus,
@@ -37,11 +38,6 @@ from closeloop.tasks.sealed_tasks import require_unsealed
 
 CLAIM_DURATION = timedelta(hours=24)
 """An item that somebody took and did not finish is free again after that."""
-REVIEW_QUESTIONS = {
-    "contained": "Is the change contained in the intended scope?",
-    "outside": "Were files outside the scope changed correctly?",
-    "approach": "Is this the approach the team would take?",
-}
 _cached_fraction = lru_cache(1 << 17)(stable_fraction)
 
 

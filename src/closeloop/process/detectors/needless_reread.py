@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import is_scratch_path, list_trace_changes
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Read

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record

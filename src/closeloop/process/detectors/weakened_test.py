@@ -19,11 +19,9 @@ from closeloop.process.edit_contents import (
     is_test_source,
     list_trace_changes,
 )
-from closeloop.process.failing_checks import FailingChecks
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.phrase_search import build_automaton, contains_any
-from closeloop.process.text_words import mentions_any
-from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.process.measures.verification import FailingChecks
+from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
+from closeloop.process.text_words import build_automaton, contains_any, mentions_any
 from closeloop.records.assertion_patterns import (
     ASSERTION,
     COVERAGE_FLOOR,

@@ -10,9 +10,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.git_commands import uses_stash
 from closeloop.process.measures.verification import needs_other_version
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
 from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record

@@ -19,11 +19,10 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
 from closeloop.records.record import Record, Time
-from closeloop.records.review_items import HumanReview, ReviewItem
+from closeloop.records.review_items import REVIEW_QUESTIONS, HumanReview, ReviewItem
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import load_pull
 from closeloop.reviews.review_queue import (
-    REVIEW_QUESTIONS,
     ReviewQueue,
     list_waiting_items,
     load_draft,

@@ -12,12 +12,13 @@ from closeloop.process.child_reports import list_report_facts, parent_uses_fact
 from closeloop.process.convergence import find_standstills
 from closeloop.process.handoff_briefs import (
     BriefNeed,
+    HandoffContext,
     find_dropped_facts,
     is_brief_understood,
     list_all_needs,
+    list_handoff_contexts,
     missing_planted_facts,
 )
-from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
 from closeloop.records.measurement import Measures
 from closeloop.records.record import Record
 from closeloop.records.task import Task

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from closeloop import plugins
 from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
-from closeloop.process.rule_quality import RuleQuality, load_measured_quality, quality_by_rule
+from closeloop.process.rulebook import RuleQuality, load_measured_quality, quality_by_rule
 from closeloop.records.attempt_lists import AttemptFilter
 from closeloop.records.finding import Rule
 from closeloop.records.held_out_log import HeldOutGap, HeldOutRun

@@ -1,16 +1,19 @@
-"""What pytest prints: its summary, its sections in every `--tb` style, its progress."""
+"""What Python's test runners print, and the tracebacks of plain scripts."""
 
 from __future__ import annotations
 
 import re
 
-from closeloop.process.failures.failure_collector import FailureCollector, is_foreign_path
-
-marks = (
-    "= test session starts", "short test summary info", "= FAILURES =", "= ERRORS =",
-    " passed in ", " failed in ", " error in ", " errors in ", " warnings in ", "\nFAILED ",
-    "while loading conftest '",
-)  # fmt: skip
+from closeloop.process.failures.failure_collector import (
+    FailureCollector,
+    OutputParser,
+    add_frames,
+    find_origin,
+    is_foreign_path,
+    parse_python_frames,
+    parse_script_frames,
+    split_by_headers,
+)
 
 _SOURCE_PLACE = re.compile(r"(\S+?):\d+:(?: in (\S+)| |$)")
 _TELLING_STARTS = frozenset(("  def ", 'File "'))
@@ -34,7 +37,7 @@ class _PytestSection:
         self.in_error = self.wants_origin = False
 
 
-def read_verdict(text: str) -> bool | None:
+def read_pytest_verdict(text: str) -> bool | None:
     """By the last line with totals, or by dots alone where there are none."""
     totals = None
     dots: bool | None = None
@@ -53,7 +56,7 @@ def read_verdict(text: str) -> bool | None:
     return dots if " FAILURES =" not in text and " ERRORS =" not in text else False
 
 
-def collect_failures(text: str, found: FailureCollector) -> None:
+def collect_pytest_failures(text: str, found: FailureCollector) -> None:
     ids: dict[str, str] = {}
     sections: dict[str, _PytestSection] = {}
     section: _PytestSection | None = None
@@ -198,3 +201,132 @@ def _add_section_names(section: _PytestSection, test: str, found: FailureCollect
     for path, name in zip(reversed(section.paths), reversed(section.functions), strict=False):
         if name != test and not is_foreign_path(path):
             found.add_symbol(name)
+
+
+PYTEST_OUTPUT = OutputParser(
+    marks=(
+        "= test session starts", "short test summary info", "= FAILURES =", "= ERRORS =",
+        " passed in ", " failed in ", " error in ", " errors in ", " warnings in ", "\nFAILED ",
+        "while loading conftest '",
+    ),
+    read_verdict=read_pytest_verdict,
+    collect_failures=collect_pytest_failures,
+)  # fmt: skip
+
+
+# What unittest prints, and Django's test runner with it.
+
+_FAILURE_HEADER = re.compile(r"\n(?:FAIL|ERROR): (\S++) \(([^)\n]*+)\)([^\n]*+)")
+_VERBOSE_FAILURE = re.compile(
+    r"\n *+(\S++) \(([^)\n]++)\)((?: \([^)\n]*+\))?)(?:\n[^\n]*?)? \.\.\. (?:FAIL|ERROR)\b"
+)
+_BLOCK_ENDS = ("\n======", "\n------")
+
+
+def read_unittest_verdict(text: str) -> bool | None:
+    """By the line under `Ran … tests`."""
+    tail = text[-4000:]
+    if "\nFAILED (" in tail or tail.startswith("FAILED ("):
+        return False
+    ran = tail.rfind("Ran ")
+    if ran >= 0 and tail.find("\nOK", ran) > 0 and not tail.startswith("Ran 0 ", ran):
+        return True
+    return None
+
+
+def collect_unittest_failures(text: str, found: FailureCollector) -> None:
+    text = "\n" + text
+    for header, block in split_by_headers(_FAILURE_HEADER, text):
+        _add_unittest_failure(header, block, found)
+    if not found.errors and ("... FAIL" in text or "... ERROR" in text):
+        for verbose in _VERBOSE_FAILURE.finditer(text):
+            found.add_test(_test_id(verbose))
+            found.add_test_name(verbose[1])
+
+
+def _add_unittest_failure(header: re.Match[str], block: str, found: FailureCollector) -> None:
+    begin = block.find("\n------")
+    begin = block.find("\n", begin + 1) if begin >= 0 else 0
+    ends = [at for mark in _BLOCK_ENDS if (at := block.find(mark, begin + 1)) >= 0]
+    body = block[begin : min(ends, default=None)]
+    frames = parse_python_frames(body)
+    found.add_test(_test_id(header), find_error_line(body), find_origin(frames))
+    add_frames(reversed(frames), found)
+    found.add_test_name(header[1])
+
+
+def _test_id(match: re.Match[str]) -> str:
+    name, place = match[1], match[2]
+    whole = place if place.endswith("." + name) or place == name else f"{place}.{name}"
+    return f"{whole} {match[3].strip()}".strip()
+
+
+def find_error_line(body: str) -> str:
+    """The first line after the last frame that is not indented: the error."""
+    lines = body[max(body.rfind('\n  File "'), 0) :].split("\n")
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line and line[0] not in " \t":
+            # Some messages begin on a line of their own.
+            return f"{line} {following}" if line.rstrip().endswith(":") else line
+    return ""
+
+
+UNITTEST_OUTPUT = OutputParser(
+    marks=("\nFAIL: ", "\nERROR: ", "\nFAILED (", "\nRan "),
+    read_verdict=read_unittest_verdict,
+    collect_failures=collect_unittest_failures,
+)
+
+
+# Errors of plain scripts: Python's tracebacks, and the stacks of Node.js.
+
+_SCRIPT_ERROR = re.compile(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exception)\b[^\n]*+)\n")
+
+
+def read_traceback_verdict(text: str) -> bool | None:
+    """A script may print an error and go on."""
+    return None
+
+
+def collect_traceback_failures(text: str, found: FailureCollector) -> None:
+    begin = text.rfind("Traceback (most recent call last)")
+    if begin < 0 and "Error" in text:
+        begin = text.rfind('  File "')
+    if begin >= 0:
+        _add_python_error(text[begin:], found)
+    elif "\n    at " in text:
+        _add_script_error(text, found)
+
+
+def _add_python_error(body: str, found: FailureCollector) -> None:
+    body = "\n" + (body.partition("Traceback (most recent call last):\n")[2] or body)
+    frames = parse_python_frames(body)
+    error = find_error_line(body)
+    if error:
+        _add_traceback_failure(error, list(reversed(frames)), found)
+
+
+def _add_script_error(text: str, found: FailureCollector) -> None:
+    stack = text.find("\n    at ")
+    begin = max(stack - 2000, 0)
+    errors = _SCRIPT_ERROR.findall("\n" + text[begin : stack + 1])
+    if errors:
+        _add_traceback_failure(errors[-1], parse_script_frames(text[stack : stack + 4000]), found)
+
+
+def _add_traceback_failure(
+    error: str, frames: list[tuple[str, str, str]], found: FailureCollector
+) -> None:
+    kind = re.split(r"[:\s(]", error, maxsplit=1)[0]
+    path, name, _ = next((frame for frame in frames if not is_foreign_path(frame[0])), ("", "", ""))
+    place = f"{path}: " if path else ""
+    inside = f" in {name}" if name and name[0] != "<" else ""
+    found.add_test(f"{place}{kind}{inside}", error)
+    add_frames(frames, found)
+
+
+TRACEBACK_OUTPUT = OutputParser(
+    marks=("Traceback (most recent call last)", "SyntaxError", "IndentationError", "\n    at "),
+    read_verdict=read_traceback_verdict,
+    collect_failures=collect_traceback_failures,
+)
