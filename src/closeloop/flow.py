@@ -23,13 +23,17 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.attempts import attempt_events
-from closeloop.attempts.attempt_execution import attempt_identity
-from closeloop.attempts.attempt_executor import AttemptExecutor, open_executor
-from closeloop.attempts.attempt_pacing import AttemptPacer
-from closeloop.attempts.attempt_saving import save_attempt_result
-from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
-from closeloop.attempts.run_forecast import forecast_run, require_prices
+from closeloop.attempts import attempt_saving
+from closeloop.attempts.attempt_execution import (
+    LEASE_SECONDS,
+    AttemptExecutor,
+    AttemptPacer,
+    attempt_identity,
+    maintain_leases,
+    open_executor,
+)
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches, save_attempt_result
+from closeloop.attempts.experiment_status import forecast_run, require_prices
 from closeloop.attempts.run_resources import (
     RunResources,
     describe_sandbox,
@@ -38,7 +42,6 @@ from closeloop.attempts.run_resources import (
     prepare_task_base,
     sandbox_description,
 )
-from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
 from closeloop.concurrency import run_limited, unwrap_exception_group
 from closeloop.grading import grading
 from closeloop.grading import task_proof as proving
@@ -324,11 +327,11 @@ def claim_slot(slot: ScheduledAttempt, retry: int, going: RunState) -> tuple[boo
     """Whether this process may begin an attempt; else why it is held back, where it is."""
     store, owner = going.workshop.store, going.workshop.owner
     if (why := going.pace.block_reason(slot.variant.digest)) is not None:
-        store.events.add([attempt_events.blocked_event(slot, why)])
+        store.events.add([attempt_saving.blocked_event(slot, why)])
         return False, why
     if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
         return False, None
-    store.events.add([attempt_events.started_event(slot, retry)])
+    store.events.add([attempt_saving.started_event(slot, retry)])
     return True, None
 
 

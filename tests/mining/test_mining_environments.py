@@ -14,7 +14,7 @@ from closeloop.grading.mutants import make_mutants
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.records.variant import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
-from closeloop.sandbox.workspaces.environment_sharing import digest_environment
+from closeloop.sandbox.workspaces.source_repository import digest_environment
 from closeloop.tasks.mining.mining_environments import (
     MiningEnvironment,
     acceptance_for_command,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from closeloop.attempts.attempt_events import ended_events
+from closeloop.attempts.attempt_saving import ended_events
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.event_log import LogEvent

@@ -15,7 +15,7 @@ import yaml
 from starlette.testclient import TestClient
 
 import small_project
-from closeloop.attempts.unsaved_results import FinishedAttempt, UnsavedBatch, write_batch_file
+from closeloop.attempts.attempt_saving import FinishedAttempt, UnsavedBatch, write_batch_file
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
-from closeloop.attempts.unsaved_results import (
+from closeloop.attempts.attempt_saving import (
     ATTEMPTS_FOLDER,
     FinishedAttempt,
     UnsavedBatch,
     write_batch_file,
 )
+from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
 from closeloop.records import attempt as records
 from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome
 from closeloop.records.event_log import LogEvent

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine, text
 
-from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
-from closeloop.orchestration.plan_rates import measure_plan_rates
+from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
+from closeloop.orchestration.plan_ending import measure_plan_rates
 from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.evaluation import (

@@ -258,8 +258,8 @@ def purge(
     from msgspec.structs import replace
 
     from closeloop import flow
+    from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches
     from closeloop.attempts.secret_purge import files_with_secret, purge_known_forms, purge_secret
-    from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.orchestration.orchestration_run import UNSAVED_PLANS

@@ -132,7 +132,7 @@ def read_plan_or_request(
 ) -> str | OrchestrationPlan:
     """What to plan, or the plan."""
     from closeloop.cli.console import read_file_content, require_utf8_text
-    from closeloop.orchestration.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
+    from closeloop.orchestration.plan_request import MAX_BLUEPRINT_BYTES, read_blueprint
     from closeloop.records.errors import BadInput
 
     if plan is None:
@@ -256,7 +256,7 @@ async def run_orchestration(
 ) -> OrchestrationHistory:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
     from closeloop import flow
-    from closeloop.attempts.run_forecast import require_prices
+    from closeloop.attempts.experiment_status import require_prices
     from closeloop.cli.console import print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.judges.agent_judge import JudgeResources, with_judge_agents

@@ -74,7 +74,7 @@ def plans(
 def plan_to_map(story: OrchestrationHistory) -> dict[str, Any]:
     """A plan for programs."""
     from closeloop.cli.console import record_to_map
-    from closeloop.orchestration.plan_rates import measure_plan_rates
+    from closeloop.orchestration.plan_ending import measure_plan_rates
 
     return {**record_to_map(story), "rates": record_to_map(measure_plan_rates(story))}
 
@@ -109,7 +109,7 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     """One plan: its verdict, its tries, its rates, what it cost."""
     from rich.text import Text
 
-    from closeloop.orchestration.plan_rates import measure_plan_rates
+    from closeloop.orchestration.plan_ending import measure_plan_rates
 
     ending = story.ending
     title = Text(f"plan {story.plan.id}  ", style="bold")

@@ -18,22 +18,22 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
-from closeloop.attempts.run_forecast import is_paid_model
+from closeloop.attempts.attempt_execution import LEASE_SECONDS, maintain_leases
+from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
+from closeloop.attempts.experiment_status import is_paid_model
 from closeloop.attempts.run_resources import RunResources, sandbox_description
-from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.judges.evaluator import cases_from_plan, evaluate_cases
 from closeloop.judges.judge_cases import facts_from_findings
 from closeloop.judges.judge_panel import JudgePanel, rubric_for_task
-from closeloop.orchestration.change_merging import order_by_plan
-from closeloop.orchestration.plan_budget import PlanBudget
-from closeloop.orchestration.plan_ending import build_plan_ending, find_last_time
-from closeloop.orchestration.plan_rates import sum_try_usage
-from closeloop.orchestration.plan_request import plan_with_model
-from closeloop.orchestration.plan_trace import merge_plan_traces
-from closeloop.orchestration.repository_summary import describe_repository
+from closeloop.orchestration.plan_ending import (
+    build_plan_ending,
+    find_last_time,
+    merge_plan_traces,
+    sum_try_usage,
+)
+from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
 from closeloop.orchestration.subtask_execution import (
     attempt_subtask,
     merge_conflict,
@@ -43,6 +43,7 @@ from closeloop.orchestration.subtask_loop import (
     SubtaskCallbacks,
     SubtaskOrder,
     is_accepted,
+    order_by_plan,
     run_subtasks,
 )
 from closeloop.process.rulebook import Rulebook

@@ -18,7 +18,7 @@ from closeloop.records.bait import BAIT_PATTERN
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.variant import Limits
-from closeloop.sandbox.host_allowlist import HostAllowlist
+from closeloop.sandbox.sandbox_network import HostAllowlist
 from closeloop.sandbox.workspaces import WorkspacePool
 
 CONNECTS = f"""#!{sys.executable} -IS
@@ -154,7 +154,7 @@ def test_a_host_that_is_none_is_told(host: str, tmp_path: Path) -> None:
 
 
 def test_a_proxy_that_is_spoken_to_badly_only_hangs_up(tmp_path: Path) -> None:
-    from closeloop.sandbox.host_allowlist import open_allowlist
+    from closeloop.sandbox.sandbox_network import open_allowlist
 
     async def main() -> list[bytes]:
         answers = []

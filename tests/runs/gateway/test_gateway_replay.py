@@ -11,7 +11,7 @@ import pytest
 from gateway_client import ENVIRON, FORMATS, Talk, client, opened, shut, text_of, upstream
 
 from closeloop.gateway import Gateway
-from closeloop.gateway.recorded_attempt import remove_volatile
+from closeloop.gateway.replay_source import remove_volatile
 from closeloop.records.attempt import Attempt
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from gateway_client import ENVIRON, FORMATS, KEY, Talk, client, opened, upstream
 
-from closeloop.gateway.body_redaction import redact_stream
+from closeloop.gateway.exchange_ledger import redact_stream
 from closeloop.gateway.passthrough_relay import KeyFilter
 from closeloop.providers.model_keys import find_key
 from closeloop.records.attempt import Attempt

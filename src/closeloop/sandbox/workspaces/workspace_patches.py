@@ -22,7 +22,7 @@ from closeloop.records.globs import matches_globs
 from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
 from closeloop.records.variant import Limits
-from closeloop.sandbox.disk_usage import DiskUsage, measure_disk
+from closeloop.sandbox.process_tree import DiskUsage, measure_disk
 from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_layout import (
     SharedFolder,

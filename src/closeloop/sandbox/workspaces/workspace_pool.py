@@ -17,8 +17,8 @@ from closeloop.records import bait
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.variant import Limits
-from closeloop.sandbox import host_allowlist
-from closeloop.sandbox.disk_usage import DiskLimit, DiskUsage
+from closeloop.sandbox import sandbox_network
+from closeloop.sandbox.process_tree import DiskLimit, DiskUsage
 from closeloop.sandbox.program_execution import Program, ProgramLimits, execute_program
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspace_layout import (
@@ -29,8 +29,7 @@ from closeloop.sandbox.workspace_layout import (
 )
 from closeloop.sandbox.workspace_sandbox import UnconfinedSandbox, WorkspaceSandbox
 from closeloop.sandbox.workspaces import workspace_bases, workspace_patches
-from closeloop.sandbox.workspaces.cache_folders import CacheFolders
-from closeloop.sandbox.workspaces.workspace_bases import WorkspaceBase
+from closeloop.sandbox.workspaces.workspace_bases import CacheFolders, WorkspaceBase
 
 COPY_LIMITS = ProgramLimits(
     seconds=3600.0,
@@ -165,8 +164,8 @@ class WorkspacePool:
         if not self._hosts or self.sandbox.wrap is None:
             yield place, {}
             return
-        async with host_allowlist.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
-            number = host_allowlist.PROXY_PORT if self.sandbox.isolated else gate.port
+        async with sandbox_network.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
+            number = sandbox_network.PROXY_PORT if self.sandbox.isolated else gate.port
             proxy = f"http://127.0.0.1:{number}"
             names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
             env = dict.fromkeys(names, proxy) | dict.fromkeys(
