@@ -151,7 +151,7 @@ def measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[s
 async def _measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[str, float]:
     from closeloop.gateway import Gateway
     from closeloop.records.settings import ModelSettings
-    from closeloop.records.variant import Limits
+    from closeloop.records.task import Limits
 
     singles = min(SINGLE, 3 * requests)
     async with AsyncExitStack() as opened:

@@ -61,10 +61,8 @@ from closeloop.records.experiment_plan import (
     SlotPlace,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_grade, redact_proof
 from closeloop.records.settings import ExperimentSettings, Settings
-from closeloop.records.task import Task
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment, Task
 from closeloop.reviews.agent_context import UpcomingWork
 from closeloop.reviews.agent_prompts import (
     ContextProvider,
@@ -77,6 +75,7 @@ from closeloop.store import Store, make_attempt_row
 from closeloop.store.lease_owners import current_owner, is_owner_dead
 from closeloop.store.project_store import open_existing_store, open_project_store
 from closeloop.tasks.task_files import load_tasks
+from closeloop.text.redaction import redact_grade, redact_proof
 
 __all__ = [
     "ProgressCallback",

@@ -18,8 +18,7 @@ from closeloop.changes.reports.markdown_report import (
     fence_output,
     render_comment,
 )
-from closeloop.records.change import FileChange
-from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.records.change import ChangeReport, FileChange, Risk, RiskFactor, ToolRun
 from closeloop.records.finding import Unmeasured
 from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 

@@ -22,8 +22,7 @@ from closeloop.changes.risk.risk_model import (
     fit_risk_model,
     likelihood_band,
 )
-from closeloop.records.change_report import Risk, RiskFactor, RiskLevel
-from closeloop.records.inspection import Inspection
+from closeloop.records.change import Inspection, Risk, RiskFactor, RiskLevel
 
 ORDER = ("low", "medium", "high", "critical")
 PAGE = Path(__file__).parents[2] / "docs" / "risk.md"

@@ -13,7 +13,7 @@ from closeloop.changes.change_check import CheckRequest, run_change_check
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import describe_missing_content, installs_only
 from closeloop.changes.coverage import LineCoverage, add_coverage_options, relocate_coverage
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import ChangeReport
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE

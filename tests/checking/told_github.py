@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from closeloop.changes.code_host import open_github
 from closeloop.changes.report_publishing import PublishedReport, WorkflowPull, publish_report
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import ChangeReport
 from report_example import BAD, BASE, HEAD, finding
 
 PULL = WorkflowPull(

@@ -25,9 +25,9 @@ from closeloop.providers.json_schema import find_schema_problems
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import CRITERIA, Evaluation, Subtask, TaskOutput
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.store import open_store
 from prompt_injections import INJECTIONS, Injection
 

@@ -27,8 +27,7 @@ from closeloop.records.change import Change
 from closeloop.records.evaluation import Subtask, TaskOutput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import ModelSettings
-from closeloop.records.task import Task
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits, Task
 from closeloop.store import open_store
 
 SCRIPT = judge_script(

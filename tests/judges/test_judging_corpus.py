@@ -29,13 +29,12 @@ from closeloop.judges.trace_questions import (
     tally_answers,
 )
 from closeloop.records.attempt import Attempt
-from closeloop.records.calibration import HumanLabel
+from closeloop.records.calibration import Analysis, HumanLabel, TraceAnswer, TraceQuestion
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding
 from closeloop.records.trace import AnyEvent, Command, Lane, Message, Trace
-from closeloop.records.trace_analysis import Analysis, TraceAnswer, TraceQuestion
 from closeloop.store import open_store
 from record_strategies import records
 

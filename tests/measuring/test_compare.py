@@ -19,9 +19,9 @@ from closeloop.metrics.attempt_table import (
     select_attempts,
 )
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
-from closeloop.records.comparison_report import CompareReport, PairTable
 from closeloop.records.errors import BadInput
-from closeloop.records.variant import Variant
+from closeloop.records.estimate import CompareReport, PairTable
+from closeloop.records.task import Variant
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
 from closeloop.store.column_arrays import make_text_column

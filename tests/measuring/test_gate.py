@@ -18,11 +18,10 @@ from closeloop.metrics.baseline_gate import (
     scored_share,
 )
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.baseline import Baseline, GateDemands, GateReport
 from closeloop.records.errors import BadInput
-from closeloop.records.finding import Finding
-from closeloop.records.measurement import Measurement, ProcessScore
-from closeloop.records.rates import wilson_rate
+from closeloop.records.estimate import wilson_rate
+from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
+from closeloop.records.finding import Finding, Measurement, ProcessScore
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 SPIRAL = Finding(rule="spiral", version=1, severity="error", message="…")

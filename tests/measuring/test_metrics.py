@@ -14,10 +14,10 @@ from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import MetricValue
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.metric_values import MetricValue
+from closeloop.records.pull_request import Delivery
 from closeloop.records.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan

@@ -16,7 +16,7 @@ from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import WEEK_SECONDS, MetricTimeline
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.delivery import Delivery
+from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
 Row = tuple[AttemptRow, Delivery | None]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from team import REPO, day
 
 from closeloop.cli import main
-from closeloop.records.attempt import Attempt
+from closeloop.records.attempt import Attempt, Insight
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.insight import Insight
 from closeloop.records.settings import CheckSettings, MemorySettings
 from closeloop.records.team_rules import ContextItem, RuleExample, TeamRule
 from closeloop.reviews.agent_context import (

@@ -12,7 +12,7 @@ import pytest
 
 from closeloop.grading.mutants import make_mutants
 from closeloop.records.settings import CommandSettings, SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.sandbox.workspaces.source_repository import digest_environment
 from closeloop.tasks.mining.mining_environments import (

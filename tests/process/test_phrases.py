@@ -21,7 +21,7 @@ from closeloop.process.text_words import (
     find_first_match,
     find_matching_lines,
 )
-from closeloop.records.suppression import SWALLOWED_ERROR
+from closeloop.text.code_patterns import SWALLOWED_ERROR
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")

@@ -25,10 +25,10 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.store import migrations, open_store
 from closeloop.store.record_bodies import unpack_record
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_new_secrets, redact_patch
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
 from command_line import typed

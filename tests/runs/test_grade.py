@@ -20,11 +20,11 @@ from closeloop.grading.task_proof import (
 )
 from closeloop.records.attempt import Attempt, Proof
 from closeloop.records.change import Change
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.text.patches import parse_patch
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import WorkspacePool

@@ -14,7 +14,7 @@ import pytest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspace_layout import real_paths
 from closeloop.sandbox.workspaces import WorkspacePool

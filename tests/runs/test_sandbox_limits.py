@@ -17,7 +17,7 @@ import pytest
 
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.process_tree import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -291,7 +291,7 @@ import sys, anyio
 from pathlib import Path
 sys.path[:0] = {tests!r}
 from test_sandbox_limits import at_tier
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 async def main():
     workspaces = at_tier({tier!r}, Path({cache!r}))

@@ -23,7 +23,6 @@ from closeloop.records.evaluation import (
     Evaluations,
     JudgeVersion,
 )
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
     Orchestration,
@@ -33,6 +32,7 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
+from closeloop.records.session import Exchange
 from closeloop.records.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.plan_section import pack_exchanges

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from closeloop.records.protocols import Reader
-from closeloop.records.secret_redaction import redact_record
+from closeloop.text.redaction import redact_record
 from closeloop.traces.export import atif_export, jsonl_export, otlp_export
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import installed_readers

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from closeloop.records.change import Change, FileChange
 from closeloop.records.finding import Finding
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.trace import Edit, Trace
+from closeloop.text.patches import parse_patch
 from closeloop.web.diff_view import MAX_LINES, build_diff_files, locate_findings
 from closeloop.web.pages.iterations import mark_text_parts
 

@@ -10,7 +10,7 @@ from dashboard_store import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
 from closeloop.web.render import render_prose
 
 OURS = re.compile(

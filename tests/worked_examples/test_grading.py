@@ -16,8 +16,8 @@ from closeloop.grading.integrity.restore import read_steering
 from closeloop.grading.testing.suite_verdict import judge_suite
 from closeloop.records import attempt
 from closeloop.records.change import Change
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Acceptance, Task
+from closeloop.text.patches import parse_patch
 
 
 def run(when: Any, flaky: tuple[str, ...] = (), **tests: Any) -> attempt.TestRun:

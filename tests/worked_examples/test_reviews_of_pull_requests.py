@@ -11,9 +11,8 @@ from github_team import CLAUDE, REPO, Team
 from scripted_work import START
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.pull_request import Correction
+from closeloop.records.pull_request import Correction, Delivery
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import save_facts

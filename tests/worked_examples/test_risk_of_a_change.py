@@ -29,7 +29,7 @@ from closeloop.changes.risk.risk_model import (
     rank_change,
     roc_auc,
 )
-from closeloop.records.change_report import RiskFactor
+from closeloop.records.change import RiskFactor
 from closeloop.records.finding import Unmeasured
 
 DAY = 86_400

@@ -11,7 +11,7 @@ import msgspec
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import Recording
 from closeloop.records.record import Record
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 MAX_TAIL_BYTES = 4 << 20
 """Bytes at the end of what a program printed in which its last words are looked for."""

@@ -27,12 +27,18 @@ from closeloop.agents.builtin_tools import (
     ToolInvocation,
     check_call_arguments,
 )
-from closeloop.agents.hostile_text import clean_for_storage, sanitise_reply, shorten_middle
-from closeloop.agents.trace_recorder import Clock, LaneRecorder, TraceRecorder
+from closeloop.agents.trace_recorder import (
+    Clock,
+    LaneRecorder,
+    TraceRecorder,
+    clean_for_storage,
+    sanitise_reply,
+    shorten_middle,
+)
+from closeloop.records.attempt import sum_usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error
 from closeloop.records.protocols import Assignment, Model, Work
-from closeloop.records.usage_totals import sum_usage
 
 # What the built-in agent is told before its task.
 

@@ -7,8 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from closeloop.agents.hostile_text import replace_surrogates, shorten_middle
-from closeloop.agents.trace_recorder import LaneRecorder, RecordedAction
+from closeloop.agents.trace_recorder import (
+    LaneRecorder,
+    RecordedAction,
+    replace_surrogates,
+    shorten_middle,
+)
 from closeloop.records.attempt import Exit
 from closeloop.records.chat import ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed, unknown_name_error

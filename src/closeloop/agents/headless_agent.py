@@ -28,15 +28,15 @@ from closeloop.agents.agent_adapter import (
     AgentReport,
     compute_feedback_seconds,
 )
-from closeloop.agents.hostile_text import clean_for_storage, shorten_middle
 from closeloop.agents.installed_programs import InstalledProgram, find_installed_program
+from closeloop.agents.trace_recorder import clean_for_storage, shorten_middle
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Assignment, ModelProxy, Recording, Work
 from closeloop.records.record import Record
+from closeloop.records.session import Exchange
+from closeloop.records.task import Limits
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Limits
 from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_layout import SandboxPort, SharedFolder
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox

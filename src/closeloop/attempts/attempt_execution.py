@@ -19,27 +19,25 @@ from closeloop.attempts.run_resources import RunResources, prepare_task_base, sa
 from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.grading import grading
 from closeloop.grading.variants import ResolvedVariant, add_agent_context
-from closeloop.records.attempt import Attempt, Exit
+from closeloop.records.attempt import Attempt, Exit, Insight
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput, Fault, MachineFailed
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import (
     AttemptOrder,
     AttemptResult,
     ExperimentPlan,
     ScheduledAttempt,
 )
-from closeloop.records.insight import Insight
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_grade, redact_record
-from closeloop.records.task import Task
+from closeloop.records.session import Exchange
+from closeloop.records.task import Experiment, Limits, Task
 from closeloop.records.trace import Lane, Note, Trace
-from closeloop.records.variant import Experiment, Limits
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
 from closeloop.store import Store
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_grade, redact_record
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.agent_recordings import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0

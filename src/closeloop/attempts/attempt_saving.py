@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.evaluation import Evaluations, JudgeVersion
-from closeloop.records.event_log import EventDetails, LogEvent
 from closeloop.records.experiment_plan import AttemptResult, ScheduledAttempt
 from closeloop.records.orchestration import SubtaskAssessment, SubtaskResult
-from closeloop.records.patch_redaction import redact_new_secrets
 from closeloop.records.record import Record
+from closeloop.records.session import EventDetails, LogEvent
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces.source_repository import branch_name, has_branches, make_branch
 from closeloop.store import Store
 from closeloop.store.plan_section import pack_exchanges, unpack_exchanges
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
+from closeloop.text.redaction import redact_new_secrets
 
 # What happens to attempts, as events.
 

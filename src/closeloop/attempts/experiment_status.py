@@ -19,7 +19,7 @@ from closeloop.records.experiment_plan import (
     ScheduledAttempt,
 )
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment
 from closeloop.statistics.power_analysis import detectable_difference
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import hide_task

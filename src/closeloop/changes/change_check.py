@@ -35,18 +35,23 @@ from closeloop.changes.risk.change_history import read_history
 from closeloop.changes.risk.risk_model import fit_risk_model
 from closeloop.changes.tool_comparison import CheckTool, ToolComparison, has_broken, run_tools
 from closeloop.concurrency import compute_in_thread
-from closeloop.records.change_report import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
+from closeloop.records.change import (
+    ChangeReport,
+    CheckTier,
+    Inspection,
+    MendingResult,
+    Risk,
+    ToolRun,
+)
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import Inspection
-from closeloop.records.patch_redaction import redact_change
 from closeloop.records.protocols import ChangeCheck, Model
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_record
 from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
+from closeloop.text.redaction import redact_change, redact_record
+from closeloop.text.wording import matches_globs
 
 TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
 

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from closeloop.changes.change_sides import ChangeQuery, NoChange
 from closeloop.grading.tool_outcomes import is_blocked_by, tool_outcome
-from closeloop.records.change_report import ChangeReport, ReportVerdict, Risk, ToolRun
+from closeloop.records.change import ChangeReport, ReportVerdict, Risk, ToolRun
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record
-from closeloop.records.secret_redaction import redact_record
 from closeloop.records.settings import CheckSettings
 from closeloop.records.task import Task
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import require_unsealed
+from closeloop.text.redaction import redact_record
 
 SEVERITIES = ("error", "warning", "info")
 RISK_LEVELS = ("low", "medium", "high", "critical")

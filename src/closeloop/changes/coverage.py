@@ -25,7 +25,7 @@ from closeloop.records.errors import BadInput, Fault
 from closeloop.records.finding import Unmeasured
 from closeloop.records.protocols import Sandbox
 from closeloop.records.record import Record
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.admission import admit_suite
 from closeloop.sqlite_files import has_columns, open_database
 

@@ -27,17 +27,16 @@ from closeloop.judges.change_review import (
     split_into_chunks,
 )
 from closeloop.providers.model_question import ask_with_repair
-from closeloop.records.change_report import MendingResult, ToolRun
-from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
+from closeloop.records.change import Inspection, MendingResult, ToolRun
 from closeloop.records.errors import BadInput
-from closeloop.records.fences import build_text_block, draw_seal, fence_blocks
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.inspection import Inspection
-from closeloop.records.patch_redaction import redact_patch
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
-from closeloop.records.variant import Variant
+from closeloop.records.task import Variant
 from closeloop.sandbox.workspaces import Workspace
+from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
+from closeloop.text.redaction import redact_patch
+from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks
 
 MAX_REQUESTS = 6
 """About one change: what does not fit is told as not reviewed."""

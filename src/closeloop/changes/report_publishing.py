@@ -24,7 +24,7 @@ from closeloop.changes.reports.markdown_report import (
     render_comment,
 )
 from closeloop.changes.reports.report_text import is_clean
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import ChangeReport
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.record import Record, content_digest
 

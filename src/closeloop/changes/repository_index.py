@@ -16,11 +16,9 @@ from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored, language_of
 from closeloop.changes.parse_cache import ParseCache, list_source_files, read_outlines
 from closeloop.changes.syntax import extract_words, parse_module
-from closeloop.records.change import FileChange
-from closeloop.records.diff_lines import find_changed_lines
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import (
+from closeloop.records.change import (
     ChangeSide,
+    FileChange,
     Inspection,
     Language,
     SourceImport,
@@ -28,6 +26,8 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.settings import CheckSettings
 from closeloop.records.task import Task
+from closeloop.text.patches import find_changed_lines
+from closeloop.text.wording import matches_globs
 
 MAX_CACHED_MODULES = 300
 """So many modules are held in memory."""

@@ -30,17 +30,15 @@ from closeloop.grading.tool_outcomes import ToolEnding, compare_endings, tool_ou
 from closeloop.process.check_results import check_from_command
 from closeloop.process.shell.command_analysis import analyse_command
 from closeloop.records.attempt import TestRun
-from closeloop.records.change_report import ToolOutcome, ToolRun, ToolState
+from closeloop.records.change import ChangeSide, ToolOutcome, ToolRun, ToolState
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.inspection import ChangeSide
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record
-from closeloop.records.task import Acceptance
+from closeloop.records.task import Acceptance, Limits
 from closeloop.records.trace import Command
-from closeloop.records.variant import Limits
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.text.wording import count_with_noun
 
 # The repository's own tools, each run in a clean workspace at one end of a change.
 

@@ -16,8 +16,8 @@ from closeloop.changes.file_kinds import LFS_POINTER_HEAD
 from closeloop.changes.shadow_repository import MAX_BLOB_BYTES, ShadowRepository, TreeEntry
 from closeloop.records.change import FileChange
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record
+from closeloop.text.patches import parse_patch
 
 MAX_PATCH_BYTES = 20_000_000
 EMPTY_TREES = {

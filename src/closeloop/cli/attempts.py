@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from closeloop.records.attempt import AttemptRow
-    from closeloop.records.experiment_plan import ExperimentStatus
-    from closeloop.records.trial import Trial, TrialReport
+    from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
     from closeloop.store import Store
 
 
@@ -327,7 +326,7 @@ def start_trial(
 
     from closeloop.metrics.variant_trials import parse_shares, require_rate
     from closeloop.records.errors import BadInput
-    from closeloop.records.trial import Trial
+    from closeloop.records.experiment_plan import Trial
 
     if variants is None or len(shares := parse_shares(variants)) < 2:
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")

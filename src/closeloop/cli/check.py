@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from closeloop.changes.report_publishing import WorkflowPull
     from closeloop.changes.risk.risk_model import RiskFit
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.change import ChangeReport
     from closeloop.records.finding import Unmeasured
     from closeloop.records.protocols import Model
     from closeloop.records.settings import CheckSettings

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
     from closeloop.process.rulebook import Rulebook
-    from closeloop.records.baseline import Baseline, GateDemands, GateReport
-    from closeloop.records.comparison_report import CompareReport, VariantComparison
-    from closeloop.records.estimate import TwoEstimates
-    from closeloop.records.variant import Experiment
+    from closeloop.records.estimate import CompareReport, TwoEstimates, VariantComparison
+    from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
+    from closeloop.records.task import Experiment
     from closeloop.store import Store
 
 
@@ -231,7 +230,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.console import require_margin
     from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
     from closeloop.metrics.baseline_gate import parse_thresholds
-    from closeloop.records.baseline import GateDemands
+    from closeloop.records.experiment_plan import GateDemands
 
     require_margin(margin)
     demands = GateDemands(least=parse_thresholds(least or ()), margin=margin)
@@ -295,7 +294,7 @@ def save_baseline(
     """What later experiments are held against."""
     from closeloop.cli.console import print_json, print_line
     from closeloop.metrics.attempt_measuring import list_experiment_attempts
-    from closeloop.records.baseline import Baseline
+    from closeloop.records.experiment_plan import Baseline
 
     ids = tuple(row.id for row in list_experiment_attempts(store, chosen))
     baseline = Baseline(

@@ -296,7 +296,7 @@ def settings_from_tables(
     name: str = CONFIG_NAME,
 ) -> Settings:
     """The settings that two tables say, the upper one first."""
-    from closeloop.records.record_reading import read_record
+    from closeloop.text.record_reading import read_record
 
     settings = read_record(merge_toml_tables(below, above), Settings, name)
     _require_sensible_limits(settings, name)
@@ -315,7 +315,7 @@ def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
 def _require_sensible_limits(settings: Settings, name: str) -> None:
     if settings.retries < 0:
         raise BadInput(f"{name}: 'retries' must not be negative.")
-    from closeloop.records.record_reading import read_changed_record
+    from closeloop.text.record_reading import read_changed_record
 
     limits = {"limits": settings.limits}
     for variant, written in settings.variants.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from closeloop.records.errors import BadInput
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -19,8 +19,7 @@ from closeloop.cli.console import make_visible, print_json, print_line, print_pa
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.records.prompt_uses import PromptProposal, PromptUse
-    from closeloop.records.team_rules import InsightTheme
+    from closeloop.records.team_rules import InsightTheme, PromptProposal, PromptUse
     from closeloop.reviews.agent_context import UpcomingWork
 
 

@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.attempts.secret_purge import PurgeResult
     from closeloop.records.attempt import Attempt
-    from closeloop.records.event_log import LogEvent
-    from closeloop.records.purge import Purge
-    from closeloop.records.session import Session
+    from closeloop.records.session import LogEvent, Purge, Session
     from closeloop.records.trace import Trace
     from closeloop.store import Store
 
@@ -168,7 +166,7 @@ def events(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
     from closeloop.records.errors import BadInput
-    from closeloop.records.wildcards import matches_wildcards
+    from closeloop.text.wording import matches_wildcards
 
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")

@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.records.import_summary import ImportSummary, SessionFilter
+    from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.reviews.pull_backfill import BackfillRequest, CountCallback
 
 
@@ -63,7 +63,7 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop.cli.console import require_positive_flags
     from closeloop.records.errors import BadInput
-    from closeloop.records.import_summary import SessionFilter
+    from closeloop.records.session import SessionFilter
     from closeloop.traces.recording_files import default_folders
 
     require_positive_flags(jobs=jobs)

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.judges.judge_calibration import LabelSheet
-    from closeloop.records.calibration import Calibration, CanaryResults, HumanLabel, JudgeTrust
+    from closeloop.records.calibration import (
+        Analysis,
+        AnalysisResult,
+        Calibration,
+        CanaryResults,
+        HumanLabel,
+        JudgeTrust,
+        TraceAnswer,
+    )
     from closeloop.records.estimate import Estimate
     from closeloop.records.evaluation import JudgeVersion
     from closeloop.records.experiment_plan import AttemptDetails
-    from closeloop.records.trace_analysis import Analysis, AnalysisResult, TraceAnswer
     from closeloop.store import Store
 
 
@@ -334,7 +341,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
 
 
 def build_analysis(name: str | None, question: str) -> Analysis:
-    from closeloop.records.trace_analysis import Analysis, TraceQuestion
+    from closeloop.records.calibration import Analysis, TraceQuestion
 
     new_question = TraceQuestion(name=name or "question", text=question.strip())
     return Analysis(name=new_question.name, question=new_question)
@@ -342,8 +349,8 @@ def build_analysis(name: str | None, question: str) -> Analysis:
 
 def find_analysis(name: str | None, store: Store) -> Analysis:
     from closeloop.judges.trace_questions import QUESTIONS
+    from closeloop.records.calibration import Analysis
     from closeloop.records.errors import BadInput, unknown_name_error
-    from closeloop.records.trace_analysis import Analysis
 
     if name is None:
         raise BadInput(f"Ask a question, or name one: {', '.join(QUESTIONS)}.")

@@ -11,17 +11,16 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from closeloop.records.change_report import ReportVerdict, RiskLevel, ToolState
+from closeloop.records.change import ReportVerdict, RiskLevel, ToolState
 from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, Submission
-from closeloop.records.finding import Severity
-from closeloop.records.measurement import EndingCategory
+from closeloop.records.finding import EndingCategory, Severity
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from mcp.server import Server
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.change import ChangeReport
     from closeloop.records.finding import Finding
 
 
@@ -151,7 +150,7 @@ def build_server() -> Server[Any]:
 
     from closeloop import __version__
     from closeloop.records.errors import Fault, unknown_name_error
-    from closeloop.records.record_reading import read_record
+    from closeloop.text.record_reading import read_record
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
     from closeloop.process.rulebook import Rulebook, RuleQuality
     from closeloop.records.attempt import AttemptRow
+    from closeloop.records.estimate import Rate
     from closeloop.records.finding import Finding, Rule
-    from closeloop.records.rates import Rate
     from closeloop.store import Store
 
 
@@ -100,7 +100,7 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
     from closeloop.records.errors import BadInput
-    from closeloop.records.import_summary import SessionFilter
+    from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
     from closeloop.traces.intake.session_import import import_sessions
 
@@ -237,7 +237,7 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     """The four rates of each variant, with their n and interval; beside them what passed."""
     from rich.table import Table
 
-    from closeloop.records.rates import pool_rates, wilson_rate
+    from closeloop.records.estimate import pool_rates, wilson_rate
 
     table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
     table.add_column("")

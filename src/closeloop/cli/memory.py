@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.config import ReviewContext, current_user, open_review_context
 from closeloop.cli.console import make_visible, print_json, print_line, print_parts, print_warning
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,16 +15,18 @@ from closeloop.cli.config import load_project
 from closeloop.cli.console import make_visible, print_warning, record_to_map
 from closeloop.metrics.metric_trends import select_new_regressions
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.metrics.report_content import ReportContent
-    from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
-    from closeloop.records.trend_report import (
+    from closeloop.records.estimate import (
+        Metric,
         MetricRegression,
         MetricSeries,
+        MetricsReport,
+        MetricValue,
         PeriodShift,
         TrendReport,
     )
@@ -139,7 +141,7 @@ def _grouped_family_table(
     from rich.text import Text
 
     from closeloop.metrics.metric_figures import format_metric_value
-    from closeloop.records.metric_values import SHARE_KINDS
+    from closeloop.records.estimate import SHARE_KINDS
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}

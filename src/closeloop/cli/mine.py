@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.records.plural import count_with_noun
 from closeloop.records.settings import SandboxKind
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.status import Status

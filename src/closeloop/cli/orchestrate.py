@@ -152,7 +152,7 @@ def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSett
     from closeloop.cli.config import MAX_CONFIG_BYTES
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
-    from closeloop.records.record_reading import parse_json, read_changed_record
+    from closeloop.text.record_reading import parse_json, read_changed_record
 
     terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():

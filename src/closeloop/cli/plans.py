@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from closeloop.records.attempt import Usage
+    from closeloop.records.estimate import Rate
     from closeloop.records.orchestration import OrchestrationHistory, OrchestrationRow, SubtaskTry
-    from closeloop.records.rates import Rate
 
 PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
@@ -46,7 +46,7 @@ def plans(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.records.errors import BadInput
-    from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
+    from closeloop.text.redaction import redact_new_secrets, redact_patch
 
     require_positive_flags(limit=limit)
     if patch and plan is None:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from closeloop.cli.config import current_user, open_review_context
 from closeloop.cli.console import print_json, print_line
 from closeloop.records.finding import FailureMode
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
-from closeloop.records.review_items import REVIEW_QUESTIONS, HumanReview, ReviewItem
+from closeloop.records.team_rules import REVIEW_QUESTIONS, HumanReview, ReviewItem
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from closeloop.reviews.review_queue import ReviewQueue

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.records.access_tokens import ACCESS_SCOPES, AccessScope, AccessToken
-from closeloop.records.plural import count_with_noun
+from closeloop.records.settings import ACCESS_SCOPES, AccessScope, AccessToken
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.attempt import Usage
-    from closeloop.records.exchange import Exchange
+    from closeloop.records.session import Exchange
     from closeloop.records.settings import Settings
     from closeloop.store import Store
     from closeloop.web.page_context import PageContext
@@ -307,7 +307,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
     from closeloop.gateway import Gateway
     from closeloop.providers.model_opening import find_model_settings
     from closeloop.records.errors import Fault
-    from closeloop.records.variant import Limits
+    from closeloop.records.task import Limits
 
     project = load_project(Path.cwd())
     settings = find_model_settings(model, project.settings.models)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
 from closeloop.tasks.held_out_split import SplitMethod
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.estimate import Estimate
-    from closeloop.records.experiment_plan import ExperimentPlan
-    from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
+    from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
     from closeloop.store import Store
     from closeloop.tasks.task_sets import SetFacts, TaskFile
 

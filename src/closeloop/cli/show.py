@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closeloop.records.attempt import Attempt, Grade, Usage
     from closeloop.records.evaluation import Evaluation
     from closeloop.records.experiment_plan import AttemptDetails
-    from closeloop.records.measurement import Measurement
+    from closeloop.records.finding import Measurement
     from closeloop.records.session import Session
     from closeloop.records.trace import AnyEvent, Trace
     from closeloop.store import Store

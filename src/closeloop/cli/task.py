@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
 from closeloop.records.settings import SandboxKind
 from closeloop.tasks.stress import STRESS_MODES, StressMode
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,15 +14,15 @@ from closeloop.gateway.agent_request import AgentRequest, OpenRequests, Response
 from closeloop.gateway.exchange_ledger import ExchangeEntry, ExchangeListener, Ledger
 from closeloop.gateway.live_source import AnswerBroken
 from closeloop.providers.model_budget import NO_USAGE, Budget
+from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.providers.served.served_format import MalformedRequest
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
-from closeloop.records.exchange import Exchange
-from closeloop.records.plural import count_with_noun
-from closeloop.records.provider_streams import read_provider_reply
 from closeloop.records.record import Record
-from closeloop.records.variant import Limits
+from closeloop.records.session import Exchange
+from closeloop.records.task import Limits
+from closeloop.text.wording import count_with_noun
 
 # Whether a model stopped answering an attempt, decided from how long its requests waited.
 #

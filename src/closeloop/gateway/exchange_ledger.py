@@ -11,11 +11,10 @@ from typing import Any, overload
 
 import msgspec
 
+from closeloop.providers.provider_streams import read_provider_reply, split_into_pieces
 from closeloop.records.attempt import Usage
-from closeloop.records.exchange import Exchange
-from closeloop.records.provider_streams import read_provider_reply
-from closeloop.records.request_pieces import split_into_pieces
-from closeloop.records.secret_search import find_secrets, redact_secrets
+from closeloop.records.session import Exchange
+from closeloop.text.secret_search import find_secrets, redact_secrets
 
 # Take secrets out of bodies that are to be kept, also where a stream brings them in parts.
 

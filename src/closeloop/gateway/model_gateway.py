@@ -21,9 +21,9 @@ from closeloop.providers.model_budget import NO_USAGE
 from closeloop.providers.model_opening import OpenModel, open_model, require_price
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 if TYPE_CHECKING:
     from closeloop.gateway.proxy_server import HttpListener, ProxyServer

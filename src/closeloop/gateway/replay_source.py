@@ -10,15 +10,13 @@ import msgspec
 from closeloop.gateway.agent_request import MODEL_METHOD, AgentRequest, ResponseWriter, find_route
 from closeloop.gateway.exchange_ledger import ExchangeEntry
 from closeloop.gateway.live_source import guess_token_count, parse_payload, send_reply
-from closeloop.providers.answer_decoders import DECODERS
+from closeloop.providers.provider_streams import DECODERS, read_provider_reply, split_into_pieces
 from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
-from closeloop.records.exchange import Exchange
-from closeloop.records.fences import find_seals
-from closeloop.records.provider_streams import read_provider_reply
 from closeloop.records.record import Record, content_digest
-from closeloop.records.request_pieces import split_into_pieces
+from closeloop.records.session import Exchange
+from closeloop.text.untrusted import find_seals
 
 # A recorded attempt as something to answer from: which answer belongs to which request.
 

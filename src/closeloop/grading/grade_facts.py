@@ -5,10 +5,10 @@ from __future__ import annotations
 from closeloop.grading.integrity.restore import Steering, why_restored
 from closeloop.grading.touched_paths import changed_paths
 from closeloop.records.change import Change
-from closeloop.records.globs import matches_globs
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.records.trace import Edit, Message, Trace
+from closeloop.text.wording import matches_globs
 
 
 class FilePrecision(Record):

@@ -25,8 +25,7 @@ from closeloop.grading.testing.suite_verdict import MAX_NAMED, judge_suite, sugg
 from closeloop.grading.touched_paths import with_failing_tests
 from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.task import Task
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_layout import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool

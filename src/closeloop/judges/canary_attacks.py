@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from closeloop.judges.evaluator import evaluate_cases
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.calibration import CanaryResults
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.evaluation import JudgeCase, Rubric, TaskOutput
-from closeloop.records.rates import wilson_rate
 from closeloop.records.record import Record
 
 AttackPlace = Literal["comment", "file name", "tool output", "answer"]

@@ -12,9 +12,9 @@ from closeloop.judges.sealed_question import (
 )
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import PosedQuestion
-from closeloop.records.fences import build_text_block, reveal_hidden_text
 from closeloop.records.finding import Finding, Rule
 from closeloop.records.record import Record
+from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
 RULE = Rule(
     name="reviewed",

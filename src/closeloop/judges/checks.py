@@ -22,8 +22,7 @@ from closeloop.records.evaluation import (
     RubricQuestion,
     Subtask,
 )
-from closeloop.records.fences import TextBlock, build_text_block, is_blank
-from closeloop.records.visible_text import first_visible_line
+from closeloop.text.untrusted import TextBlock, build_text_block, first_visible_line, is_blank
 
 name = "checks"
 version = 1

@@ -13,6 +13,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
+from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.judges.judge_panel import (
     JudgePanel,
     OpenJudge,
@@ -29,7 +30,7 @@ from closeloop.judges.rubric import (
     score_missing_output,
 )
 from closeloop.providers.model_question import ModelAnswer, ask_with_repair
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.evaluation import (
     CRITERIA,
@@ -48,11 +49,9 @@ from closeloop.records.evaluation import (
     Subtask,
     TaskOutput,
 )
-from closeloop.records.fences import draw_seal, is_blank
 from closeloop.records.record import content_digest
-from closeloop.records.task_order import sort_by_dependencies
-from closeloop.records.usage_totals import sum_usage
 from closeloop.store import Store
+from closeloop.text.untrusted import draw_seal, is_blank
 
 # Several askings as one: samples of one judge have a mean, judges of a panel have votes.
 

@@ -20,15 +20,14 @@ from closeloop.records.calibration import (
     LabelVerdict,
 )
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.estimate import Agreement, CorrectedRate, Estimate
+from closeloop.records.estimate import Agreement, CorrectedRate, Estimate, Rate, wilson_rate
 from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion
-from closeloop.records.plural import count_with_noun
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.statistics.agreement import measure_agreement
 from closeloop.statistics.log_ratios import pooled_variance
 from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
 from closeloop.store import Store
+from closeloop.text.wording import count_with_noun
 
 # What people say of items, from a CSV file.
 

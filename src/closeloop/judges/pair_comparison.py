@@ -17,9 +17,10 @@ from closeloop.judges.sealed_question import (
     find_seal_fault,
 )
 from closeloop.providers.model_question import ask_with_repair
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.evaluation import (
     JudgeCase,
     OutputPreference,
@@ -27,9 +28,7 @@ from closeloop.records.evaluation import (
     Rubric,
     TaskOutput,
 )
-from closeloop.records.fences import build_text_block, is_blank
-from closeloop.records.rates import Rate, wilson_rate
-from closeloop.records.usage_totals import sum_usage
+from closeloop.text.untrusted import build_text_block, is_blank
 
 Winner = Literal["first", "second", "tie"]
 

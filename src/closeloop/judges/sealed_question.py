@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.evaluation import PosedQuestion, QuestionSeals
-from closeloop.records.fences import TextBlock, draw_seal, fence_blocks, texts_by_kind
+from closeloop.text.untrusted import TextBlock, draw_seal, fence_blocks, texts_by_kind
 
 
 def build_sealed_question(

@@ -18,13 +18,18 @@ from closeloop.judges.sealed_question import (
 )
 from closeloop.providers.model_question import ask_with_repair
 from closeloop.records.attempt import Usage
-from closeloop.records.calibration import HumanLabel
+from closeloop.records.calibration import (
+    Analysis,
+    AnalysisResult,
+    HumanLabel,
+    TraceAnswer,
+    TraceQuestion,
+)
 from closeloop.records.chat import ModelRequest
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.evaluation import PosedQuestion
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.fences import build_text_block
 from closeloop.records.finding import Finding
-from closeloop.records.rates import wilson_rate
 from closeloop.records.record import Record, content_digest
 from closeloop.records.trace import (
     AnyEvent,
@@ -38,9 +43,9 @@ from closeloop.records.trace import (
     ToolUse,
     Trace,
 )
-from closeloop.records.trace_analysis import Analysis, AnalysisResult, TraceAnswer, TraceQuestion
 from closeloop.statistics.agreement import measure_agreement
 from closeloop.statistics.rate_correction import rogan_gladen_rate
+from closeloop.text.untrusted import build_text_block
 
 QUESTION_VERSION = 1
 MAX_EVENTS_CHARS = 90_000

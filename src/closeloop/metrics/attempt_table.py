@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
-from closeloop.records.repository_names import repository_name
-from closeloop.records.task import Task
-from closeloop.records.variant import Variant
+from closeloop.records.task import Task, Variant
 from closeloop.store import Store
 from closeloop.store.column_arrays import AttemptColumns, Column, TextColumn, align_columns
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
+from closeloop.text.wording import count_with_noun, repository_name
 
 if TYPE_CHECKING:
     import numpy as np

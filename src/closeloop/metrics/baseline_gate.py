@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from closeloop.changes.reports.report_files import serialise_xml, set_case_counts, to_xml_text
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
-from closeloop.records.baseline import (
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.experiment_plan import (
     Baseline,
     BaselineVerdict,
     GateDemands,
@@ -19,8 +20,7 @@ from closeloop.records.baseline import (
     MetricThreshold,
     TaskDifference,
 )
-from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.measurement import ProcessScore
+from closeloop.records.finding import ProcessScore
 from closeloop.statistics.rate_differences import DifferenceInterval, rate_difference
 from closeloop.statistics.task_values import TaskValues
 

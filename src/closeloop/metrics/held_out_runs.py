@@ -9,8 +9,7 @@ from statistics import NormalDist, fmean
 
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import Estimate
-from closeloop.records.experiment_plan import ExperimentPlan
-from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
+from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
 from closeloop.records.record import content_digest
 from closeloop.records.task import Task
 from closeloop.statistics.rate_differences import newcombe_bounds

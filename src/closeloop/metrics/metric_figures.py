@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable, group_attempts
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.records.errors import unknown_name_error
-from closeloop.records.estimate import Estimate
-from closeloop.records.metric_values import SHARE_KINDS, Metric, MetricsReport, MetricValue
+from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record
 from closeloop.statistics.distributions import binomial_share, t_quantile
 from closeloop.statistics.pass_at_k import estimate_pass_all_k, estimate_pass_at_k

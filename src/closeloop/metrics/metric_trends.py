@@ -18,9 +18,9 @@ from closeloop.metrics.metric_figures import (
     select_metrics,
 )
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import ChangePoint, Estimate
-from closeloop.records.record import Record
-from closeloop.records.trend_report import (
+from closeloop.records.estimate import (
+    ChangePoint,
+    Estimate,
     MetricRegression,
     MetricSeries,
     PeriodShift,
@@ -29,6 +29,7 @@ from closeloop.records.trend_report import (
     TurningPoint,
     VersionMark,
 )
+from closeloop.records.record import Record
 from closeloop.statistics.change_points import estimate_mean, find_change_points, rolling_windows
 from closeloop.statistics.multiple_tests import adjust_benjamini_hochberg
 from closeloop.statistics.rate_differences import newcombe_bounds

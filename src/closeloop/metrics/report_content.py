@@ -18,12 +18,17 @@ from closeloop.metrics.metric_figures import (
     format_metric_value,
     metrics_command,
 )
-from closeloop.records.comparison_report import CompareReport, VariantComparison
 from closeloop.records.errors import BadInput
-from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
-from closeloop.records.plural import count_with_noun
+from closeloop.records.estimate import (
+    CompareReport,
+    Metric,
+    MetricsReport,
+    MetricValue,
+    VariantComparison,
+)
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import count_with_noun
 
 # What a report says, before it is a page or a table.
 

@@ -15,11 +15,18 @@ from closeloop.metrics.report_content import (
     headline_figures,
     pair_with_metrics,
 )
-from closeloop.records.comparison_report import CompareReport, TaskPair, VariantComparison
-from closeloop.records.metric_values import SHARE_KINDS, Metric, MetricsReport, MetricValue
-from closeloop.records.plural import count_with_noun
+from closeloop.records.estimate import (
+    SHARE_KINDS,
+    CompareReport,
+    Metric,
+    MetricsReport,
+    MetricValue,
+    TaskPair,
+    VariantComparison,
+)
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import count_with_noun
 
 # Plots as SVG, drawn by hand: a course over time, and values side by side.
 

@@ -17,12 +17,12 @@ from closeloop.metrics.attempt_table import (
 from closeloop.metrics.baseline_gate import MIN_COVERAGE
 from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first
 from closeloop.process.rulebook import Rulebook
-from closeloop.records.comparison_report import CompareReport, VariantSide
 from closeloop.records.errors import BadInput
-from closeloop.records.plural import count_with_noun
+from closeloop.records.estimate import CompareReport, VariantSide
 from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np

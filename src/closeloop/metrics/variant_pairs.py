@@ -11,16 +11,18 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import METRICS, PRIMARY_METRIC
-from closeloop.records.comparison_report import (
+from closeloop.records.estimate import (
+    Comparison,
+    ComparisonVerdict,
+    Estimate,
+    Metric,
     PairTable,
+    SampleSizeAdvice,
     SecondaryMetric,
     TaskPair,
     VariantComparison,
     VariantSide,
 )
-from closeloop.records.estimate import Comparison, ComparisonVerdict, Estimate, SampleSizeAdvice
-from closeloop.records.metric_values import Metric
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
 from closeloop.statistics.distributions import t_quantile, t_tails
 from closeloop.statistics.log_ratios import estimate_ratio
@@ -29,6 +31,7 @@ from closeloop.statistics.paired_tests import MIN_PAIRED_TASKS
 from closeloop.statistics.rate_comparison import classify_difference, compare_rates
 from closeloop.statistics.rate_differences import rate_difference
 from closeloop.statistics.repeat_noise import jeffreys_variances
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from closeloop.metrics.metric_trends import estimate_shift
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Estimate
-from closeloop.records.trial import (
+from closeloop.records.experiment_plan import (
     Trial,
     TrialArm,
     TrialAssignment,

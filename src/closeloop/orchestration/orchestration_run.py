@@ -51,7 +51,7 @@ from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.model_prices import find_model_prices
-from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.attempt import Attempt, Usage, sum_usage
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
 from closeloop.records.evaluation import ComputedFact, JudgeVersion, RepositoryState, TaskOutput
 from closeloop.records.experiment_plan import AttemptResult
@@ -66,13 +66,9 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskTry,
 )
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_record, redact_text
 from closeloop.records.settings import OrchestrateSettings
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.reviews.agent_context import UpcomingWork
 from closeloop.reviews.agent_prompts import (
     ContextProvider,
@@ -84,6 +80,8 @@ from closeloop.sandbox.workspaces import WorkspaceBase, resolve_commit
 from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
 from closeloop.store import Store
 from closeloop.store.lease_owners import is_owner_dead
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
 
 UNSAVED_PLANS = Path(".closeloop/plans")
 

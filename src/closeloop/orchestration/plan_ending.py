@@ -8,14 +8,14 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.records.attempt import CommandResult, Usage
+from closeloop.records.attempt import CommandResult, Usage, sum_usage
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.orchestration import (
     OrchestrationHistory,
     OrchestrationResult,
     SubtaskExecution,
     SubtaskTry,
 )
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     AnyEvent,
@@ -28,7 +28,6 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
-from closeloop.records.usage_totals import sum_usage
 
 # How well a plan went: at first, after feedback, in the end, and what trying again cost.
 

@@ -12,19 +12,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.providers.structured_reply import read_json_reply
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
-from closeloop.records.fences import fence_texts
 from closeloop.records.orchestration import OrchestrationPlan, PlanningRun, SubtaskSpec
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import Model
-from closeloop.records.record_reading import parse_json, read_record
 from closeloop.records.settings import CommandSettings, OrchestrateSettings
-from closeloop.records.task_order import sort_by_dependencies
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.visible_text import visible_line
+from closeloop.text.record_reading import parse_json, read_record
+from closeloop.text.untrusted import fence_texts, visible_line
+from closeloop.text.wording import count_with_noun
 
 # A plan that somebody hands in, looked through before anything is paid for.
 

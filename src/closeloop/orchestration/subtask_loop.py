@@ -17,10 +17,9 @@ from itertools import takewhile
 import anyio
 from msgspec.structs import replace
 
-from closeloop.agents.hostile_text import shorten_middle
+from closeloop.agents.trace_recorder import shorten_middle
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.records.evaluation import EvaluationIssue
-from closeloop.records.fences import reveal_hidden_text
 from closeloop.records.orchestration import (
     MERGE_CHECK,
     Orchestration,
@@ -33,7 +32,7 @@ from closeloop.records.orchestration import (
 )
 from closeloop.records.record import Record
 from closeloop.records.settings import OrchestrateSettings
-from closeloop.records.visible_text import first_visible_line, visible_line
+from closeloop.text.untrusted import first_visible_line, reveal_hidden_text, visible_line
 
 # Whose changes a try begins with, and in which order all of them are put together.
 #

@@ -12,8 +12,7 @@ from operator import attrgetter
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
 from closeloop.process.text_words import build_automaton, mentions_any
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading
+from closeloop.records.trace import LaneReading, Message
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""

@@ -22,8 +22,7 @@ from closeloop.process.text_words import (
     word_stems,
 )
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Read, ToolUse
-from closeloop.records.trace_steps import TraceStep
+from closeloop.records.trace import Command, Edit, Read, ToolUse, TraceStep
 
 MAX_FILES = 20
 MAX_CAVEATS = 10

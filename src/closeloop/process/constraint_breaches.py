@@ -24,10 +24,9 @@ from closeloop.process.user_constraints import (
     UserConstraint,
     parse_constraints,
 )
-from closeloop.records.globs import matches_globs
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Message
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, Edit, LaneReading, Message, TraceReading, TraceStep
+from closeloop.text.wording import matches_globs
 
 # How long what the user forbade or demanded holds.
 

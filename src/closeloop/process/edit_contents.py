@@ -10,8 +10,7 @@ from operator import attrgetter
 
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, Edit, LaneReading, TraceReading, TraceStep
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""

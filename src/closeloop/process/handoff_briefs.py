@@ -26,8 +26,17 @@ from closeloop.process.text_words import (
     word_stems,
 )
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    LaneReading,
+    Message,
+    Read,
+    ToolUse,
+    TraceReading,
+    TraceStep,
+)
 
 # Both sides of every handoff: what the parent was asked, what the child did, what came after.
 

@@ -12,8 +12,8 @@ import msgspec
 
 from closeloop.code_digest import digest_code
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Detector
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SilenceSettings
 

@@ -13,8 +13,7 @@ from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.text_words import mentions_any
 from closeloop.process.user_constraints import find_named_paths
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Message
-from closeloop.records.trace_steps import TraceReading, TraceStep
+from closeloop.records.trace import Command, Edit, Message, TraceReading, TraceStep
 
 EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
 

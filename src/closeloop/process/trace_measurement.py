@@ -10,12 +10,18 @@ from closeloop.process.edit_contents import is_source_path
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import PluginFailed
-from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.measurement import AttemptEnding, EndingCategory, Measurement, ModeTag
-from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.finding import (
+    AttemptEnding,
+    EndingCategory,
+    Finding,
+    Measurement,
+    ModeTag,
+    Unmeasured,
+)
 from closeloop.records.settings import SilenceSettings
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.trace import TraceReading
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import matches_globs
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.
 

@@ -9,28 +9,26 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from closeloop.process.check_results import check_from_command
 from closeloop.process.shell.command_analysis import analyse_command
-from closeloop.records.plural import count_with_noun
 from closeloop.records.trace import (
+    CheckFailures,
     Command,
+    CommandEffect,
     Edit,
     Handoff,
+    Iteration,
     Lane,
+    LaneReading,
     Message,
     Note,
     Read,
     Thought,
     ToolUse,
     Trace,
-)
-from closeloop.records.trace_steps import (
-    CheckFailures,
-    CommandEffect,
-    Iteration,
-    LaneReading,
     TraceCheck,
     TraceReading,
     TraceStep,
 )
+from closeloop.text.wording import count_with_noun
 
 # One name per file: agents call the same file by relative and by absolute paths.
 

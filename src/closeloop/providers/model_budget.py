@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput, OutOfBudget
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 NO_USAGE = Usage()
 

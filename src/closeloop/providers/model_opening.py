@@ -17,7 +17,7 @@ from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.protocols import Model
 from closeloop.records.record import content_digest
 from closeloop.records.settings import ModelSettings, Provider, Settings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 PROVIDERS: dict[str, Provider] = {
     "anthropic": "anthropic",

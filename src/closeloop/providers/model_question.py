@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from closeloop.providers.structured_reply import read_json_reply
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import BadInput, Fault, OutOfBudget
 from closeloop.records.protocols import Model
-from closeloop.records.usage_totals import sum_usage
 
 Answer = TypeVar("Answer")
 

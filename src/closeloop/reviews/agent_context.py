@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from closeloop.records.attempt import Insight
 from closeloop.records.errors import BadInput
-from closeloop.records.globs import matches_globs
-from closeloop.records.insight import Insight
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import Encoder
 from closeloop.records.record import Record, stable_fraction
-from closeloop.records.repository_names import repository_name
 from closeloop.records.settings import MemorySettings
 from closeloop.records.team_rules import (
     AgentContext,
@@ -30,6 +27,7 @@ from closeloop.records.team_rules import (
 from closeloop.reviews.remark_polarity import compare_remarks, content_words
 from closeloop.reviews.rule_index import RuleIndex, text_key, vectors_for_texts
 from closeloop.store import Store
+from closeloop.text.wording import count_with_noun, matches_globs, repository_name
 
 if TYPE_CHECKING:
     import numpy as np

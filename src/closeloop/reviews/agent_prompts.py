@@ -13,17 +13,15 @@ from msgspec.structs import replace
 from closeloop.git import try_git_text
 from closeloop.grading.variants import ResolvedVariant, add_agent_context, prompt_version
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.plural import count_with_noun
-from closeloop.records.prompt_uses import PromptProposal, PromptUse
 from closeloop.records.record import Record
-from closeloop.records.repository_names import repository_name
 from closeloop.records.settings import MemorySettings, Settings
-from closeloop.records.team_rules import ContextRecord
-from closeloop.records.variant import PromptVersion
+from closeloop.records.task import PromptVersion
+from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
 from closeloop.reviews.rule_index import RuleIndex, open_encoder
 from closeloop.store import Store
 from closeloop.store.prompt_section import VariantTaskAttempts
+from closeloop.text.wording import count_with_noun, repository_name
 
 
 class ContextProvider(Record):

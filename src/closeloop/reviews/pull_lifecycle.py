@@ -8,7 +8,6 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from closeloop.code_digest import digest_code
-from closeloop.records.event_log import EventDetails, LogEvent
 from closeloop.records.pull_request import (
     AuthorshipSign,
     CiCheck,
@@ -24,6 +23,7 @@ from closeloop.records.pull_request import (
     ReviewRound,
 )
 from closeloop.records.record import Record
+from closeloop.records.session import EventDetails, LogEvent
 from closeloop.reviews.authorship import (
     UNNAMED_AGENT,
     AgentSignsByName,

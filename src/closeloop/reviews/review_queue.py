@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from closeloop.records.attempt import Attempt, Grade
 from closeloop.records.calibration import HumanLabel, JudgedAspect
 from closeloop.records.errors import BadInput
-from closeloop.records.event_log import LogEvent
 from closeloop.records.finding import FailureMode
-from closeloop.records.globs import matches_globs
 from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, stable_fraction
-from closeloop.records.review_items import (
+from closeloop.records.session import LogEvent
+from closeloop.records.settings import ReviewSettings, Settings
+from closeloop.records.task import Task
+from closeloop.records.team_rules import (
     REVIEW_QUESTIONS,
     AnswerDegree,
     HumanReview,
@@ -24,15 +25,14 @@ from closeloop.records.review_items import (
     ReviewAssignment,
     ReviewItem,
 )
-from closeloop.records.secret_redaction import redact_record
-from closeloop.records.settings import ReviewSettings, Settings
-from closeloop.records.task import Task
 from closeloop.reviews.agent_context import hidden_attempts
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.pull_updates import load_pull
 from closeloop.reviews.review_corrections import corrections_from_review
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import require_unsealed
+from closeloop.text.redaction import redact_record
+from closeloop.text.wording import matches_globs
 
 # Whose turn is which item: one at a time, some twice, some of which the answer is known.
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.event_log import LogEvent
 from closeloop.records.record import content_digest
+from closeloop.records.session import LogEvent
 from closeloop.records.settings import CheckSettings
 from closeloop.records.team_rules import (
     RepeatedRemark,

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from closeloop import plugins
 from closeloop.records.errors import BadInput, Fault, PluginFailed
-from closeloop.records.globs import matches_globs
 from closeloop.records.protocols import Encoder
 from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, content_digest
@@ -37,6 +36,7 @@ from closeloop.reviews.remark_polarity import (
     parse_rule_parts,
 )
 from closeloop.store import Store
+from closeloop.text.wording import matches_globs
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,11 +20,9 @@ from msgspec.structs import asdict, replace
 from closeloop.changes.reports.report_text import parse_place
 from closeloop.providers.structured_reply import ask_json
 from closeloop.records.chat import ChatMessage, ModelRequest
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import Fault, MachineFailed
-from closeloop.records.fences import DATA_RULE, fence_texts
 from closeloop.records.protocols import Model
-from closeloop.records.pull_request import Correction, PullRequest, PullRow
+from closeloop.records.pull_request import Correction, Delivery, PullRequest, PullRow
 from closeloop.records.record import Record, content_digest
 from closeloop.records.team_rules import (
     ContextRecord,
@@ -53,6 +51,7 @@ from closeloop.reviews.rule_index import (
 )
 from closeloop.store import Store
 from closeloop.store.lease_owners import current_owner, is_owner_dead
+from closeloop.text.untrusted import DATA_RULE, fence_texts
 
 # What a model thinks: how a remark reads as a rule, and whether it restates another.
 #

@@ -15,11 +15,10 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.records.errors import BadInput, Fault, MachineFailed
-from closeloop.records.event_log import LogEvent
 from closeloop.records.pull_request import Fact
 from closeloop.records.record import Record
+from closeloop.records.session import LogEvent
 from closeloop.records.settings import WebhookSettings
-from closeloop.records.wildcards import matches_wildcards
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.github_webhooks import read_github_event
 from closeloop.reviews.gitlab_pulls import read_gitlab_event
@@ -27,6 +26,7 @@ from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store
 from closeloop.store.lease_owners import current_owner, is_owner_dead
 from closeloop.store.pull_section import UnreadArrival
+from closeloop.text.wording import matches_wildcards
 
 if TYPE_CHECKING:
     import httpx

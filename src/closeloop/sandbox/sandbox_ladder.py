@@ -19,7 +19,7 @@ import msgspec
 
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.machine_view import copy_etc, inspect_machine
 from closeloop.sandbox.program_execution import Channels
 from closeloop.sandbox.seccomp import compile_filter, filter_is_available

@@ -20,7 +20,7 @@ import msgspec
 
 from closeloop.records.errors import MachineFailed
 from closeloop.records.protocols import ProcessResult
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.process_tree import CommandOutput, DiskLimit
 from closeloop.sandbox.program_execution import (
     Program,

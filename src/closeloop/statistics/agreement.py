@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from math import sqrt
 
-from closeloop.records.estimate import Agreement, Estimate
-from closeloop.records.rates import wilson_rate
+from closeloop.records.estimate import Agreement, Estimate, wilson_rate
 from closeloop.statistics.distributions import Z95
 
 LabelCells = Mapping[tuple[str, str], float]

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select
 
-from closeloop.records.access_tokens import AccessToken
 from closeloop.records.errors import unknown_name_error
+from closeloop.records.settings import AccessToken
 from closeloop.store.access_tables import logins, revocations, tokens
 from closeloop.store.fact_rows import insert_new_rows
 from closeloop.store.store_section import StoreSection

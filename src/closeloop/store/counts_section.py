@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from closeloop.records.delivery import Delivery
+from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment
 from closeloop.store.attempt_rows import select_counted_attempts
 from closeloop.store.schema import attempts, deliveries, grades, measurements
 from closeloop.store.store_section import StoreSection

@@ -8,9 +8,8 @@ from typing import Any
 from msgspec.structs import asdict
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.records.calibration import Calibration, HumanLabel
+from closeloop.records.calibration import Analysis, Calibration, HumanLabel, TraceAnswer
 from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, OutputPreference
-from closeloop.records.trace_analysis import Analysis, TraceAnswer
 from closeloop.store import evaluation_tables as tables
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import column_text

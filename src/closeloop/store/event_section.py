@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.records.event_log import LogEvent
+from closeloop.records.session import LogEvent
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.job_leases import build_insert
 from closeloop.store.pull_tables import events, places

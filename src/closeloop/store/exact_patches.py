@@ -13,13 +13,13 @@ from sqlalchemy import Connection, select, update
 
 from closeloop.records.change import Change
 from closeloop.records.orchestration import SubtaskExecution
-from closeloop.records.patch_redaction import redact_change, redact_patch, redact_path
 from closeloop.records.record import Record
 from closeloop.store import fact_rows
 from closeloop.store.plan_tables import executions
 from closeloop.store.private_tables import private_bodies
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import attempt_bodies
+from closeloop.text.redaction import redact_change, redact_patch, redact_path
 
 BATCH_ROWS = 200
 

@@ -9,9 +9,9 @@ from typing import Any, overload
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
-from closeloop.records.exchange import Exchange
+from closeloop.providers.provider_streams import split_into_pieces
 from closeloop.records.record import Record
-from closeloop.records.request_pieces import split_into_pieces
+from closeloop.records.session import Exchange
 from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import column_integer, column_number, short_column_text
 from closeloop.store.record_bodies import (

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Select, func, select
 
-from closeloop.records.insight import Insight
+from closeloop.records.attempt import Insight
 from closeloop.records.record import Record
-from closeloop.records.variant import Experiment, Variant
+from closeloop.records.task import Experiment, Variant
 from closeloop.store import fact_rows, job_leases, schema
 from closeloop.store.attempt_rows import column_text
 from closeloop.store.store_section import StoreSection

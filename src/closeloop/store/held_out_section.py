@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import func, insert, select
 
-from closeloop.records.held_out_log import HeldOutRun
+from closeloop.records.experiment_plan import HeldOutRun
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.schema import looks, tasks
 from closeloop.store.store_section import StoreSection

@@ -7,8 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
-from closeloop.records.attempt import AttemptRow
-from closeloop.records.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices, PageCursor
+from closeloop.records.attempt import (
+    AttemptFilter,
+    AttemptMarks,
+    AttemptRow,
+    FilterChoices,
+    PageCursor,
+)
 from closeloop.store import plan_tables
 from closeloop.store.attempt_rows import (
     add_variant_names,

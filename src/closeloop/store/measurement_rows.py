@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from closeloop.records.measurement import Measurement
-from closeloop.records.rates import Rate
+from closeloop.records.estimate import Rate
+from closeloop.records.finding import Measurement
 from closeloop.store.fact_rows import insert_new_rows, split_values
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import measurements

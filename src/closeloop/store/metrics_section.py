@@ -19,10 +19,9 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from closeloop.records.delivery import Delivery
+from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
-from closeloop.records.task import Task
-from closeloop.records.variant import Variant
+from closeloop.records.task import Task, Variant
 from closeloop.store import attempt_rows, schema
 from closeloop.store.column_arrays import AttemptColumns, collect_columns
 from closeloop.store.record_bodies import unpack_record

@@ -9,9 +9,8 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput
-from closeloop.records.exchange import Exchange
 from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
@@ -22,8 +21,8 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskTry,
 )
+from closeloop.records.session import Exchange
 from closeloop.records.trace import Trace
-from closeloop.records.usage_totals import sum_usage
 from closeloop.store import exact_patches, fact_rows, job_leases
 from closeloop.store import plan_tables as tables
 from closeloop.store.attempt_rows import (

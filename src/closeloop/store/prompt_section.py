@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import func, select
 
 from closeloop.records.record import Record, Time
-from closeloop.records.variant import PromptVersion
+from closeloop.records.task import PromptVersion
 from closeloop.store.schema import Moment, attempts, prompts
 from closeloop.store.store_section import StoreSection
 

@@ -11,11 +11,9 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
-from closeloop.records.event_log import LogEvent
-from closeloop.records.pull_request import Fact, PullRow
+from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record
-from closeloop.records.session import Session
+from closeloop.records.session import LogEvent, Session
 from closeloop.store import schema
 from closeloop.store.attempt_rows import attempt_columns, short_column_text
 from closeloop.store.event_section import add_events, lock_event_numbers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import msgspec
 from sqlalchemy import Connection, insert, select
 
-from closeloop.records.purge import Purge
+from closeloop.records.session import Purge
 from closeloop.store.attempt_rows import column_text
 from closeloop.store.private_tables import purges
 from closeloop.store.record_rewriting import RewriteValue, rewrite_tables

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, or_, select
 
-from closeloop.records.change_report import ChangeReport, ReportRow
+from closeloop.records.change import ChangeReport, ReportRow
 from closeloop.records.errors import BadInput
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import short_column_text

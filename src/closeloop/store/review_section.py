@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import case, func, insert, select
 
-from closeloop.records.review_items import HumanReview, ReviewAssignment
+from closeloop.records.team_rules import HumanReview, ReviewAssignment
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.memory_tables import human_reviews, review_assignments

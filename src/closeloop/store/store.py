@@ -12,18 +12,14 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, Table, select
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, Proof
-from closeloop.records.baseline import Baseline
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput, ReadOnlyStore
-from closeloop.records.exchange import Exchange
-from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.measurement import Measurement
-from closeloop.records.patch_redaction import redact_change
+from closeloop.records.experiment_plan import AttemptResult, Baseline
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
-from closeloop.records.session import Session
-from closeloop.records.task import Task
+from closeloop.records.session import Exchange, Session
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.store import (
     exact_patches,
     exchange_rows,
@@ -55,6 +51,7 @@ from closeloop.store.report_section import ReportSection
 from closeloop.store.review_section import ReviewSection
 from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
 from closeloop.store.trial_section import TrialSection
+from closeloop.text.redaction import redact_change
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from closeloop.records.trial import Trial, TrialAssignment
+from closeloop.records.experiment_plan import Trial, TrialAssignment
 from closeloop.store.fact_rows import insert_new_rows
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import assignments, trials

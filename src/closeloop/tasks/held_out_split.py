@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import content_digest
 from closeloop.records.task import Task
+from closeloop.text.patches import parse_patch
 
 SplitMethod = Literal["time", "tags"]
 TaskFamily = tuple[Task, ...]

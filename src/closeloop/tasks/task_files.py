@@ -13,11 +13,11 @@ import msgspec
 
 from closeloop.git import try_git_text
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.record_reading import read_record, unknown_field_error
 from closeloop.records.task import Task
 from closeloop.tasks.front_matter import read_task_text, split_front_matter
 from closeloop.tasks.task_digests import with_digests
+from closeloop.text.patches import parse_patch
+from closeloop.text.record_reading import read_record, unknown_field_error
 
 ResolveRevision = Callable[[str, str], str]
 """The full commit id of (repository, revision); BadInput when there is none."""

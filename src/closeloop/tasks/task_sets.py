@@ -10,11 +10,11 @@ from statistics import median
 
 from closeloop.git import try_git_text
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record, Time
 from closeloop.records.task import Task, TaskSplit
 from closeloop.tasks.held_out_split import TaskTime, area_folder, task_area
 from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
+from closeloop.text.patches import parse_patch
 
 SPLIT_NAMES: tuple[TaskSplit, ...] = ("dev", "held-out")
 RECENT_DAYS = 90

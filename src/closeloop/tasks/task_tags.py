@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
+from closeloop.text.patches import parse_patch
 
 MIN_LIST_ITEMS = 3
 _TAG_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")

@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Recording
-from closeloop.records.session import Session
+from closeloop.records.session import Exchange, Session
 from closeloop.traces.exchange_session import session_from_exchanges
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.reader_detection import find_reader

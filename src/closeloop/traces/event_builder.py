@@ -11,7 +11,6 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -23,6 +22,7 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.export_values import uncached_input_tokens
 from closeloop.traces.tool_calls import CallOrigin, event_from_call

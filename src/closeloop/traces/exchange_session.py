@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.exchange import Exchange
-from closeloop.records.provider_streams import read_provider_reply
-from closeloop.records.recorded_texts import clean_unicode
-from closeloop.records.session import Session
+from closeloop.providers.provider_streams import read_provider_reply
+from closeloop.records.session import Exchange, Session
 from closeloop.records.trace import Handoff, Turn
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.codex.codex_patches import files_in_patch
 from closeloop.traces.event_builder import derive_id

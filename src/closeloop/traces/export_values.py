@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.recorded_texts import clean_unicode
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.untrusted_json import try_decode_json
 
 _MAX_NANOSECONDS = 2**63

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 import zstandard
 
-from closeloop.records.recorded_texts import SHORT_TEXT_CHARS, SkipCounts
+from closeloop.text.untrusted import SHORT_TEXT_CHARS, SkipCounts
 from closeloop.traces.untrusted_json import decode_json
 
 HEAD_BYTES = 1 << 16

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records import trace as events
-from closeloop.records.recorded_texts import clean_unicode, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Turn
+from closeloop.text.untrusted import clean_unicode, truncate_middle
 from closeloop.traces.trace_builder import TraceBuilder
 
 READER, VERSION = "recording", 1
@@ -78,7 +78,7 @@ class LiveSessionBuilder:
 
 def write_session_file(session: Session, folder: Path) -> Path:
     """The session as a file that `closeloop import` reads: whole, or not there."""
-    from closeloop.records.secret_redaction import redact_record
+    from closeloop.text.redaction import redact_record
     from closeloop.traces.export import atif_export
 
     session, _ = redact_record(session)

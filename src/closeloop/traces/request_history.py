@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import restore_event, result_fields
 from closeloop.traces.export_values import text_or_json
 from closeloop.traces.otel.message_parts import MessagePart

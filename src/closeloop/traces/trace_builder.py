@@ -8,9 +8,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.trace import AnyEvent, Intent, Lane, Message, Note, Trace, Turn
-from closeloop.records.usage_totals import sum_usage
 
 ROOT_LANE = "root"
 

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 from closeloop.web.access import (
     LOOPBACK,
     READING_METHODS,

@@ -17,8 +17,15 @@ from closeloop.changes.reports.report_text import (
     report_subject,
     unmeasured_by_reason,
 )
-from closeloop.records.change import Change, FileChange
-from closeloop.records.change_report import ChangeReport, ReportRow, ReportVerdict, Risk, ToolRun
+from closeloop.records.change import (
+    Change,
+    ChangeReport,
+    FileChange,
+    ReportRow,
+    ReportVerdict,
+    Risk,
+    ToolRun,
+)
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.trace import Edit, Trace

@@ -10,10 +10,9 @@ import msgspec
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.report_content import pair_with_metrics
 from closeloop.records import trace as t
+from closeloop.records.estimate import Metric, MetricSeries, MetricsReport, MetricValue
 from closeloop.records.finding import Finding
-from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record, Time
-from closeloop.records.trend_report import MetricSeries
 from closeloop.traces.lane_tree import lane_depths
 
 MAX_SHOWN_CHARS = 2000

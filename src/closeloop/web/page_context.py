@@ -21,13 +21,11 @@ from closeloop.metrics.attempt_measuring import (
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.attempt import AttemptRow
-from closeloop.records.attempt_lists import AttemptMarks
+from closeloop.records.attempt import AttemptMarks, AttemptRow
 from closeloop.records.errors import BadInput
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
 from closeloop.records.settings import Settings
-from closeloop.records.trace import Trace
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.trace import Trace, TraceReading
 from closeloop.store import Store
 
 # Numbers that take long: made beside the requests, kept, and made anew when there is more.

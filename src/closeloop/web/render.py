@@ -23,9 +23,9 @@ from starlette.responses import Response
 from closeloop import __version__
 from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import count_with_noun
 
 # Files that pages are made with: served from memory under names that change with their content.
 

@@ -22,8 +22,7 @@ from closeloop.judges.judge_cases import read_submission
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.errors import BadInput, Fault, unknown_name_error
 from closeloop.records.evaluation import CRITERIA, Evaluation, Evaluations, Submission
-from closeloop.records.review_items import HumanReview, ReviewAnswers
-from closeloop.records.team_rules import RepeatState, RuleState
+from closeloop.records.team_rules import HumanReview, RepeatState, ReviewAnswers, RuleState
 from closeloop.reviews.review_queue import (
     load_open_task,
     load_review_item,

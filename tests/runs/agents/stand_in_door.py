@@ -16,7 +16,7 @@ from closeloop.providers.script_server import serve_script
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 
 
 class StandIn:

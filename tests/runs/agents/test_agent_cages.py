@@ -14,12 +14,12 @@ from anyio.from_thread import start_blocking_portal
 from git_trees import git
 from program_stage import Stage
 
-from closeloop.records.bait import BAIT_PATTERN
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.sandbox_network import HostAllowlist
 from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.text.code_patterns import BAIT_PATTERN
 
 CONNECTS = f"""#!{sys.executable} -IS
 import os, socket, sys

@@ -16,8 +16,8 @@ from closeloop.agents import codex, command, headless_agent
 from closeloop.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
 from closeloop.agents.headless_agent import HeadlessAgent
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Recording
+from closeloop.records.session import Exchange
 from patience import PATIENCE, SCALES
 
 DOES_IT = ASKS + "print(ask('How?'))\nopen('file.txt', 'a').write('two\\n')\n"

@@ -17,7 +17,7 @@ from closeloop.providers.scripted_model import ScriptedModel
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ToolSpec
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 SCRIPT = parse_script(

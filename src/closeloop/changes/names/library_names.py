@@ -12,7 +12,7 @@ from pathlib import Path
 import zstandard
 
 from closeloop.changes.syntax import extract_words
-from closeloop.records.inspection import Language
+from closeloop.records.change import Language
 
 MAX_PACKAGE_FILES = 3000
 MAX_PACKAGE_BYTES = 40_000_000

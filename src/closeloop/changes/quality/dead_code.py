@@ -18,8 +18,7 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.changes.syntax import parse_module
-from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
+from closeloop.records.change import (
     Inspection,
     Language,
     SourceFunction,
@@ -27,6 +26,7 @@ from closeloop.records.inspection import (
     SourceModule,
     SourceType,
 )
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 
 # Code that was commented out instead of removed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import ChangeReport
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.finding import Rule
 

@@ -22,10 +22,10 @@ from closeloop.changes.reports.report_text import (
     rerun_command,
     unmeasured_by_reason,
 )
-from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.records.change import ChangeReport, Risk, RiskFactor, ToolRun
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
 
 # Text that nobody vouches for, as Markdown that shows it and does nothing else.
 #

@@ -19,9 +19,9 @@ from closeloop.changes.reports.report_text import (
     unmeasured_by_reason,
 )
 from closeloop.grading.tool_outcomes import tool_outcome
-from closeloop.records.change_report import ChangeReport, ToolRun
+from closeloop.records.change import ChangeReport, ToolRun
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
 
 SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 MAX_PLACES = 100

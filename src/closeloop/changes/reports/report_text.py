@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from closeloop.grading.tool_outcomes import tool_outcome
-from closeloop.records.change_report import ChangeReport, MendingResult, Risk, ToolRun, ToolState
+from closeloop.records.change import ChangeReport, MendingResult, Risk, ToolRun, ToolState
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+from closeloop.text.untrusted import make_visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

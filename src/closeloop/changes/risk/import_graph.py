@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.risk.git_log import is_product_source
-from closeloop.records.change_report import RiskFactor
-from closeloop.records.inspection import (
+from closeloop.records.change import (
     Inspection,
     Language,
+    RiskFactor,
     SourceImport,
     SourceIndex,
     SourceModule,
     SourceType,
 )
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 ImportGraph = Mapping[str, frozenset[str]]
 """By file, the files that import it."""

@@ -14,11 +14,9 @@ from closeloop.changes.risk.change_history import ChangeSize, FileHistory
 from closeloop.changes.risk.dependencies import DependencyChange
 from closeloop.changes.risk.import_graph import summarise_paths
 from closeloop.changes.risk.risk_model import BANDS, RiskModel, likelihood_band
-from closeloop.records.change import FileChange
-from closeloop.records.change_report import RiskFactor
+from closeloop.records.change import FileChange, Inspection, RiskFactor
 from closeloop.records.finding import Unmeasured
-from closeloop.records.inspection import Inspection
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 
 _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5

@@ -16,8 +16,8 @@ import msgspec
 
 from closeloop.changes.file_kinds import classify_file
 from closeloop.changes.risk.change_history import History, PastChange
-from closeloop.records.change_report import RevertChance, RiskFactor, RiskLevel
-from closeloop.records.rates import Z95, Rate, wilson_rate
+from closeloop.records.change import RevertChance, RiskFactor, RiskLevel
+from closeloop.records.estimate import Z95, Rate, wilson_rate
 from closeloop.records.record import Record
 
 # Logistic regression and the area under its ROC curve: as much of it as is needed.

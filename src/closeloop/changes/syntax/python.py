@@ -17,7 +17,7 @@ from closeloop.changes.syntax.grammar import (
     short_node_text,
     split_kinds,
 )
-from closeloop.records.inspection import SourceImport
+from closeloop.records.change import SourceImport
 
 
 def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:

@@ -31,10 +31,10 @@ from closeloop.grading.testing.runner_instrumentation import (
 )
 from closeloop.grading.testing.suite_report import SuiteReport, merge_suite_reports, shorten_message
 from closeloop.records.attempt import CommandResult, TestRun
-from closeloop.records.globs import matches_globs
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.task import Acceptance
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.text.wording import matches_globs
 
 MAX_REPORT_BYTES = 32 << 20
 MAX_REPORT_FILES = 2_000

@@ -12,8 +12,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import normalise_words, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, LaneReading, ToolUse, TraceReading, TraceStep
 
 rule = Rule(
     name="drift",

@@ -13,8 +13,7 @@ from closeloop.process.rule_helpers import (
     truncate_line,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import LaneReading, Message, TraceReading, TraceStep
 
 rule = Rule(
     name="gave-up-early",

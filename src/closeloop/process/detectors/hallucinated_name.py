@@ -17,8 +17,18 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import build_automaton, contains_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    LaneReading,
+    Message,
+    Read,
+    ToolUse,
+    TraceReading,
+    TraceStep,
+)
 
 # Names that a failing result says do not exist.
 

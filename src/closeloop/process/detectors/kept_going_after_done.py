@@ -17,8 +17,7 @@ from closeloop.process.rule_helpers import (
 )
 from closeloop.process.text_words import build_automaton, contains_any, find_first_match
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Message
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, LaneReading, Message, TraceReading, TraceStep
 
 rule = Rule(
     name="kept-going-after-done",

@@ -14,7 +14,7 @@ from closeloop.process.constraint_breaches import (
 )
 from closeloop.process.user_constraints import UserConstraint
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import LaneReading, TraceReading
+from closeloop.records.trace import LaneReading, TraceReading
 
 rule = Rule(
     name="lost-constraint",

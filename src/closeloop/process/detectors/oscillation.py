@@ -16,8 +16,7 @@ from closeloop.process.rule_helpers import (
     uses_stash,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, Edit, LaneReading, TraceReading, TraceStep
 
 rule = Rule(
     name="oscillation",

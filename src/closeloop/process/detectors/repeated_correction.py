@@ -12,8 +12,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading, TraceReading
+from closeloop.records.trace import LaneReading, Message, TraceReading
 
 rule = Rule(
     name="repeated-correction",

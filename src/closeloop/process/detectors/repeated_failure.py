@@ -7,8 +7,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from closeloop.process.output_normalisation import normalise_output
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    LaneReading,
+    Read,
+    ToolUse,
+    TraceReading,
+    TraceStep,
+)
 
 rule = Rule(
     name="repeated-failure",

@@ -10,9 +10,9 @@ from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import Edit
-from closeloop.records.trace_steps import (
+from closeloop.records.trace import (
     CheckFailures,
+    Edit,
     Iteration,
     LaneReading,
     TraceReading,

@@ -9,8 +9,7 @@ from itertools import pairwise
 from closeloop.process.convergence import find_standstills
 from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command
-from closeloop.records.trace_steps import Iteration, LaneReading, TraceReading
+from closeloop.records.trace import Command, Iteration, LaneReading, TraceReading
 
 rule = Rule(
     name="spiral",

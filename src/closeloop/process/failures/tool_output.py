@@ -17,7 +17,7 @@ from closeloop.process.failures.failure_collector import (
 )
 from closeloop.process.output_normalisation import normalise_output
 from closeloop.records.record import Record
-from closeloop.records.trace_steps import CheckFailures
+from closeloop.records.trace import CheckFailures
 
 MAX_LINE_CHARS = 2000
 

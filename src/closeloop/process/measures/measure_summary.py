@@ -25,12 +25,11 @@ from closeloop.process.measures.feedback_use import feedback_rate, list_feedback
 from closeloop.process.measures.goal_drift import drift_curve, drift_slope
 from closeloop.process.measures.recovery import SurprisingState, find_surprises, recovery_rate
 from closeloop.process.measures.verification import has_verification, list_trace_checks
-from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.measurement import Measures, ProcessScore
-from closeloop.records.rates import Rate, pool_rates, wilson_rate
+from closeloop.records.attempt import sum_usage
+from closeloop.records.estimate import Rate, pool_rates, wilson_rate
+from closeloop.records.finding import Finding, Measures, ProcessScore, Unmeasured
 from closeloop.records.record import Record
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
-from closeloop.records.usage_totals import sum_usage
+from closeloop.records.trace import LaneReading, TraceReading, TraceStep
 
 # The shares of a handoff: what the brief held, what the child understood, what the parent used.
 

@@ -10,8 +10,15 @@ from operator import attrgetter
 from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, ToolUse
-from closeloop.records.trace_steps import CheckFailures, LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    CheckFailures,
+    Command,
+    Edit,
+    LaneReading,
+    ToolUse,
+    TraceReading,
+    TraceStep,
+)
 
 _LOOK_PROGRAMS = frozenset((
     "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",

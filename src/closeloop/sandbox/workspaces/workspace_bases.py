@@ -21,7 +21,7 @@ import msgspec
 
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record, content_digest
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.admission import admit_suite
 from closeloop.sandbox.machine_view import package_environment
 from closeloop.sandbox.process_tree import measure_disk

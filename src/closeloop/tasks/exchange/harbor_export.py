@@ -14,11 +14,11 @@ import msgspec
 
 from closeloop.git import read_git_text
 from closeloop.records.errors import BadInput
-from closeloop.records.globs import matches_globs
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task, TestRunner
 from closeloop.tasks.exchange.git_trees import check_out_commit, pack_folder
 from closeloop.tasks.exchange.required_tests import RequiredTests
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import matches_globs
 
 SCHEMA_VERSION = "1.4"
 RECORD_FILE = "closeloop.json"

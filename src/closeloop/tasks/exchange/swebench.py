@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record
-from closeloop.records.record_reading import parse_json
 from closeloop.records.task import Acceptance, Task, TestRunner
 from closeloop.tasks.exchange.required_tests import RequiredTests
 from closeloop.tasks.task_digests import with_digests
+from closeloop.text.patches import parse_patch
+from closeloop.text.record_reading import parse_json
 
 MAX_LINE_BYTES = 64 << 20
 _OWNER_AND_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}")

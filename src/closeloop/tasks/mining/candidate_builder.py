@@ -14,7 +14,6 @@ from pathlib import Path
 from closeloop.git import read_git_text
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record
 from closeloop.records.task import TestRunner
 from closeloop.tasks.exchange.git_trees import extract_member
@@ -44,6 +43,7 @@ from closeloop.tasks.mining.work_history import (
     list_past_work,
 )
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
+from closeloop.text.patches import parse_patch
 
 MAX_LISTED_FILES = 200_000
 MAX_NAMES = 24

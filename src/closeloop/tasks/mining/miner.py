@@ -18,9 +18,7 @@ from closeloop.concurrency import unwrap_exception_group
 from closeloop.git import try_git_text
 from closeloop.records.attempt import Proof
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_proof
 from closeloop.records.settings import CommandSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -43,6 +41,8 @@ from closeloop.tasks.mining.task_candidates import TaskCandidate
 from closeloop.tasks.mining.work_history import PastWork, is_shallow_clone
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
 from closeloop.tasks.task_writer import render_task_files
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_proof
 
 MAX_FAILED_ENVIRONMENTS = 12
 """After so many environments in a row that cannot be made, older ones are not tried."""

@@ -12,13 +12,13 @@ from closeloop.providers.model_opening import open_model_by_name
 from closeloop.providers.structured_reply import ask_json
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import MachineFailed
-from closeloop.records.fences import DATA_RULE, fence_texts
 from closeloop.records.protocols import Model
 from closeloop.records.settings import Settings
 from closeloop.tasks.mining.miner import RewordCandidate
 from closeloop.tasks.mining.prompt_leaks import find_leaks
 from closeloop.tasks.mining.task_candidates import TaskCandidate
 from closeloop.tasks.mining.task_prompts import MESSAGES_HEADING, NAMES_HEADING
+from closeloop.text.untrusted import DATA_RULE, fence_texts
 
 MIN_REQUEST_CHARS = 20
 MAX_REQUEST_CHARS = 4_000

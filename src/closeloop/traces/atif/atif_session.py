@@ -12,8 +12,8 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.atif.atif_steps import AtifStepReader
 from closeloop.traces.atif.atif_values import usage_from_atif
 from closeloop.traces.atif.trajectory_files import (

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import msgspec
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import MAX_NOTE_CHARS
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
+from closeloop.text.untrusted import MAX_NOTE_CHARS
 from closeloop.traces.atif.atif_values import atif_content_text, usage_from_atif
 from closeloop.traces.atif.trajectory_files import observation_results, subagent_references
 from closeloop.traces.call_results import EXPORT_KEY, restore_event, result_fields

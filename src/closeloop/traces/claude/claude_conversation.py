@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -18,6 +17,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.claude.claude_results import (
     ClaudeToolResult,
     claude_content_text,

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.claude.claude_conversation import ClaudeConversationBuilder
 from closeloop.traces.claude.claude_results import claude_content_text, is_tool_result

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
+from closeloop.text.untrusted import truncate_middle
 
 WARMUP = "a warm-up of a sub-agent"
 _MAX_LINES_BEFORE_MESSAGE = 5000

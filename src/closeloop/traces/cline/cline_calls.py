@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.call_results import result_fields
 from closeloop.traces.cline.runtime_operations import parse_commands, parse_file_paths
 from closeloop.traces.tool_calls import CallOrigin, event_from_call

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.cline import cline_calls
 from closeloop.traces.cline.runtime_operations import (
     ClineOperationResult,

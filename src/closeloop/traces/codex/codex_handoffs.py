@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import Handoff
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.trace_builder import TraceBuilder
 from closeloop.traces.untrusted_json import as_mapping
 

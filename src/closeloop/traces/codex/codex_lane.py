@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop.records.attempt import Usage
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Command, Edit, Intent, Message, Thought, ToolUse, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import is_action
 from closeloop.traces.codex import codex_patches
 from closeloop.traces.codex.codex_handoffs import CodexHandoffs

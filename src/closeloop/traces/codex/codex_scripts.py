@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from closeloop.records.recorded_texts import clean_unicode
+from closeloop.text.untrusted import clean_unicode
 
 MAX_SCRIPT_CHARS = 100_000
 _CALL = re.compile(r"\btools\.(?:exec_command|shell_command)\(\s*\{")

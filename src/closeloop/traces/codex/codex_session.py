@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.codex.codex_lane import CodexLaneBuilder
 from closeloop.traces.codex.codex_messages import CodexMessageBuilder
 from closeloop.traces.codex.codex_outputs import codex_content_text

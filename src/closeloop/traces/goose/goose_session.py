@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.records.attempt import Usage
-from closeloop.records.recorded_texts import truncate_middle
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
-from closeloop.records.usage_totals import sum_usage
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import mark_claim, result_fields
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.trace_builder import ROOT_LANE, TraceBuilder, skipped_since

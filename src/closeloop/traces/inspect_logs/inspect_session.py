@@ -11,9 +11,9 @@ import msgspec
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.record import Record
-from closeloop.records.recorded_texts import MAX_NOTE_CHARS, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Intent, Message, Turn
+from closeloop.text.untrusted import MAX_NOTE_CHARS, truncate_middle
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.export_values import clean_text, text_or_json
 from closeloop.traces.inspect_logs.inspect_values import (

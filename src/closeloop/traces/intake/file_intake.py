@@ -19,16 +19,14 @@ import msgspec
 from msgspec.structs import replace
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.import_summary import FormatCounts, SessionFilter
-from closeloop.records.patch_redaction import redact_path
 from closeloop.records.protocols import Reader
 from closeloop.records.record import Record, content_digest
-from closeloop.records.recorded_texts import MAX_SESSION_CHARS
-from closeloop.records.secret_redaction import redact_record
-from closeloop.records.session import Session
+from closeloop.records.session import FormatCounts, Session, SessionFilter
 from closeloop.records.trace import Note, Trace
 from closeloop.store.record_bodies import compress_content, encode_record
 from closeloop.store.session_rows import PackedSession, build_packed_session, session_key
+from closeloop.text.redaction import redact_path, redact_record
+from closeloop.text.untrusted import MAX_SESSION_CHARS
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.intake.session_pricing import usage_with_cost
 from closeloop.traces.reader_detection import find_reader

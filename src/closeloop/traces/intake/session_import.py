@@ -25,8 +25,8 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.records.errors import MachineFailed
-from closeloop.records.import_summary import FormatCounts, ImportSummary, SessionFilter
 from closeloop.records.record import content_digest
+from closeloop.records.session import FormatCounts, ImportSummary, SessionFilter
 from closeloop.store import Store
 from closeloop.store.session_rows import ImportedFile, PackedSession
 from closeloop.traces.intake.file_intake import (

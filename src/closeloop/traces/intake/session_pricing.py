@@ -7,10 +7,9 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.session import Session
 from closeloop.records.settings import ModelSettings
-from closeloop.records.usage_totals import sum_usage
 
 
 @lru_cache(maxsize=1000)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from closeloop.records.record import content_digest
-from closeloop.records.secret_redaction import redact_record
 from closeloop.store import Store
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.session_rows import ImportedFile, StoredSpan
+from closeloop.text.redaction import redact_record
 from closeloop.traces.intake.file_intake import pack_session
 from closeloop.traces.otel.otel_spans import OtelSpan, span_conversation
 from closeloop.traces.otel.span_sessions import sessions_from_spans

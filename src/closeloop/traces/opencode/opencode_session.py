@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from closeloop.records.attempt import Exit
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note, Thought, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.call_results import mark_corrections
 from closeloop.traces.opencode.opencode_parts import (
     REPORT_TAG,

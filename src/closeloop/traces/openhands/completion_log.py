@@ -12,7 +12,7 @@ from typing import Any
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import Record
-from closeloop.records.recorded_texts import clean_unicode
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.event_builder import derive_id, openai_content_text, usage_from_openai
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.untrusted_json import (

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import Message, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,

@@ -9,7 +9,6 @@ from typing import Any
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
@@ -21,6 +20,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces import single_file
 from closeloop.traces.codex.codex_outputs import mcp_reply_text
 from closeloop.traces.codex.codex_usage import CodexTokenMeter

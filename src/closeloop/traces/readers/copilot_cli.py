@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
@@ -24,7 +23,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
-from closeloop.records.usage_totals import sum_usage
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_corrections, result_fields
 from closeloop.traces.copilot.copilot_calls import (

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.session import Exchange, Session
 from closeloop.traces import single_file
 from closeloop.traces.exchange_session import READER, UNREADABLE, VERSION, session_from_exchanges
 from closeloop.traces.untrusted_json import as_mapping

@@ -10,9 +10,9 @@ from typing import Any
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Message, Read, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces import single_file
 from closeloop.traces.call_results import mark_claim
 from closeloop.traces.gemini_contents import (

@@ -7,13 +7,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from closeloop.records.finding import Finding
-from closeloop.records.insight import Insight
-from closeloop.records.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
+from closeloop.records.attempt import Insight
+from closeloop.records.finding import AttemptEnding, Finding, Measurement, ModeTag, ProcessScore
 from closeloop.records.record import Record
-from closeloop.records.review_items import HumanReview
+from closeloop.records.task import Variant
+from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Handoff, Message, Note, Trace
-from closeloop.records.variant import Variant
 from closeloop.traces.lane_tree import lane_depths
 from closeloop.web.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
 from closeloop.web.page import Page, PageNotFound

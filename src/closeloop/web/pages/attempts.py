@@ -12,12 +12,17 @@ from msgspec import Meta
 
 from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
-from closeloop.records.attempt import AttemptRow
-from closeloop.records.attempt_lists import AttemptFilter, AttemptMarks, FilterChoices, PageCursor
+from closeloop.records.attempt import (
+    AttemptFilter,
+    AttemptMarks,
+    AttemptRow,
+    FilterChoices,
+    PageCursor,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.record import Record
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment
 from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext

@@ -10,16 +10,19 @@ from msgspec import Meta
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import RISK_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.records.change import Change
-from closeloop.records.change_report import ReportRow, RiskLevel
-from closeloop.records.delivery import Delivery
+from closeloop.records.change import Change, ReportRow, RiskLevel
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import CRITERIA
 from closeloop.records.finding import FailureMode
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
+from closeloop.records.pull_request import (
+    Correction,
+    Delivery,
+    PullRequest,
+    PullRequestState,
+    PullRow,
+)
 from closeloop.records.record import Record, Time
-from closeloop.records.review_items import REVIEW_QUESTIONS, HumanReview, ReviewItem
+from closeloop.records.team_rules import REVIEW_QUESTIONS, HumanReview, ReviewItem
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import load_pull
 from closeloop.reviews.review_queue import (
@@ -31,6 +34,7 @@ from closeloop.reviews.review_queue import (
 )
 from closeloop.store.counts_section import DeliveredChange
 from closeloop.tasks.sealed_tasks import task_alias
+from closeloop.text.patches import parse_patch
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import Page, PageNotFound, find_or_404

@@ -19,11 +19,10 @@ from closeloop.process.handoff_briefs import (
     list_handoff_contexts,
     missing_planted_facts,
 )
-from closeloop.records.measurement import Measures
+from closeloop.records.finding import Measures
 from closeloop.records.record import Record
 from closeloop.records.task import Task
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import Iteration, LaneReading
+from closeloop.records.trace import Iteration, LaneReading, Message
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head, with_marks

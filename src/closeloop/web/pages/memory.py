@@ -7,12 +7,18 @@ from collections import Counter
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import MEMORY_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import Insight
 from closeloop.records.errors import Fault
-from closeloop.records.insight import Insight
-from closeloop.records.prompt_uses import PromptProposal, PromptUse
 from closeloop.records.record import Record
-from closeloop.records.team_rules import InsightTheme, RepeatedRemark, RuleState, TeamRule
-from closeloop.records.variant import PromptVersion
+from closeloop.records.task import PromptVersion
+from closeloop.records.team_rules import (
+    InsightTheme,
+    PromptProposal,
+    PromptUse,
+    RepeatedRemark,
+    RuleState,
+    TeamRule,
+)
 from closeloop.reviews.agent_context import hidden_attempts, list_themes
 from closeloop.reviews.agent_prompts import (
     diff_prompts,

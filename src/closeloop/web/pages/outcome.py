@@ -6,9 +6,9 @@ from typing import Literal
 
 from closeloop.records.attempt import CommandResult, Grade, IntegrityCheck
 from closeloop.records.change import Change
-from closeloop.records.delivery import Delivery
 from closeloop.records.evaluation import Evaluation, JudgeVersion
 from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page

@@ -14,14 +14,13 @@ from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.variant_comparison import compare_variants
 from closeloop.plugins import PluginKind, installed_plugins
-from closeloop.records.access_tokens import AccessToken
-from closeloop.records.attempt_lists import AttemptFilter
-from closeloop.records.comparison_report import CompareReport
+from closeloop.records.attempt import AttemptFilter
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
 from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
-from closeloop.records.trend_report import MetricRegression, VersionMark
+from closeloop.records.settings import AccessToken
 from closeloop.tasks.sealed_tasks import hide_attempt
 from closeloop.web.event_views import (
     FigureLine,

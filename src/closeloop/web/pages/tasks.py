@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from closeloop import plugins
 from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
 from closeloop.process.rulebook import RuleQuality, load_measured_quality, quality_by_rule
-from closeloop.records.attempt_lists import AttemptFilter
+from closeloop.records.attempt import AttemptFilter
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.experiment_plan import HeldOutGap, HeldOutRun
 from closeloop.records.finding import Rule
-from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias

@@ -1,9 +1,4 @@
-"""Text that nobody vouches for, put before a model as data that cannot pretend to be more.
-
-Every prompt of ours that holds such text goes through here. Each text stands between two lines
-with a seal that is drawn at random when the model is asked, after the text was written: whoever
-wrote it could not know the seal, so it can neither end its fence nor forge another.
-"""
+"""Text that nobody vouches for: made visible, valid and bounded, and fenced before a model."""
 
 from __future__ import annotations
 
@@ -12,7 +7,40 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from closeloop.records.record import Record
-from closeloop.records.visible_text import make_visible
+
+# What an agent wrote may hold codes that move the cursor, retitle the window or reorder text.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+_REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_VISIBLE = _CONTROLS | _REORDERING | {0x0D: "", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
+_OBEYED_CLASS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+"""The same as a class, which is compiled when it is first needed."""
+
+
+def make_visible(text: str) -> str:
+    """The text with everything a terminal would obey made plain to see."""
+    if text.isascii():
+        return text.translate(_VISIBLE)
+    # Of other text, translate would look at every character by itself.
+    return re.sub(_OBEYED_CLASS, lambda found: _VISIBLE[ord(found[0])], text)
+
+
+def visible_line(text: str) -> str:
+    """The same, without line breaks: nothing in it passes for a line of its own."""
+    return " ".join(make_visible(text).split())
+
+
+def first_visible_line(text: str) -> str:
+    """The first line with anything on it, as much of it as a list shows."""
+    return next((line.strip()[:200] for line in text[:4000].splitlines() if line.strip()), "")
+
+
+# Text that nobody vouches for, put before a model as data that cannot pretend to be more.
+#
+# Every prompt of ours that holds such text goes through here. Each text stands between two lines
+# with a seal that is drawn at random when the model is asked, after the text was written: whoever
+# wrote it could not know the seal, so it can neither end its fence nor forge another.
 
 # What people do not see and models read all the same: all that Unicode lets programs not show.
 # Those beyond 0xFFFF would make one class of all of them a hundred times slower.
@@ -134,3 +162,55 @@ def _fence_text(kind: str, text: str, seal: str) -> str:
 def texts_by_kind(blocks: Sequence[TextBlock]) -> dict[str, str]:
     """What is shown, by kind; the gap of a long text cannot be quoted across."""
     return {one.kind: one.text if one.end is None else f"{one.text}\0{one.end}" for one in blocks}
+
+
+# Texts as recordings hold them, made safe to store: valid Unicode, and not without end.
+
+MAX_TEXT_CHARS = 1 << 20
+MAX_NOTE_CHARS = 2000
+SHORTENED = "text shortened"
+SHORT_TEXT_CHARS = 200
+MAX_SESSION_CHARS = 48 << 20
+"""Characters that are kept of one session; the rest of what is long is shortened more."""
+
+
+class SkipCounts(dict[str, int]):
+    """What was left out, and how often; and how much room is left for what is kept."""
+
+    room = MAX_SESSION_CHARS
+
+
+def clean_unicode(text: str) -> str:
+    """Without NULs and lone halves of surrogate pairs, which databases and UTF-8 refuse."""
+    return join_surrogates(text.replace("\0", "\ufffd") if "\0" in text else text)
+
+
+def join_surrogates(text: str) -> str:
+    """Without lone halves of surrogate pairs."""
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-16-le")
+    except UnicodeEncodeError:
+        # Two halves that belong together become the character they mean.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def truncate_middle(
+    text: str, skipped: dict[str, int] | None = None, most: int = MAX_TEXT_CHARS
+) -> str:
+    """Clean, and with the middle left out (and counted) where it is longer than `most`."""
+    size = len(text)
+    if size > SHORT_TEXT_CHARS and isinstance(skipped, SkipCounts):
+        most = most if skipped.room > 0 else min(most, MAX_NOTE_CHARS)
+        skipped.room -= size if size < most else most
+    if size <= most:
+        # Almost every text, and there are very many.
+        return text if text.isascii() and "\0" not in text else clean_unicode(text)
+    left_out = size - most
+    head = most // 2
+    text = f"{text[:head]}\n[{left_out} characters left out]\n{text[head + left_out :]}"
+    if skipped is not None:
+        skipped[SHORTENED] = skipped.get(SHORTENED, 0) + 1
+    return clean_unicode(text)

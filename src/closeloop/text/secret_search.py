@@ -11,7 +11,7 @@ from typing import Any
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
-from closeloop.records import secret_forms
+from closeloop.text import secret_forms
 
 SecretSpan = tuple[int, int, str]
 """Where a secret begins and ends, and the rule that says so."""

@@ -1,4 +1,4 @@
-"""Globs over the paths of a repository: what `scope` and `protected` are written in."""
+"""Names and numbers as sentences and patterns have them: plurals, globs, repositories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import fnmatch
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+
+
+def count_with_noun(number: int, one: str, more: str | None = None) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+# Globs over the paths of a repository: what `scope` and `protected` are written in.
 
 
 def matches_globs(path: str, globs: Iterable[str]) -> bool:
@@ -67,3 +75,38 @@ def _translate_segment(part: str) -> str:
         else:
             expression += re.escape(sign)
     return expression
+
+
+# Patterns in which `*` stands for anything, and nothing else is special.
+
+MAX_MATCHED_CHARS = 300
+
+
+def matches_wildcards(text: str | None, patterns: Iterable[str]) -> bool:
+    """Whether a text, whatever its case, is one of the patterns."""
+    return text is not None and any(
+        _compile_wildcard(pattern).fullmatch(text[:MAX_MATCHED_CHARS]) is not None
+        for pattern in patterns
+    )
+
+
+@lru_cache(maxsize=1000)
+def _compile_wildcard(pattern: str) -> re.Pattern[str]:
+    # One star after another would only make it slow.
+    parts = re.split(r"\*+", pattern)
+    return re.compile(".*?".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
+
+
+# Repositories by what people call them.
+
+_ADDRESS_PREFIX = re.compile(
+    r"(?:\w{1,20}://(?:[^/@\s]{1,200}@)?[^/\s]{1,255}/|[\w.-]{1,100}@[\w.-]{1,255}:/?)"
+)
+
+
+def repository_name(address: str) -> str:
+    """`owner/name` of an address at any host, however it is written; a path stays as it is."""
+    match = _ADDRESS_PREFIX.match(address)
+    if match is None:
+        return address
+    return address[match.end() :].strip("/").removesuffix(".git") or address
