@@ -135,8 +135,8 @@ async def provider(folder: Path) -> AsyncIterator[str]:
 
 
 async def be_provider(script: Path) -> None:
-    from closeloop.providers.model_scripts import load_script
     from closeloop.providers.script_server import serve_script
+    from closeloop.providers.scripted_model import load_script
 
     async with serve_script(load_script(script)) as address:
         print(address, flush=True)

@@ -17,7 +17,7 @@ def make(file: str, events: int, most: int) -> None:
 
     from closeloop.records.task import Experiment, PromptVersion, Variant
     from closeloop.records.team_rules import TeamRule
-    from closeloop.store import open_store, pull_tables
+    from closeloop.store import open_store, review_tables
 
     chance = random.Random(11)
     with open_store(file) as store:
@@ -48,7 +48,7 @@ def make(file: str, events: int, most: int) -> None:
             store.memory.save_rule(rule)
         with store._writer.begin() as connection:
             pulls = [_pull(number, chance) for number in range(min(PULLS, most))]
-            connection.execute(insert(pull_tables.pulls), pulls)
+            connection.execute(insert(review_tables.pulls), pulls)
         _attempts(store, events)
         _plans(store, most)
         _reports(store, most)

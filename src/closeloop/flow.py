@@ -72,8 +72,8 @@ from closeloop.reviews.agent_prompts import (
 )
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import Store, make_attempt_row
-from closeloop.store.lease_owners import current_owner, is_owner_dead
-from closeloop.store.project_store import open_existing_store, open_project_store
+from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.store_opening import open_existing_store, open_project_store
 from closeloop.tasks.task_files import load_tasks
 from closeloop.text.redaction import redact_grade, redact_proof
 

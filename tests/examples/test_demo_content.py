@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from demo_run import BARE_PYTEST, DEMO
 
-from closeloop.grading.grade_facts import files_out_of_scope
+from closeloop.grading.grading import files_out_of_scope
 from closeloop.metrics.attempt_measuring import (
     find_experiment,
     list_experiment_attempts,

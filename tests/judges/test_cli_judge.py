@@ -20,8 +20,8 @@ from closeloop.gateway import Gateway
 from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.change import Change
 from closeloop.records.evaluation import Subtask, TaskOutput

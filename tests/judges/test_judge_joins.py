@@ -26,8 +26,8 @@ from closeloop.judges.evaluator import (
 )
 from closeloop.judges.judge_cases import case_from_patch
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Attempt
 from closeloop.records.calibration import TraceAnswer, TraceQuestion
 from closeloop.records.change import Change, ChangeReport, Risk, ToolRun

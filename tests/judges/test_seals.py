@@ -27,8 +27,8 @@ from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
 from closeloop.records.team_rules import RuleExample
 from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
-from closeloop.tasks.mining.prompt_rewording import reword_candidate
-from closeloop.tasks.mining.task_candidates import TaskCandidate
+from closeloop.tasks.mining.candidate_builder import TaskCandidate
+from closeloop.tasks.mining.miner import reword_candidate
 from closeloop.text.untrusted import (
     build_text_block,
     draw_seal,

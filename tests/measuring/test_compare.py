@@ -24,7 +24,7 @@ from closeloop.records.estimate import CompareReport, PairTable
 from closeloop.records.task import Variant
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
-from closeloop.store.column_arrays import make_text_column
+from closeloop.store.metrics_section import make_text_column
 
 Outcomes = dict[str, dict[str, Repeats]]
 

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.grading import grade_facts
+from closeloop.grading import grading
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import (
     GRADER_VERSION,
@@ -559,4 +559,4 @@ EDIT = Edit(number=2, lane="root", path="a")
     ],
 )
 def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
-    assert grade_facts.asked_before_editing(trace) is asked
+    assert grading.asked_before_editing(trace) is asked

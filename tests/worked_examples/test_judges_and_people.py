@@ -38,8 +38,7 @@ from closeloop.records.evaluation import (
     RubricQuestion,
     TaskOutput,
 )
-from closeloop.statistics.agreement import measure_agreement
-from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUDGE = JudgeVersion(id="a", judge="checks 1", rubric="r", rubric_digest="d", prompt="p", model="m",

@@ -20,7 +20,7 @@ from closeloop.records.experiment_plan import (
 )
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Experiment
-from closeloop.statistics.power_analysis import detectable_difference
+from closeloop.statistics.rate_comparison import detectable_difference
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import hide_task
 

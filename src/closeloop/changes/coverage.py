@@ -17,8 +17,7 @@ import msgspec
 
 from closeloop.changes.check_context import CheckContext, apply_side
 from closeloop.concurrency import compute_in_thread
-from closeloop.grading.testing.command_words import simple_commands
-from closeloop.grading.testing.runner_instrumentation import detect_runner
+from closeloop.grading.testing.runner_instrumentation import detect_runner, simple_commands
 from closeloop.grading.testing.suite_run import TIMEOUT_CAUSES
 from closeloop.python_trees import parse_python
 from closeloop.records.errors import BadInput, Fault

@@ -26,7 +26,7 @@ from closeloop.judges.change_review import (
     read_review_answer,
     split_into_chunks,
 )
-from closeloop.providers.model_question import ask_with_repair
+from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.change import Inspection, MendingResult, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding, Unmeasured

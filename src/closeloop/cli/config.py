@@ -334,7 +334,7 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
 def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
     """The project's store and its rules; a store is made for those who write to it."""
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.store.project_store import open_existing_store, open_project_store
+    from closeloop.store.store_opening import open_existing_store, open_project_store
 
     project = load_project(Path.cwd())
     # Many small things are made, and no cycles: looking for those would take a fifth of the time.
@@ -396,7 +396,7 @@ def open_review_context(
     *, make: bool = False, found: ProjectConfiguration | None = None
 ) -> Iterator[ReviewContext]:
     """The project's store, opened and closed again; it is made for those who write to it."""
-    from closeloop.store.project_store import open_existing_store, open_project_store
+    from closeloop.store.store_opening import open_existing_store, open_project_store
 
     # For products as small as an encoder's, more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

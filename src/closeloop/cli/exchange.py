@@ -187,9 +187,11 @@ def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
     """Write one task's folder, or give its line."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.exchange.harbor_export import write_harbor_task
-    from closeloop.tasks.exchange.required_tests import list_required_tests
-    from closeloop.tasks.exchange.swebench import render_swebench_line
-    from closeloop.tasks.exchange.swebench_source import read_swebench_source
+    from closeloop.tasks.exchange.swebench import (
+        list_required_tests,
+        read_swebench_source,
+        render_swebench_line,
+    )
 
     proof = store.load_proof(task.grading)
     require_no_failed_proof(task, proof)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.settings import Settings
     from closeloop.store import Store
-    from closeloop.tasks.mining.gathered_work import GatheredWork
     from closeloop.tasks.mining.miner import MiningEvent, MiningOptions, MiningResult
-    from closeloop.tasks.mining.pull_export import ExportedPull, PullExport
+    from closeloop.tasks.mining.work_history import GatheredWork
+    from closeloop.tasks.mining.work_sources import ExportedPull, PullExport
 
 
 def mine(  # noqa: PLR0913 - one parameter for each flag
@@ -101,7 +101,7 @@ async def _run_mining(
         store = exit_stack.enter_context(flow.open_project_store(settings, project.root))
         reword = None
         if model is not None:
-            from closeloop.tasks.mining.prompt_rewording import open_rewording
+            from closeloop.tasks.mining.miner import open_rewording
 
             reword = await exit_stack.enter_async_context(
                 open_rewording(model, settings, project.root, os.environ)
@@ -204,8 +204,8 @@ async def gather_mining_work(
     """What a source other than the history holds; commits that are tasks already are left out."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.mining.mining_ledger import read_ledger
-    from closeloop.tasks.mining.pull_export import gather_pull_work, read_pull_exports
+    from closeloop.tasks.mining.work_history import read_ledger
+    from closeloop.tasks.mining.work_sources import gather_pull_work, read_pull_exports
 
     if source == "git":
         return None
@@ -245,8 +245,8 @@ def mining_ledger_file(source: str, root: Path) -> Path:
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
     """The sessions that were imported, with the failure modes that the rules see in them."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.tasks.mining.session_work import MAX_SESSIONS, gather_session_work
-    from closeloop.tasks.task_tags import tag_from_mode
+    from closeloop.tasks.mining.work_sources import MAX_SESSIONS, gather_session_work
+    from closeloop.tasks.task_writer import tag_from_mode
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
     modes = {
@@ -258,8 +258,8 @@ def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> Gather
 
 async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
     """What GitHub says of merged pull requests; each is kept, so that asking can go on."""
-    from closeloop.tasks.mining.mining_ledger import append_entry
-    from closeloop.tasks.mining.pull_export import read_saved_exports
+    from closeloop.tasks.mining.work_history import append_entry
+    from closeloop.tasks.mining.work_sources import read_saved_exports
 
     known_requests = read_saved_exports(kept)
     async with open_github_repo(origin_repo_name(repo), os.environ) as github:
@@ -283,7 +283,7 @@ def open_github_repo(
 
 async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPull]:
     """Merged pull requests, the latest first."""
-    from closeloop.tasks.mining.pull_export import ExportedPull, convert_github_answer
+    from closeloop.tasks.mining.work_sources import ExportedPull, convert_github_answer
 
     merged_count = 0
     path = "pulls?state=closed&sort=updated&direction=desc"
@@ -300,7 +300,7 @@ async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPul
 async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullExport:
     """A pull request with its issue, its review and what CI said of each push."""
     from closeloop.changes.code_host import CodeHostRefused
-    from closeloop.tasks.mining.pull_export import (
+    from closeloop.tasks.mining.work_sources import (
         ExportedCheckRun,
         ExportedComment,
         ExportedIssue,

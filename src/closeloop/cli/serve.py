@@ -380,8 +380,8 @@ def script(file: Path, *, port: int = 0) -> None:
     import anyio
 
     from closeloop.cli.console import print_line
-    from closeloop.providers.model_scripts import load_script
     from closeloop.providers.script_server import serve_script
+    from closeloop.providers.scripted_model import load_script
 
     model_script = load_script(file)
 

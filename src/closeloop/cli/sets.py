@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import make_visible
-from closeloop.tasks.held_out_split import SplitMethod
+from closeloop.tasks.task_sets import SplitMethod
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def write_held_out_split(
     """Write into the tasks' files which are held out; the tasks as they are then."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.held_out_split import choose_held_out
-    from closeloop.tasks.task_edit import set_task_field
-    from closeloop.tasks.task_sets import read_base_times
+    from closeloop.tasks.task_sets import choose_held_out, read_base_times
+    from closeloop.tasks.task_writer import set_task_field
 
     tasks = [one.task for one in kept]
     held_out_digests = choose_held_out(tasks, by, share, read_base_times(tasks))

@@ -49,8 +49,7 @@ def init(
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput, MachineFailed
-    from closeloop.tasks.config_template import render_config
-    from closeloop.tasks.project_discovery import discover_commands
+    from closeloop.tasks.project_discovery import discover_commands, render_config
 
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder: name one inside a git repository.")
@@ -267,7 +266,7 @@ def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[
     """Tasks with what the store knows of them."""
     from closeloop import flow
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.tasks.task_tags import infer_kind_tags, tag_from_mode
+    from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
 
     modes: dict[str, dict[str, None]] = {}
     with flow.open_existing_store(found.settings, found.root) as store:
@@ -311,9 +310,8 @@ def tag(
     from closeloop.records.errors import unknown_name_error
     from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.sealed_tasks import require_unsealed
-    from closeloop.tasks.task_edit import set_task_field
     from closeloop.tasks.task_sets import load_task_files
-    from closeloop.tasks.task_tags import apply_tag_changes
+    from closeloop.tasks.task_writer import apply_tag_changes, set_task_field
 
     project = load_project(Path.cwd())
     task_files = load_task_files(
@@ -405,9 +403,9 @@ def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> Non
 def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
     """One variant, with a repository of its own where files are planted."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.exchange.git_trees import check_out_commit
+    from closeloop.tasks.exchange.harbor_export import check_out_commit
     from closeloop.tasks.stress import stress_task as vary
-    from closeloop.tasks.task_digests import with_digests
+    from closeloop.tasks.task_files import with_digests
 
     if task.repo is None or task.base is None or not Path(task.repo).is_dir():
         raise BadInput(f"{task.id} has no repository on this machine: clone it first.")
@@ -426,7 +424,7 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
     """The variant in a repository that has the files it needs besides."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.exchange.git_trees import commit_folder
+    from closeloop.tasks.exchange.harbor_export import commit_folder
 
     repo = found.root / ".closeloop" / "stress" / variant.task.id
     shutil.rmtree(repo, ignore_errors=True)

@@ -11,13 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop.gateway.exchange_ledger import ExchangeEntry
-from closeloop.providers.served import (
-    served_anthropic,
-    served_gemini,
-    served_openai,
-    served_responses,
-)
-from closeloop.providers.served.served_format import ServedFormat, format_sse_event
+from closeloop.providers import anthropic, gemini, openai, responses
+from closeloop.providers.format_dialect import ServedFormat, format_sse_event
 from closeloop.records.record import Record
 
 # What an agent asks for, by its path: one of the formats, or what surrounds them.
@@ -30,23 +25,21 @@ class GatewayRoute(Record):
     """What a path means."""
 
     kind: RouteKind
-    speech: ServedFormat = served_openai.OPENAI_SERVED_FORMAT
+    speech: ServedFormat = openai.OPENAI_SERVED_FORMAT
 
 
 _FIXED_ROUTES = {
     "": GatewayRoute(kind="alive"),
     "/chat/completions": GatewayRoute(kind="chat"),
-    "/responses": GatewayRoute(kind="chat", speech=served_responses.RESPONSES_SERVED_FORMAT),
-    "/messages": GatewayRoute(kind="chat", speech=served_anthropic.ANTHROPIC_SERVED_FORMAT),
-    "/messages/count_tokens": GatewayRoute(
-        kind="count", speech=served_anthropic.ANTHROPIC_SERVED_FORMAT
-    ),
+    "/responses": GatewayRoute(kind="chat", speech=responses.RESPONSES_SERVED_FORMAT),
+    "/messages": GatewayRoute(kind="chat", speech=anthropic.ANTHROPIC_SERVED_FORMAT),
+    "/messages/count_tokens": GatewayRoute(kind="count", speech=anthropic.ANTHROPIC_SERVED_FORMAT),
     "/models": GatewayRoute(kind="models"),
 }
 _GEMINI_ROUTES = {
-    "generateContent": GatewayRoute(kind="chat", speech=served_gemini.GEMINI_SERVED_FORMAT),
-    "streamGenerateContent": GatewayRoute(kind="chat", speech=served_gemini.GEMINI_STREAM_FORMAT),
-    "countTokens": GatewayRoute(kind="count", speech=served_gemini.GEMINI_SERVED_FORMAT),
+    "generateContent": GatewayRoute(kind="chat", speech=gemini.GEMINI_SERVED_FORMAT),
+    "streamGenerateContent": GatewayRoute(kind="chat", speech=gemini.GEMINI_STREAM_FORMAT),
+    "countTokens": GatewayRoute(kind="count", speech=gemini.GEMINI_SERVED_FORMAT),
 }
 _VERSION = re.compile(r"/v1(?:beta|alpha)?(?=/|$)")
 MODEL_METHOD = re.compile(r"/models/([^/:]{1,200}):(\w{1,40})$")

@@ -13,9 +13,9 @@ import msgspec
 from closeloop.gateway.agent_request import AgentRequest, OpenRequests, ResponseWriter
 from closeloop.gateway.exchange_ledger import ExchangeEntry, ExchangeListener, Ledger
 from closeloop.gateway.live_source import AnswerBroken
-from closeloop.providers.model_budget import NO_USAGE, Budget
+from closeloop.providers.format_dialect import MalformedRequest
+from closeloop.providers.model_prices import NO_USAGE, Budget
 from closeloop.providers.provider_streams import read_provider_reply
-from closeloop.providers.served.served_format import MalformedRequest
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget

@@ -12,16 +12,15 @@ import msgspec
 
 from closeloop.gateway.agent_request import EVENT_STREAM, AgentRequest, ResponseWriter
 from closeloop.gateway.exchange_ledger import ExchangeEntry
-from closeloop.providers.format_dialect import RetryListener
-from closeloop.providers.model_budget import sum_tokens
+from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_opening import OpenModel
+from closeloop.providers.model_prices import sum_tokens
 from closeloop.providers.provider_refusals import (
     ConversationTooLong,
     ModelMissing,
     RequestRejected,
     describe_status,
 )
-from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import content_digest

@@ -17,8 +17,8 @@ from closeloop.gateway.attempt_proxy import AttemptProxy, ReplySource
 from closeloop.gateway.exchange_ledger import ExchangeListener
 from closeloop.gateway.live_source import LiveSource, ProviderRelay, RateLimiter
 from closeloop.gateway.replay_source import RecordedExchange, ReplaySource, load_recorded_exchanges
-from closeloop.providers.model_budget import NO_USAGE
 from closeloop.providers.model_opening import OpenModel, open_model, require_price
+from closeloop.providers.model_prices import NO_USAGE
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
 from closeloop.records.session import Exchange
@@ -180,7 +180,7 @@ class Gateway:
             self._paces[settings] = RateLimiter(settings)
             if settings.provider != "scripted":
                 from closeloop.gateway.passthrough_relay import PassthroughRelay
-                from closeloop.providers.remote_model import RemoteModel
+                from closeloop.providers.provider_connection import RemoteModel
 
                 assert isinstance(model, RemoteModel)
                 self._relays[settings] = PassthroughRelay(model)

@@ -10,8 +10,8 @@ import msgspec
 from closeloop.gateway.agent_request import MODEL_METHOD, AgentRequest, ResponseWriter, find_route
 from closeloop.gateway.exchange_ledger import ExchangeEntry
 from closeloop.gateway.live_source import guess_token_count, parse_payload, send_reply
+from closeloop.providers.format_dialect import MalformedRequest, ServedFormat
 from closeloop.providers.provider_streams import DECODERS, read_provider_reply, split_into_pieces
-from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record, content_digest

@@ -17,11 +17,13 @@ from closeloop.grading.integrity.run_through import BaseTree
 from closeloop.grading.mutants import make_mutants
 from closeloop.grading.testing.suite_run import (
     HIDDEN_FAILURES,
+    MAX_NAMED,
     TIMEOUT_CAUSES,
     RunMoment,
+    judge_suite,
     run_tests,
+    suggest_nearest,
 )
-from closeloop.grading.testing.suite_verdict import MAX_NAMED, judge_suite, suggest_nearest
 from closeloop.grading.touched_paths import with_failing_tests
 from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput, MachineFailed

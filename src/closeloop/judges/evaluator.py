@@ -29,7 +29,7 @@ from closeloop.judges.rubric import (
     score_answers,
     score_missing_output,
 )
-from closeloop.providers.model_question import ModelAnswer, ask_with_repair
+from closeloop.providers.structured_reply import ModelAnswer, ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.evaluation import (

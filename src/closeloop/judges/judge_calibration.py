@@ -23,9 +23,8 @@ from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Agreement, CorrectedRate, Estimate, Rate, wilson_rate
 from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion
 from closeloop.records.record import Record
-from closeloop.statistics.agreement import measure_agreement
+from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 from closeloop.statistics.log_ratios import pooled_variance
-from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun
 

@@ -16,7 +16,7 @@ from closeloop.judges.sealed_question import (
     find_quote_fault,
     find_seal_fault,
 )
-from closeloop.providers.model_question import ask_with_repair
+from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import BadInput

@@ -16,7 +16,7 @@ from closeloop.judges.sealed_question import (
     find_quote_fault,
     find_seal_fault,
 )
-from closeloop.providers.model_question import ask_with_repair
+from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage
 from closeloop.records.calibration import (
     Analysis,
@@ -43,8 +43,7 @@ from closeloop.records.trace import (
     ToolUse,
     Trace,
 )
-from closeloop.statistics.agreement import measure_agreement
-from closeloop.statistics.rate_correction import rogan_gladen_rate
+from closeloop.statistics.agreement import measure_agreement, rogan_gladen_rate
 from closeloop.text.untrusted import build_text_block
 
 QUESTION_VERSION = 1

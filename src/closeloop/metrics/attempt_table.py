@@ -14,8 +14,13 @@ from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.store import Store
-from closeloop.store.column_arrays import AttemptColumns, Column, TextColumn, align_columns
-from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.metrics_section import (
+    AttemptColumns,
+    AttemptSpan,
+    Column,
+    TextColumn,
+    align_columns,
+)
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
 from closeloop.text.wording import count_with_noun, repository_name
 

@@ -21,8 +21,8 @@ from closeloop.records.experiment_plan import (
     TaskDifference,
 )
 from closeloop.records.finding import ProcessScore
-from closeloop.statistics.rate_differences import DifferenceInterval, rate_difference
-from closeloop.statistics.task_values import TaskValues
+from closeloop.statistics.rate_comparison import DifferenceInterval, rate_difference
+from closeloop.statistics.rate_estimate import TaskValues
 
 # What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
 

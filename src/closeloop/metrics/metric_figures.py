@@ -13,11 +13,16 @@ from closeloop.metrics.metric_definitions import METRICS
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record
-from closeloop.statistics.distributions import binomial_share, t_quantile
-from closeloop.statistics.pass_at_k import estimate_pass_all_k, estimate_pass_at_k
-from closeloop.statistics.rate_estimate import estimate_rate
-from closeloop.statistics.repeat_noise import jeffreys_variances, posterior_bounds
-from closeloop.statistics.task_values import TaskValues
+from closeloop.statistics.rate_estimate import (
+    TaskValues,
+    binomial_share,
+    estimate_pass_all_k,
+    estimate_pass_at_k,
+    estimate_rate,
+    jeffreys_variances,
+    posterior_bounds,
+    t_quantile,
+)
 
 if TYPE_CHECKING:
     import numpy as np

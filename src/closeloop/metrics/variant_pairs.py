@@ -24,13 +24,15 @@ from closeloop.records.estimate import (
     VariantSide,
 )
 from closeloop.records.record import Record
-from closeloop.statistics.distributions import t_quantile, t_tails
+from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
 from closeloop.statistics.log_ratios import estimate_ratio
-from closeloop.statistics.multiple_tests import adjust_benjamini_hochberg, adjust_holm
-from closeloop.statistics.paired_tests import MIN_PAIRED_TASKS
-from closeloop.statistics.rate_comparison import classify_difference, compare_rates
-from closeloop.statistics.rate_differences import rate_difference
-from closeloop.statistics.repeat_noise import jeffreys_variances
+from closeloop.statistics.rate_comparison import (
+    MIN_PAIRED_TASKS,
+    classify_difference,
+    compare_rates,
+    rate_difference,
+)
+from closeloop.statistics.rate_estimate import jeffreys_variances, t_quantile, t_tails
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:

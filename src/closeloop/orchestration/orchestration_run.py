@@ -79,7 +79,7 @@ from closeloop.reviews.agent_prompts import (
 from closeloop.sandbox.workspaces import WorkspaceBase, resolve_commit
 from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
 from closeloop.store import Store
-from closeloop.store.lease_owners import is_owner_dead
+from closeloop.store.job_leases import is_owner_dead
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.providers import anthropic_format, gemini_format, openai_format, responses_format
+from closeloop.providers import anthropic, gemini, openai, responses
 from closeloop.records.record import Record
 
 StreamEvent = dict[str, Any]
@@ -273,8 +273,8 @@ def _array_items(value: bytes) -> list[bytes]:
 # What an answer of each format says, in our own records.
 
 DECODERS = {
-    "openai": openai_format.decode_openai,
-    "responses": responses_format.decode_responses,
-    "anthropic": anthropic_format.decode_anthropic,
-    "gemini": gemini_format.decode_gemini,
+    "openai": openai.decode_openai,
+    "responses": responses.decode_responses,
+    "anthropic": anthropic.decode_anthropic,
+    "gemini": gemini.decode_gemini,
 }

@@ -20,7 +20,7 @@ from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUs
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
 from closeloop.reviews.rule_index import RuleIndex, open_encoder
 from closeloop.store import Store
-from closeloop.store.prompt_section import VariantTaskAttempts
+from closeloop.store.experiment_section import VariantTaskAttempts
 from closeloop.text.wording import count_with_noun, repository_name
 
 

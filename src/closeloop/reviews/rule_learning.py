@@ -50,7 +50,7 @@ from closeloop.reviews.rule_index import (
     withdraw_repeats,
 )
 from closeloop.store import Store
-from closeloop.store.lease_owners import current_owner, is_owner_dead
+from closeloop.store.job_leases import current_owner, is_owner_dead
 from closeloop.text.untrusted import DATA_RULE, fence_texts
 
 # What a model thinks: how a remark reads as a rule, and whether it restates another.

@@ -24,7 +24,7 @@ from closeloop.reviews.github_webhooks import read_github_event
 from closeloop.reviews.gitlab_pulls import read_gitlab_event
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store
-from closeloop.store.lease_owners import current_owner, is_owner_dead
+from closeloop.store.job_leases import current_owner, is_owner_dead
 from closeloop.store.pull_section import UnreadArrival
 from closeloop.text.wording import matches_wildcards
 

@@ -18,6 +18,7 @@ from closeloop.store import schema
 from closeloop.store.attempt_rows import attempt_columns, short_column_text
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (
+    StoreSection,
     append_fact,
     attempt_exists,
     insert_new_rows,
@@ -25,15 +26,14 @@ from closeloop.store.fact_rows import (
     split_values,
 )
 from closeloop.store.job_leases import build_insert
-from closeloop.store.pull_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.record_bodies import (
     compress_content,
     decompress_body,
     pack_record,
     unpack_record,
 )
+from closeloop.store.review_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.session_rows import session_key
-from closeloop.store.store_section import StoreSection
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""

@@ -1,1 +1,1 @@
-"""Text as closeloop reads and writes it: patches, secrets, patterns, wording. No input or output."""
+"""Text as closeloop reads and writes it: patches, secrets, patterns, wording."""

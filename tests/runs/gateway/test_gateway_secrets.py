@@ -17,7 +17,7 @@ from gateway_client import ENVIRON, FORMATS, KEY, Talk, client, opened, upstream
 
 from closeloop.gateway.exchange_ledger import redact_stream
 from closeloop.gateway.passthrough_relay import KeyFilter
-from closeloop.providers.model_keys import find_key
+from closeloop.providers.model_opening import find_key
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput

@@ -3,8 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from closeloop.providers.model_budget import Budget
-from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
+from closeloop.providers.model_prices import Budget, ModelPrices, add_cost, find_model_prices
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.settings import ModelSettings

@@ -8,7 +8,7 @@ import pytest
 
 from closeloop.providers import open_model
 from closeloop.providers.format_dialect import Dialect
-from closeloop.providers.gemini_format import decode_gemini, encode_gemini
+from closeloop.providers.gemini import decode_gemini, encode_gemini
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed

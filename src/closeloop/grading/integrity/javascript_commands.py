@@ -21,9 +21,9 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from closeloop.grading.integrity.probe import ProbeRequest
-from closeloop.grading.testing.command_words import ShellWord
 from closeloop.grading.testing.runner_instrumentation import (
     RunnerCall,
+    ShellWord,
     add_script_arguments,
     runner_calls,
 )

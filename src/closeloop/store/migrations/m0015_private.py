@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from closeloop.store.exact_patches import split_stored_changes
 from closeloop.store.fact_protection import allow_changes
+from closeloop.store.plan_section import split_stored_changes
 
 STATEMENTS: tuple[str, ...] = (
     """CREATE TABLE private_bodies (

@@ -32,7 +32,7 @@ from closeloop.reviews.review_queue import (
     load_open_task,
     next_item,
 )
-from closeloop.store.counts_section import DeliveredChange
+from closeloop.store.listing_section import DeliveredChange
 from closeloop.tasks.sealed_tasks import task_alias
 from closeloop.text.patches import parse_patch
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view

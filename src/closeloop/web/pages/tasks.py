@@ -16,7 +16,7 @@ from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
 from closeloop.tasks.task_sets import SetFacts, describe_sets
-from closeloop.tasks.task_tags import infer_kind_tags
+from closeloop.tasks.task_writer import infer_kind_tags
 from closeloop.web.page import NoQuery, Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
