@@ -26,10 +26,12 @@ from closeloop.changes.names.library_names import list_standard_names
 from closeloop.changes.names.suspect_names import is_test_input
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.syntax import extract_words
-from closeloop.records.change import Inspection
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.finding import Finding
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 

@@ -22,7 +22,14 @@ from closeloop.changes.risk.risk_model import (
     fit_risk_model,
     likelihood_band,
 )
-from closeloop.records.change import Inspection, Risk, RiskFactor, RiskLevel
+from closeloop.records.change import (
+    Risk,
+    RiskFactor,
+    RiskLevel,
+)
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 ORDER = ("low", "medium", "high", "critical")
 PAGE = Path(__file__).parents[2] / "docs" / "risk.md"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from closeloop.process.check_results import PARSERS_BY_NAME
 from closeloop.process.failures.failure_collector import FailureCollector
 from closeloop.process.output_normalisation import strip_terminal_codes
-from closeloop.records.trace import CheckFailures
+from closeloop.records.inspection import (
+    CheckFailures,
+)
 
 
 def parsed(parser: str, text: str) -> CheckFailures:

@@ -14,8 +14,10 @@ from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.finding import Measurement
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.settings import Settings
-from closeloop.records.trace import TraceReading
 
 
 @cache

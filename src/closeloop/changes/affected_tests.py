@@ -12,7 +12,13 @@ from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import is_test_file
 from closeloop.changes.risk.import_graph import ImportResolver, build_import_graph
 from closeloop.grading.testing.runner_instrumentation import detect_runner
-from closeloop.records.change import FileChange, Inspection, SourceImport
+from closeloop.records.change import (
+    FileChange,
+)
+from closeloop.records.inspection import (
+    Inspection,
+    SourceImport,
+)
 from closeloop.records.record import Record
 from closeloop.sqlite_files import has_columns, open_database
 from closeloop.text.wording import count_with_noun

@@ -38,13 +38,15 @@ from closeloop.concurrency import compute_in_thread
 from closeloop.records.change import (
     ChangeReport,
     CheckTier,
-    Inspection,
     MendingResult,
     Risk,
     ToolRun,
 )
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.protocols import ChangeCheck, Model
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings

@@ -14,8 +14,14 @@ from closeloop import git
 from closeloop.changes import shadow_repository, tree_diff
 from closeloop.changes.shadow_repository import ShadowRepository, TreeEntry, open_shadow
 from closeloop.changes.tree_diff import TreeDiff
-from closeloop.records.change import Change, ChangeSide, FileChange
+from closeloop.records.change import (
+    Change,
+    FileChange,
+)
 from closeloop.records.errors import BadInput
+from closeloop.records.inspection import (
+    ChangeSide,
+)
 from closeloop.records.record import Record
 from closeloop.text.patches import parse_patch
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import classify_file, is_lfs_pointer
 from closeloop.changes.shadow_repository import TreeEntry
-from closeloop.records.change import ChangeSide
 from closeloop.records.errors import MachineFailed
+from closeloop.records.inspection import (
+    ChangeSide,
+)
 from closeloop.records.record import Record, content_digest
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
 from closeloop.text.wording import matches_globs

@@ -27,9 +27,15 @@ from closeloop.judges.change_review import (
     split_into_chunks,
 )
 from closeloop.providers.structured_reply import ask_with_repair
-from closeloop.records.change import Inspection, MendingResult, ToolRun
+from closeloop.records.change import (
+    MendingResult,
+    ToolRun,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
 from closeloop.records.task import Variant

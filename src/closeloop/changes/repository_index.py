@@ -17,8 +17,10 @@ from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored,
 from closeloop.changes.parse_cache import ParseCache, list_source_files, read_outlines
 from closeloop.changes.syntax import extract_words, parse_module
 from closeloop.records.change import (
-    ChangeSide,
     FileChange,
+)
+from closeloop.records.inspection import (
+    ChangeSide,
     Inspection,
     Language,
     SourceImport,

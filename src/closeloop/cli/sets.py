@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import make_visible
-from closeloop.tasks.task_sets import SplitMethod
+from closeloop.records.task import SplitMethod
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:

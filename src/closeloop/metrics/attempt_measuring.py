@@ -18,10 +18,15 @@ from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Measurement
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import Settings
 from closeloop.records.task import Experiment
-from closeloop.records.trace import Trace, TraceReading
+from closeloop.records.trace import (
+    Trace,
+)
 from closeloop.store import Store
 
 BATCH_ATTEMPTS = 200

@@ -11,8 +11,13 @@ from operator import attrgetter
 
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
 from closeloop.process.text_words import build_automaton, mentions_any
+from closeloop.records.inspection import (
+    LaneReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import LaneReading, Message
+from closeloop.records.trace import (
+    Message,
+)
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""

@@ -11,7 +11,14 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from closeloop.process.failures import javascript_output, python_output, runner_output, tool_output
 from closeloop.process.failures.failure_collector import FailureCollector, OutputParser
 from closeloop.process.output_normalisation import strip_terminal_codes
-from closeloop.records.trace import CheckFailures, Command, CommandEffect, TraceCheck
+from closeloop.records.inspection import (
+    CheckFailures,
+    CommandEffect,
+    TraceCheck,
+)
+from closeloop.records.trace import (
+    Command,
+)
 
 # Which module reads which tool's output.
 

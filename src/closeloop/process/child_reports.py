@@ -21,8 +21,16 @@ from closeloop.process.text_words import (
     split_sentences,
     word_stems,
 )
+from closeloop.records.inspection import (
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Read, ToolUse, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Read,
+    ToolUse,
+)
 
 MAX_FILES = 20
 MAX_CAVEATS = 10

@@ -24,8 +24,17 @@ from closeloop.process.user_constraints import (
     UserConstraint,
     parse_constraints,
 )
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, LaneReading, Message, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Message,
+)
 from closeloop.text.wording import matches_globs
 
 # How long what the user forbade or demanded holds.

@@ -9,8 +9,12 @@ from msgspec.structs import replace
 
 from closeloop.process.output_normalisation import is_same_message
 from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.records.inspection import (
+    CheckFailures,
+    Iteration,
+    LaneReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import CheckFailures, Iteration, LaneReading
 
 LAST_CHARACTER = chr(0x10FFFF)
 """Comes after all other signs."""

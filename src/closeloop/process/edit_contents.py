@@ -9,8 +9,16 @@ from functools import lru_cache, partial
 from operator import attrgetter
 
 from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""

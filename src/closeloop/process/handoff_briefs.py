@@ -25,17 +25,19 @@ from closeloop.process.text_words import (
     split_sentences,
     word_stems,
 )
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,
     Edit,
     Handoff,
-    LaneReading,
     Message,
     Read,
     ToolUse,
-    TraceReading,
-    TraceStep,
 )
 
 # Both sides of every handoff: what the parent was asked, what the child did, what came after.

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from closeloop.records.trace import CheckFailures, Command, LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+)
 
 # What several rules ask of the same reading is worked out once.
 

@@ -12,8 +12,16 @@ from closeloop.process.edit_contents import FORMATTERS, creates_file
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.text_words import mentions_any
 from closeloop.process.user_constraints import find_named_paths
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Message, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Message,
+)
 
 EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
 

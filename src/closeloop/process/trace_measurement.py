@@ -18,8 +18,10 @@ from closeloop.records.finding import (
     ModeTag,
     Unmeasured,
 )
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.settings import SilenceSettings
-from closeloop.records.trace import TraceReading
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import matches_globs
 

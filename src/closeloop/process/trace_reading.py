@@ -9,24 +9,26 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from closeloop.process.check_results import check_from_command
 from closeloop.process.shell.command_analysis import analyse_command
-from closeloop.records.trace import (
+from closeloop.records.inspection import (
     CheckFailures,
-    Command,
     CommandEffect,
+    Iteration,
+    LaneReading,
+    TraceCheck,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
     Edit,
     Handoff,
-    Iteration,
     Lane,
-    LaneReading,
     Message,
     Note,
     Read,
     Thought,
     ToolUse,
     Trace,
-    TraceCheck,
-    TraceReading,
-    TraceStep,
 )
 from closeloop.text.wording import count_with_noun
 

@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from closeloop.records.attempt import Exit, Usage
-from closeloop.records.change import Inspection
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
 from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+    TraceReading,
+)
 from closeloop.records.record import Record
 from closeloop.records.session import Exchange, Session
 from closeloop.records.task import Limits, Variant
-from closeloop.records.trace import Trace, TraceReading
+from closeloop.records.trace import (
+    Trace,
+)
 
 if TYPE_CHECKING:
     import numpy as np

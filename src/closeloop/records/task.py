@@ -7,6 +7,7 @@ from typing import Literal
 from closeloop.records.record import Record
 
 TaskSplit = Literal["dev", "held-out"]
+SplitMethod = Literal["time", "tags"]
 TestRunner = Literal[
     "pytest", "unittest", "jest", "vitest", "mocha", "node", "go", "cargo", "junit"
 ]

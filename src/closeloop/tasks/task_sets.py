@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from statistics import median
-from typing import Literal
 
 from closeloop.git import try_git_text
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record, Time, content_digest
-from closeloop.records.task import Task, TaskSplit
+from closeloop.records.task import SplitMethod, Task, TaskSplit
 from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
 from closeloop.text.patches import parse_patch
 
 # Which tasks to hold out: the newest, or a share of every kind; never half of a family.
 
-SplitMethod = Literal["time", "tags"]
+
 TaskFamily = tuple[Task, ...]
 TaskTime = Callable[[Task], datetime | None]
 

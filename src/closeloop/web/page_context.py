@@ -24,8 +24,13 @@ from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import AttemptMarks, AttemptRow
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Measurement
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.settings import Settings
-from closeloop.records.trace import Trace, TraceReading
+from closeloop.records.trace import (
+    Trace,
+)
 from closeloop.store import Store
 
 # Numbers that take long: made beside the requests, kept, and made anew when there is more.

@@ -20,8 +20,10 @@ from closeloop.changes.names.type_diagnostics import (
     filter_diagnostics,
     find_new_diagnostics,
 )
-from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 rules = (
     Rule(

@@ -12,7 +12,9 @@ from pathlib import Path
 import zstandard
 
 from closeloop.changes.syntax import extract_words
-from closeloop.records.change import Language
+from closeloop.records.inspection import (
+    Language,
+)
 
 MAX_PACKAGE_FILES = 3000
 MAX_PACKAGE_BYTES = 40_000_000

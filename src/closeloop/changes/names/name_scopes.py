@@ -18,7 +18,11 @@ from closeloop.changes.names.library_names import (
     load_standard_library,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.records.change import Inspection, Language, SourceImport
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+    SourceImport,
+)
 from closeloop.records.record import Record
 
 MAX_OTHER_FILES = 400

@@ -32,7 +32,11 @@ from closeloop.changes.names.suspect_names import (
     split_name_words,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.records.change import Inspection, SourceImport, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceImport,
+    SourceModule,
+)
 
 MAX_LINE_CHARS = 2000
 MAX_SIBLINGS = 20

@@ -21,7 +21,9 @@ from closeloop.changes.names.suspect_names import (
     is_other_word,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.records.change import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 MAX_FILES = 2000
 MAX_LINE_CHARS = 2000

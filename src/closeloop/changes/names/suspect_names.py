@@ -9,7 +9,13 @@ from itertools import permutations
 from string import ascii_letters, digits
 from typing import Literal
 
-from closeloop.records.change import Inspection, Language, SourceImport, SourceModule, SourceName
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+    SourceImport,
+    SourceModule,
+    SourceName,
+)
 from closeloop.records.record import Record
 
 UseKind = Literal["import", "call", "attribute", "keyword", "name", "option"]

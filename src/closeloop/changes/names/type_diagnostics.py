@@ -23,7 +23,11 @@ from closeloop.changes.names.library_names import (
 )
 from closeloop.changes.names.name_search import NameSearch
 from closeloop.changes.names.suspect_names import NameUse, Suspect, find_nearest_name, is_test_input
-from closeloop.records.change import ChangeSide, Inspection, SourceType
+from closeloop.records.inspection import (
+    ChangeSide,
+    Inspection,
+    SourceType,
+)
 from closeloop.records.record import Record, content_digest
 
 DiagnosticKind = Literal["attribute", "import", "name", "keyword"]

@@ -18,7 +18,8 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.changes.syntax import parse_module
-from closeloop.records.change import (
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
     Inspection,
     Language,
     SourceFunction,
@@ -26,7 +27,6 @@ from closeloop.records.change import (
     SourceModule,
     SourceType,
 )
-from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 
 # Code that was commented out instead of removed.

@@ -11,8 +11,11 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
-from closeloop.records.change import Inspection, Language
 from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+)
 from closeloop.records.settings import RepoRule
 from closeloop.text.wording import matches_globs
 

@@ -12,8 +12,10 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
-from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,

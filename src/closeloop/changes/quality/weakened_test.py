@@ -14,8 +14,11 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
-from closeloop.records.change import Inspection, SourceFunction
 from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+)
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import (
     ASSERTION,

@@ -30,8 +30,14 @@ from closeloop.changes.risk.risk_model import (
     rank_change,
     risk_reasons,
 )
-from closeloop.records.change import Inspection, Risk, RiskFactor
+from closeloop.records.change import (
+    Risk,
+    RiskFactor,
+)
 from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 __all__ = ["assess_risk"]
 

@@ -21,8 +21,10 @@ from closeloop.changes.risk.git_log import (
 )
 from closeloop.code_digest import digest_code
 from closeloop.git import REFETCH_HINT, GitRepository, find_repository, query_git
-from closeloop.records.change import Inspection
 from closeloop.records.errors import MachineFailed
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.record import Record
 
 MAX_STEPS = 20_000

@@ -15,8 +15,10 @@ import msgspec
 
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import classify_file, is_lockfile
-from closeloop.records.change import Inspection
 from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.record import Record
 
 # What a manifest asks for: the dependencies that a project names, in any common ecosystem.

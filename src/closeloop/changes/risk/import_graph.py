@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.risk.git_log import is_product_source
 from closeloop.records.change import (
+    RiskFactor,
+)
+from closeloop.records.inspection import (
     Inspection,
     Language,
-    RiskFactor,
     SourceImport,
     SourceIndex,
     SourceModule,

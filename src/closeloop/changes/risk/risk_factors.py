@@ -14,8 +14,14 @@ from closeloop.changes.risk.change_history import ChangeSize, FileHistory
 from closeloop.changes.risk.dependencies import DependencyChange
 from closeloop.changes.risk.import_graph import summarise_paths
 from closeloop.changes.risk.risk_model import BANDS, RiskModel, likelihood_band
-from closeloop.records.change import FileChange, Inspection, RiskFactor
+from closeloop.records.change import (
+    FileChange,
+    RiskFactor,
+)
 from closeloop.records.finding import Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.text.wording import count_with_noun
 
 _MAX_MISSED_SHARE = 0.5

@@ -12,7 +12,10 @@ from zlib import adler32, crc32
 from tree_sitter import Node, Query, QueryCursor, Tree
 
 from closeloop.changes.syntax.grammar import NodeLine
-from closeloop.records.change import Language, SourceImport
+from closeloop.records.inspection import (
+    Language,
+    SourceImport,
+)
 from closeloop.records.record import Record
 
 # Fingerprints of code, by which copies are found though they were renamed.

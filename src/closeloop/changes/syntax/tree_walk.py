@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tree_sitter import Node, Parser, Tree
 
 from closeloop.changes.syntax.grammar import Grammar, NodeSpot, flat_node_text, short_node_text
-from closeloop.records.change import (
+from closeloop.records.inspection import (
     Language,
     SourceFunction,
     SourceImport,

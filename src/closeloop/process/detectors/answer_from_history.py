@@ -10,7 +10,16 @@ from closeloop.process.edit_contents import is_source_path, list_trace_changes
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_words import mentions_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, LaneReading, Read, ToolUse, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Read,
+    ToolUse,
+)
 
 rule = Rule(
     name="answer-from-history",

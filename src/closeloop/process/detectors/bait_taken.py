@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import get_args
 
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import AnyEvent, TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
+from closeloop.records.trace import (
+    AnyEvent,
+)
 from closeloop.text.code_patterns import BAIT_PATTERN, BAIT_PREFIX
 
 rule = Rule(

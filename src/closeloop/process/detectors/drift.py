@@ -11,8 +11,16 @@ from closeloop.process.measures.goal_drift import WINDOW_STEPS, drift_curve, dri
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import normalise_words, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, LaneReading, ToolUse, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    ToolUse,
+)
 
 rule = Rule(
     name="drift",

@@ -14,7 +14,12 @@ from closeloop.process.handoff_briefs import (
 )
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Handoff, TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
+from closeloop.records.trace import (
+    Handoff,
+)
 
 rule = Rule(
     name="dropped-brief",

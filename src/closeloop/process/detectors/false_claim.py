@@ -26,7 +26,12 @@ from closeloop.process.measures.verification import (
 )
 from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import CheckFailures, LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 
 MAX_CHECKS_BACK = 1000
 """So many checks before a change are looked at."""

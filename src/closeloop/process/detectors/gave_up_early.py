@@ -13,7 +13,14 @@ from closeloop.process.rule_helpers import (
     truncate_line,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import LaneReading, Message, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Message,
+)
 
 rule = Rule(
     name="gave-up-early",

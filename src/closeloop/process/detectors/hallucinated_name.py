@@ -16,18 +16,20 @@ from closeloop.process.edit_contents import diff_edit
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import build_automaton, contains_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,
     Handoff,
-    LaneReading,
     Message,
     Read,
     ToolUse,
-    TraceReading,
-    TraceStep,
 )
 
 # Names that a failing result says do not exist.

@@ -9,7 +9,9 @@ from closeloop.process.child_reports import ReportFact, list_caveats, parent_use
 from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="ignored-return",

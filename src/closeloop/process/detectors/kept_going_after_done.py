@@ -17,7 +17,15 @@ from closeloop.process.rule_helpers import (
 )
 from closeloop.process.text_words import build_automaton, contains_any, find_first_match
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, LaneReading, Message, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Message,
+)
 
 rule = Rule(
     name="kept-going-after-done",

@@ -14,7 +14,10 @@ from closeloop.process.constraint_breaches import (
 )
 from closeloop.process.user_constraints import UserConstraint
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import LaneReading, TraceReading
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+)
 
 rule = Rule(
     name="lost-constraint",

@@ -17,7 +17,11 @@ from closeloop.process.measures.verification import (
 )
 from closeloop.process.rule_helpers import collect_user_requests
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 
 rule = Rule(
     name="missing-verification",

@@ -11,7 +11,9 @@ from closeloop.process.handoff_briefs import (
 )
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="misunderstood-brief",

@@ -16,7 +16,15 @@ from closeloop.process.rule_helpers import (
     uses_stash,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit, LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
 
 rule = Rule(
     name="oscillation",

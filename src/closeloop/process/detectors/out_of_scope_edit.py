@@ -16,8 +16,11 @@ from closeloop.process.edit_contents import is_scratch_path
 from closeloop.process.rule_helpers import join_names, truncate_line
 from closeloop.process.text_facts import is_same_path
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import TraceReading, TraceStep
 from closeloop.text.wording import matches_globs
 
 rule = Rule(

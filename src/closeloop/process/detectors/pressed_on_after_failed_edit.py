@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.trace import (
     AnyEvent,
-    LaneReading,
     Message,
     Note,
     Thought,
-    TraceReading,
-    TraceStep,
 )
 
 rule = Rule(

@@ -8,7 +8,10 @@ from closeloop.process.child_reports import RedoneEdit, find_redone_edits, find_
 from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts, step_input
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import TraceReading, TraceStep
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
 from closeloop.text.wording import count_with_noun
 
 rule = Rule(

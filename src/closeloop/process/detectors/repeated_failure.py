@@ -7,15 +7,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from closeloop.process.output_normalisation import normalise_output
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.trace import (
     Command,
     Edit,
     Handoff,
-    LaneReading,
     Read,
     ToolUse,
-    TraceReading,
-    TraceStep,
 )
 
 rule = Rule(

@@ -9,14 +9,16 @@ from closeloop.process.convergence import same_failures
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.record import Record
-from closeloop.records.trace import (
+from closeloop.records.inspection import (
     CheckFailures,
-    Edit,
     Iteration,
     LaneReading,
     TraceReading,
     TraceStep,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    Edit,
 )
 
 rule = Rule(

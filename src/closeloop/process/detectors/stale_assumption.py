@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.stale_files import find_stale_encounters
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="stale-assumption",

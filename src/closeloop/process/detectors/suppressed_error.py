@@ -23,7 +23,14 @@ from closeloop.process.measures.verification import FailingChecks
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_words import build_automaton, find_first_match
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
 from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,

@@ -23,8 +23,15 @@ from closeloop.process.measures.verification import FailingChecks
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_words import build_automaton, contains_any, mentions_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    ActionEvent,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import ActionEvent, Edit, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Edit,
+)
 from closeloop.text.code_patterns import (
     ASSERTION,
     COVERAGE_FLOOR,

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from closeloop.process.output_normalisation import MAX_MESSAGE_CHARS, ORIGIN_MARK, message_skeleton
+from closeloop.records.inspection import (
+    CheckFailures,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import CheckFailures
 
 MAX_ERRORS = 200
 MAX_NAMES = 20

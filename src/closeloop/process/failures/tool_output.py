@@ -16,8 +16,10 @@ from closeloop.process.failures.failure_collector import (
     split_by_headers,
 )
 from closeloop.process.output_normalisation import normalise_output
+from closeloop.records.inspection import (
+    CheckFailures,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import CheckFailures
 
 MAX_LINE_CHARS = 2000
 

@@ -14,17 +14,19 @@ from closeloop.process.measures.verification import needs_other_version
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
 from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
-    CheckFailures,
     Command,
     Edit,
     Handoff,
-    LaneReading,
     Message,
     Read,
     ToolUse,
-    TraceStep,
 )
 
 FeedbackOutcome = Literal["used", "ignored", "repeated", "claimed"]

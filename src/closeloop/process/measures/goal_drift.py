@@ -8,7 +8,17 @@ from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_words import contains_any, normalise_words, word_stems
-from closeloop.records.trace import Command, Edit, Handoff, LaneReading, Read, ToolUse, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Read,
+    ToolUse,
+)
 
 WINDOW_STEPS = 20
 MAX_WINDOWS = 25

@@ -28,8 +28,12 @@ from closeloop.process.measures.verification import has_verification, list_trace
 from closeloop.records.attempt import sum_usage
 from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.finding import Finding, Measures, ProcessScore, Unmeasured
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import LaneReading, TraceReading, TraceStep
 
 # The shares of a handoff: what the brief held, what the child understood, what the parent used.
 

@@ -12,16 +12,18 @@ from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.stale_files import error_mentions, find_stale_encounters
 from closeloop.process.text_words import compile_phrases, mentions_any
 from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,
     Edit,
-    LaneReading,
     Message,
     Read,
     ToolUse,
-    TraceReading,
-    TraceStep,
 )
 
 SurpriseKind = Literal[

@@ -9,15 +9,17 @@ from operator import attrgetter
 
 from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
 from closeloop.process.rule_helpers import cache_on_reading
-from closeloop.records.record import Record
-from closeloop.records.trace import (
+from closeloop.records.inspection import (
     CheckFailures,
-    Command,
-    Edit,
     LaneReading,
-    ToolUse,
     TraceReading,
     TraceStep,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    ToolUse,
 )
 
 _LOOK_PROGRAMS = frozenset((

@@ -23,7 +23,9 @@ from closeloop.process.shell.command_effects import (
 )
 from closeloop.process.shell.command_splitting import ShellCommand, ShellWords, word_set
 from closeloop.process.shell.command_wrappers import program_name, unwrap_commands
-from closeloop.records.trace import CommandEffect
+from closeloop.records.inspection import (
+    CommandEffect,
+)
 
 # Package managers, task runners and formatters: what they change.
 

@@ -20,9 +20,15 @@ from closeloop.process.handoff_briefs import (
     missing_planted_facts,
 )
 from closeloop.records.finding import Measures
+from closeloop.records.inspection import (
+    Iteration,
+    LaneReading,
+)
 from closeloop.records.record import Record
 from closeloop.records.task import Task
-from closeloop.records.trace import Iteration, LaneReading, Message
+from closeloop.records.trace import (
+    Message,
+)
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head, with_marks

@@ -18,7 +18,13 @@ from closeloop.changes.risk.api.api_members import (
 from closeloop.changes.risk.api.python_library import PythonLibrary, compare_python_libraries
 from closeloop.changes.risk.api.rust_api import Crate
 from closeloop.changes.risk.api.script_api import ScriptPackage
-from closeloop.records.change import ChangeSide, FileChange, Inspection
+from closeloop.records.change import (
+    FileChange,
+)
+from closeloop.records.inspection import (
+    ChangeSide,
+    Inspection,
+)
 
 __all__ = ["ApiChange", "find_api_changes"]
 

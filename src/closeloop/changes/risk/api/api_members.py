@@ -12,7 +12,9 @@ import msgspec
 from tree_sitter import Language as Compiled
 from tree_sitter import Node, Parser
 
-from closeloop.records.change import Language
+from closeloop.records.inspection import (
+    Language,
+)
 from closeloop.records.record import Record
 
 Passing = Literal["position", "either", "keyword", "rest", "keywords"]
