@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select
 
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.change import Change
@@ -42,9 +42,8 @@ from closeloop.store.record_bodies import (
     pack_record,
     unpack_record,
 )
-from closeloop.store.review_tables import executions
-from closeloop.store.schema import attempt_bodies, private_bodies
-from closeloop.text.redaction import redact_change, redact_patch, redact_path
+from closeloop.store.schema import private_bodies
+from closeloop.text.redaction import redact_patch, redact_path
 
 # The exact patches of attempts and tries: read to apply them again, never to show them.
 #
@@ -89,33 +88,6 @@ def load_exact_patch(connection: Connection, execution: SubtaskExecution) -> Exa
 def insert_exact_patches(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Keep exact patches; those that are known stay as they are."""
     fact_rows.insert_new_rows(connection, private_bodies, rows)
-
-
-def split_stored_changes(connection: Connection) -> None:
-    """Move what older releases stored unredacted; the caller lets facts be changed."""
-    table = attempt_bodies.c
-    for name, body in _iterate_bodies(connection, table.attempt, table.change):
-        change = unpack_record(body, Change)
-        shown = redact_change(change)
-        if shown != change:
-            insert_exact_patches(connection, [exact_change_row(name, change)])
-            change_update = update(attempt_bodies).where(table.attempt == name)
-            connection.execute(change_update.values(change=pack_record(shown)))
-    for number, body in _iterate_bodies(connection, executions.c.number, executions.c.body):
-        shown_try, exact = split_execution(unpack_record(body, SubtaskExecution))
-        if exact is not None:
-            insert_exact_patches(connection, [exact])
-            execution_update = update(executions).where(executions.c.number == number)
-            connection.execute(execution_update.values(body=pack_record(shown_try)))
-
-
-def _iterate_bodies(connection: Connection, key: Any, body: Any) -> Iterator[tuple[Any, bytes]]:
-    """Keys with their bodies, some at a time: each query goes on after the last key."""
-    query = select(key, body).where(body.is_not(None)).order_by(key).limit(BATCH_ROWS)
-    rows = connection.execute(query).all()
-    while rows:
-        yield from ((row[0], row[1]) for row in rows)
-        rows = connection.execute(query.where(key > rows[-1][0])).all()
 
 
 def _load_body(connection: Connection, owner: str) -> bytes | None:

@@ -15,9 +15,8 @@ from closeloop.records.session import Purge
 from closeloop.store import schema
 from closeloop.store.attempt_rows import column_text
 from closeloop.store.engine import MEMORY
-from closeloop.store.fact_protection import allow_changes
 from closeloop.store.fact_rows import StoreSection, TransactionRunner
-from closeloop.store.migrations import MIGRATIONS
+from closeloop.store.migrations import MIGRATIONS, allow_changes
 from closeloop.store.record_bodies import compress_content, decompress_body
 from closeloop.store.schema import purges
 
@@ -52,7 +51,7 @@ def rewrite_tables(
     ]
     if dry:
         return _rewrite_rows(connection, tables, rewrite, dry=True)
-    facts = {name for step in MIGRATIONS for name in step.FACTS}
+    facts = {name for step in MIGRATIONS for name in step.facts}
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA secure_delete = ON")
     with allow_changes(connection, [table.name for table in tables if table.name in facts]):
